@@ -46,13 +46,13 @@ def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) 
     """A self-signed CA that may sign leaves and nothing else (path length 0)."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    usage = _key_usage(signs_certificates=True)
+    usage = _build_key_usage(signs_certificates=True)
     builder = (
-        _builder(name, name, key.public_key(), at, lifetime)
+        _build_certificate(name, name, key.public_key(), at, lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
     )
-    return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+    return KeyPair(_encode_certificate(builder.sign(key, hashes.SHA256())), _encode_key(key))
 
 
 def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
@@ -66,14 +66,14 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     builder = (
-        _builder(subject, ca_certificate.subject, key.public_key(), at, lifetime)
+        _build_certificate(subject, ca_certificate.subject, key.public_key(), at, lifetime)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(_build_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_build_general_name(name) for name in names]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
     )
-    return KeyPair(_pem(builder.sign(ca_key, hashes.SHA256())), _key_pem(key))
+    return KeyPair(_encode_certificate(builder.sign(ca_key, hashes.SHA256())), _encode_key(key))
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
@@ -93,32 +93,32 @@ def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes
         authorities = x509.load_pem_x509_certificates(ca_bundle)
     except ValueError:
         return ["the CA bundle is not readable as PEM"]
-    problems = _problems_in_time(leaf, "the certificate", at)
-    if _general_name(name) not in _names_of(leaf):
+    problems = _list_time_problems(leaf, "the certificate", at)
+    if _build_general_name(name) not in _list_alternative_names(leaf):
         problems.append(f"the certificate is not for {name}")
     signers = [authority for authority in authorities if _is_signed_by(leaf, authority)]
     if not signers:
         problems.append("no CA of the bundle signed the certificate")
-    elif all(_problems_in_time(signer, "its CA", at) for signer in signers):
-        problems += _problems_in_time(signers[0], "its CA", at)
+    elif all(_list_time_problems(signer, "its CA", at) for signer in signers):
+        problems += _list_time_problems(signers[0], "its CA", at)
     if key is not None:
-        problems += _problems_of_key(leaf, key)
+        problems += _list_key_problems(leaf, key)
     return problems
 
 
-def problem_of_ca(pair: KeyPair, at: datetime) -> str:
+def find_ca_problem(pair: KeyPair, at: datetime) -> str:
     """Why nothing can be signed with this CA at that time, the first reason; empty when it can."""
-    found = certificates(pair.certificate)
+    found = parse_certificates(pair.certificate)
     if len(found) != 1:
         return "its certificate is not readable as PEM" if not found else "it has more than one certificate"
-    if problems := _problems_in_time(found[0], "it", at) + _problems_of_key(found[0], pair.key):
+    if problems := _list_time_problems(found[0], "it", at) + _list_key_problems(found[0], pair.key):
         return problems[0]
     if not isinstance(found[0].public_key(), ec.EllipticCurvePublicKey):
         return "its key is not an elliptic curve key"
     return "" if _is_signed_by(found[0], found[0]) else "it is no self-signed CA"
 
 
-def certificates(pem: bytes) -> list[x509.Certificate]:
+def parse_certificates(pem: bytes) -> list[x509.Certificate]:
     """All certificates of a bundle; none when it is not readable as a whole."""
     try:
         return x509.load_pem_x509_certificates(pem)
@@ -128,10 +128,10 @@ def certificates(pem: bytes) -> list[x509.Certificate]:
 
 def to_pem(certificate: x509.Certificate) -> bytes:
     """In the very form in which `issue_ca` returns it, so that bundles can be compared as text."""
-    return _pem(certificate)
+    return _encode_certificate(certificate)
 
 
-def _problems_in_time(certificate: x509.Certificate, what: str, at: datetime) -> list[str]:
+def _list_time_problems(certificate: x509.Certificate, what: str, at: datetime) -> list[str]:
     if at < certificate.not_valid_before_utc:
         return [f"{what} is not valid before {certificate.not_valid_before_utc.isoformat()}"]
     if at > certificate.not_valid_after_utc:
@@ -139,7 +139,7 @@ def _problems_in_time(certificate: x509.Certificate, what: str, at: datetime) ->
     return []
 
 
-def _problems_of_key(leaf: x509.Certificate, key: bytes) -> list[str]:
+def _list_key_problems(leaf: x509.Certificate, key: bytes) -> list[str]:
     try:
         public = serialization.load_pem_private_key(key, password=None).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -160,21 +160,21 @@ def _is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     return constraints.ca
 
 
-def _names_of(leaf: x509.Certificate) -> list[x509.GeneralName]:
+def _list_alternative_names(leaf: x509.Certificate) -> list[x509.GeneralName]:
     try:
         return list(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return []
 
 
-def _general_name(name: str) -> x509.GeneralName:
+def _build_general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _builder(
+def _build_certificate(
     subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, at: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     at = at.astimezone(UTC)
@@ -190,7 +190,7 @@ def _builder(
     )
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _build_key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=signs_certificates,
@@ -204,9 +204,9 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def _encode_certificate(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -21,7 +21,7 @@ from typing import Any, Never, Protocol
 
 from certs import pki
 from certs.pki import KeyPair
-from certs.rotation_plan import RotationPlan, RotationPolicy, Write, accepts, decide, is_acceptable, is_settled, problems_of_serving
+from certs.rotation_plan import RotationPlan, RotationPolicy, Write, decide, is_acceptable, is_accepted, is_settled, list_serving_problems
 from certs.secret_data import ABSENT, Early, SecretData, Unusable, from_data, to_data
 from core.names import ROTATE_CA
 from core.resource import Obj, PatchKind, Resource
@@ -116,7 +116,7 @@ class Rotation:
         """When what is served ends; None before anything is."""
         return None if self._served is None else self._served.not_after
 
-    def why_not_ready(self) -> str:
+    def find_unready_reason(self) -> str:
         """Empty when clients of every published configuration accept what is served, as far as was observed lately;
         else the reason."""
         if self._served is None:
@@ -128,7 +128,7 @@ class Rotation:
         # Without a configuration that is gone, the API server sends no request because of it: that must not block
         # requests because of the others.
         there = {one: bundles for one, bundles in self._published.items() if bundles is not None or one not in self._seen}
-        problems = problems_of_serving(self._served, there, self._target.names[0], self._clock.now())
+        problems = list_serving_problems(self._served, there, self._target.names[0], self._clock.now())
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
@@ -137,20 +137,20 @@ class Rotation:
             try:
                 await self.look()
             except KubeError as error:
-                self._complain(str(error))
+                self._report_problem(str(error))
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 
     async def look(self) -> None:
         """Steps until nothing is to be done now. Raises the KubeError that kept something from being read or written."""
         for _ in range(MAX_STEPS):
             try:
-                if not await self._step():
+                if not await self._execute_step():
                     return
             except Conflict as error:
                 logger.debug("another replica was faster", extra={"error": str(error)})
-        self._complain(f"after {MAX_STEPS} steps something was changed again: somebody else writes the Secret or the configurations")
+        self._report_problem(f"after {MAX_STEPS} steps something was changed again: another client writes the Secret or the configurations")
 
-    async def _step(self) -> bool:
+    async def _execute_step(self) -> bool:
         """Whether there may be more to do."""
         configurations = await self._read_configurations()
         began = self._clock.monotonic()
@@ -158,22 +158,22 @@ class Rotation:
         if isinstance(held, Unusable):
             # What has been published until the Secret was lost has to be seen: it may be what others serve.
             configurations = await self._read_configurations()
-        self._published = {str(one): _bundles(one, obj) for one, obj in configurations.items()}
+        self._published = {str(one): _list_bundles(one, obj) for one, obj in configurations.items()}
         self._seen |= {one for one, bundles in self._published.items() if bundles is not None}
         plan = decide(held, self._published, self._target.names, self._clock.now(), self._target.policy)
         failed = await self._publish(plan, configurations)
         if isinstance(held, SecretData):
-            self._take_over(held, began)
+            self._adopt_pair(held, began)
         if plan.write is not None:
             await self._write(secret, plan.write)
             return True
-        self._tell(plan, failed, warn=isinstance(held, Early))
+        self._report(plan, failed, warn=isinstance(held, Early))
         return bool(plan.publish) and not failed
 
-    def _tell(self, plan: RotationPlan, failed: Sequence[str], *, warn: bool) -> None:
+    def _report(self, plan: RotationPlan, failed: Sequence[str], *, warn: bool) -> None:
         gone = [f"{one} is gone" for one, bundles in self._published.items() if bundles is None and one in self._seen]
         if failed or gone or warn:
-            self._complain("; ".join([*failed, *gone]) or plan.waiting)
+            self._report_problem("; ".join([*failed, *gone]) or plan.waiting)
         else:
             self._complaint = plan.waiting
 
@@ -193,11 +193,11 @@ class Rotation:
             except KubeError as error:
                 failed.append(f"{one} is not written: {error}")
             else:
-                self._published[str(one)] = _bundles(one, written)
+                self._published[str(one)] = _list_bundles(one, written)
                 logger.info("CA published", extra={"configuration": str(one)})
         return failed
 
-    def _take_over(self, held: SecretData, began: float) -> None:
+    def _adopt_pair(self, held: SecretData, began: float) -> None:
         now, policy = self._clock.now(), self._target.policy
         leaf, name = held.leaf, self._target.names[0]
         if (
@@ -211,16 +211,16 @@ class Rotation:
             self._served = leaf
             logger.info("serving certificate taken over", extra={"not_after": leaf.not_after.isoformat()})
         # As long as a new CA is not trusted everywhere, the time for which old ones are kept has not begun.
-        stays = not is_settled(held, now, policy) and self._served is not None and accepts(held.bundle, self._served, name, now)
+        stays = not is_settled(held, now, policy) and self._served is not None and is_accepted(held.bundle, self._served, name, now)
         if self._served is not None and (leaf == self._served or stays):
             self._confirmed_at = began
 
     def _is_of_another_ca(self, held: SecretData, name: str, now: datetime) -> bool:
         """Whether API servers know what is served by a CA that is not the Secret's, and may not have learnt of this yet."""
         served = self._served
-        if served is None or accepts(held.signer.certificate, served, name, now):
+        if served is None or is_accepted(held.signer.certificate, served, name, now):
             return False
-        return any(accepts(bundle, served, name, now) for bundles in self._published.values() for bundle in bundles or ())
+        return any(is_accepted(bundle, served, name, now) for bundles in self._published.values() for bundle in bundles or ())
 
     async def _read_configurations(self) -> dict[BundleHolder, Obj | None]:
         return {one: await self._find(KINDS[one.kind], one.name) for one in self._target.configurations}
@@ -255,21 +255,21 @@ class Rotation:
             await self._api.replace(SECRETS, {**secret, "metadata": metadata, "data": data}, field_manager=FIELD_MANAGER)
         logger.info("certificates rotated a step", extra={"secret": self._target.secret, "reason": step.reason})
 
-    def _complain(self, text: str) -> None:
+    def _report_problem(self, text: str) -> None:
         """Logs a problem once, not at every check."""
         if text != self._complaint:
             logger.warning("certificates not in order", extra={"error": text})
         self._complaint = text
 
 
-def _bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | None:
+def _list_bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | None:
     """Returns the CA bundles of a configuration; None where it sends no requests: no such object, or none of its
     webhooks. Invalid base64 counts as empty."""
-    found = [] if obj is None else [config for _, config in _client_configs(one, obj)]
-    return tuple(_decoded(config.get("caBundle")) for config in found) or None
+    found = [] if obj is None else [config for _, config in _list_client_configs(one, obj)]
+    return tuple(_decode(config.get("caBundle")) for config in found) or None
 
 
-def _client_configs(one: BundleHolder, obj: Obj) -> list[tuple[str, Obj]]:
+def _list_client_configs(one: BundleHolder, obj: Obj) -> list[tuple[str, Obj]]:
     """Each `clientConfig` with its JSON pointer."""
     if one.kind != "crd":
         return [(f"/webhooks/{index}/clientConfig", hook.get("clientConfig") or {}) for index, hook in enumerate(obj.get("webhooks") or ())]
@@ -282,10 +282,10 @@ def _patch(one: BundleHolder, obj: Obj, bundle: bytes) -> list[Obj]:
     """Only our fields, by position: the version makes sure that positions are still what they were."""
     value = base64.b64encode(bundle).decode()
     guard: Obj = {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]}
-    return [guard, *({"op": "add", "path": f"{path}/caBundle", "value": value} for path, _ in _client_configs(one, obj))]
+    return [guard, *({"op": "add", "path": f"{path}/caBundle", "value": value} for path, _ in _list_client_configs(one, obj))]
 
 
-def _decoded(text: object) -> bytes:
+def _decode(text: object) -> bytes:
     try:
         return base64.b64decode(text) if isinstance(text, str) else b""
     except ValueError:

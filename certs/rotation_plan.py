@@ -92,31 +92,31 @@ def decide(
     if isinstance(secret, Early):
         return RotationPlan(waiting=secret.reason)
     if isinstance(secret, Unusable):
-        return RotationPlan(write=Write(_made_anew(published, names, at, policy), secret.reason))
-    if used := _used_instead(secret, published, at):
+        return RotationPlan(write=Write(_build_new_secret(published, names, at, policy), secret.reason))
+    if used := _list_published_cas(secret, published, at):
         retiring = (*secret.retiring, *used)
         return RotationPlan(
             write=Write(replace(secret, retiring=retiring, trusted_since=None), "another CA than the Secret's is published")
         )
     astray = tuple(name for name, bundles in published.items() if any(bundle != secret.bundle for bundle in bundles or ()))
-    write, due, waiting = _step(secret, published, names, at, policy)
+    write, due, waiting = _plan_step(secret, published, names, at, policy)
     return RotationPlan(secret.bundle, astray, write, due, waiting)
 
 
-def _step(
+def _plan_step(
     held: SecretData, published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy
 ) -> tuple[Write | None, datetime | None, str]:
     """The Secret's next step, or until when and for what there is none."""
-    reason = _why_renew(held, names, at, policy)
+    reason = _find_renewal_reason(held, names, at, policy)
     if reason:
-        return Write(replace(held, leaf=_leaf(held.signer, names, at, policy)), reason), None, ""
+        return Write(replace(held, leaf=_create_leaf(held.signer, names, at, policy)), reason), None, ""
     newest = held.next or held.signer
-    untrusting = [name for name, bundles in published.items() if not _all_contain(bundles, newest.certificate)]
+    untrusting = [name for name, bundles in published.items() if not _is_in_all(bundles, newest.certificate)]
     since = held.trusted_since
     if since is not None and since > at + CLOCKS_APART:
         since = None  # further ahead than clocks may differ: whatever wrote that, it would be waited for for ever
-    if held.next is None and not held.retiring and (reason := _why_new_ca(held, at, policy)):
-        return Write(replace(held, next=_ca(at, policy), trusted_since=None, asked=False), reason), None, ""
+    if held.next is None and not held.retiring and (reason := _find_ca_renewal_reason(held, at, policy)):
+        return Write(replace(held, next=_create_ca(at, policy), trusted_since=None, asked=False), reason), None, ""
     if untrusting:
         return None, None, f"the newest CA is not yet in {', '.join(untrusting)}"
     if since is None:
@@ -125,7 +125,7 @@ def _step(
         if at < since + policy.settle:
             return None, since + policy.settle, "every API server learns of the new CA"
         switched = SecretData(
-            held.next, _leaf(held.next, names, at, policy), None, (held.signer.certificate, *held.retiring), at - policy.settle
+            held.next, _create_leaf(held.next, names, at, policy), None, (held.signer.certificate, *held.retiring), at - policy.settle
         )
         return Write(switched, "the serving certificate is now of the new CA"), None, ""
     if held.retiring:
@@ -141,7 +141,7 @@ def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Publish
     if served is None or candidate == served:
         return True
     return all(
-        accepts(bundle, candidate, name, at) or not accepts(bundle, served, name, at)
+        is_accepted(bundle, candidate, name, at) or not is_accepted(bundle, served, name, at)
         for bundles in published.values()
         for bundle in bundles or ()
     )
@@ -152,12 +152,12 @@ def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
     return held.trusted_since is not None and at >= held.trusted_since + policy.settle
 
 
-def accepts(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
+def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
     """Whether a client that trusts `bundle` accepts the leaf."""
     return not pki.validate(pair.certificate, bundle, name, at)
 
 
-def problems_of_serving(served: KeyPair, published: Published, name: str, at: datetime) -> list[str]:
+def list_serving_problems(served: KeyPair, published: Published, name: str, at: datetime) -> list[str]:
     """Why not every configuration's clients would accept what is served, one sentence per configuration; empty when they would."""
     problems = []
     for configuration, bundles in published.items():
@@ -171,7 +171,7 @@ def problems_of_serving(served: KeyPair, published: Published, name: str, at: da
     return problems
 
 
-def _why_renew(held: SecretData, names: Sequence[str], at: datetime, policy: RotationPolicy) -> str:
+def _find_renewal_reason(held: SecretData, names: Sequence[str], at: datetime, policy: RotationPolicy) -> str:
     """Returns why a new leaf has to be made; empty when the present one is good."""
     if held.leaf is None:
         return f"the serving certificate of the Secret cannot be used: {held.leaf_problem}"
@@ -186,40 +186,40 @@ def _why_renew(held: SecretData, names: Sequence[str], at: datetime, policy: Rot
     return ""
 
 
-def _why_new_ca(held: SecretData, at: datetime, policy: RotationPolicy) -> str:
+def _find_ca_renewal_reason(held: SecretData, at: datetime, policy: RotationPolicy) -> str:
     if held.asked:
         return "a new CA was asked for"
     end = held.signer.not_after
     return f"the CA ends at {end.isoformat()}" if end - at < policy.ca_lookahead else ""
 
 
-def _made_anew(published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy) -> SecretData:
+def _build_new_secret(published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy) -> SecretData:
     """A first CA and leaf. Where there were others before, they may still be served: what is published as ours stays trusted for an
     overlap."""
-    ca = _ca(at, policy)
-    return SecretData(ca, _leaf(ca, names, at, policy), retiring=tuple(_ours(published, at)[:MAX_RETIRING]))
+    ca = _create_ca(at, policy)
+    return SecretData(ca, _create_leaf(ca, names, at, policy), retiring=tuple(_list_own_cas(published, at)[:MAX_RETIRING]))
 
 
-def _used_instead(held: SecretData, published: Published, at: datetime) -> list[bytes]:
+def _list_published_cas(held: SecretData, published: Published, at: datetime) -> list[bytes]:
     """Returns CAs of ours that are published and that the Secret does not contain, where its own is in no
     configuration.
 
     Then the Secret is an earlier backup, or another CA was put into it; replicas serve with these published CAs.
     """
     bundles = [bundle for of_one in published.values() for bundle in of_one or ()]
-    if any(_all_contain((bundle,), held.signer.certificate) for bundle in bundles):
+    if any(_is_in_all((bundle,), held.signer.certificate) for bundle in bundles):
         return []
     known = held.bundle
-    return [pem for pem in _ours(published, at) if pem not in known][: max(0, MAX_RETIRING - len(held.retiring))]
+    return [pem for pem in _list_own_cas(published, at) if pem not in known][: max(0, MAX_RETIRING - len(held.retiring))]
 
 
-def _ours(published: Published, at: datetime) -> list[bytes]:
+def _list_own_cas(published: Published, at: datetime) -> list[bytes]:
     """Our CAs in the bundles, those in most configurations first, since a leaf is served only where all trust it; then the newest."""
     found: dict[bytes, datetime] = {}
     where: dict[bytes, set[str]] = {}
     for configuration, bundles in published.items():
         for bundle in bundles or ():
-            for one in pki.certificates(bundle):
+            for one in pki.parse_certificates(bundle):
                 if _is_ours(one) and at <= one.not_valid_after_utc:
                     found[pki.to_pem(one)] = one.not_valid_before_utc
                     where.setdefault(pki.to_pem(one), set()).add(configuration)
@@ -233,16 +233,16 @@ def _is_ours(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _all_contain(bundles: Sequence[bytes] | None, certificate: bytes) -> bool:
-    (wanted,) = pki.certificates(certificate)
-    return all(wanted in pki.certificates(bundle) for bundle in bundles or ())
+def _is_in_all(bundles: Sequence[bytes] | None, certificate: bytes) -> bool:
+    (wanted,) = pki.parse_certificates(certificate)
+    return all(wanted in pki.parse_certificates(bundle) for bundle in bundles or ())
 
 
-def _ca(at: datetime, policy: RotationPolicy) -> KeyPair:
+def _create_ca(at: datetime, policy: RotationPolicy) -> KeyPair:
     # The time makes names differ, so that clients which look a CA up by its name find the right one of two.
     return pki.issue_ca(f"{CA_NAME} {at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", at, policy.ca_lifetime)
 
 
-def _leaf(ca: KeyPair, names: Sequence[str], at: datetime, policy: RotationPolicy) -> KeyPair:
+def _create_leaf(ca: KeyPair, names: Sequence[str], at: datetime, policy: RotationPolicy) -> KeyPair:
     """Never outlives its CA."""
     return pki.issue_serving(ca, names, at, min(policy.leaf_lifetime, ca.not_after - at))

@@ -65,20 +65,20 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
-    if (begins := _beginning(signer)) > at + CLOCKS_APART:
+    if (begins := _find_beginning(signer)) > at + CLOCKS_APART:
         there = f"the CA of the Secret begins at {begins.isoformat()}"
         return Early(f"by our clock it is {at.isoformat()}, and {there}; set the clock, or delete the Secret")
-    if problem := pki.problem_of_ca(signer, max(at, begins)):
+    if problem := pki.find_ca_problem(signer, max(at, begins)):
         return Unusable(f"the CA of the Secret cannot be used: {problem}")
     following: KeyPair | None = KeyPair(data.get("next.crt", b""), data.get("next.key", b""))
     assert following is not None
-    if pki.problem_of_ca(following, min(max(at, _beginning(following)), at + CLOCKS_APART)):
+    if pki.find_ca_problem(following, min(max(at, _find_beginning(following)), at + CLOCKS_APART)):
         following = None
     leaf: KeyPair | None = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
     assert leaf is not None
-    problem = "" if pki.certificates(leaf.certificate) else "the certificate is not readable as PEM"
+    problem = "" if pki.parse_certificates(leaf.certificate) else "the certificate is not readable as PEM"
     # Expired ones are dropped without waiting: no client accepts what they have signed.
-    retiring = tuple(pki.to_pem(one) for one in pki.certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
+    retiring = tuple(pki.to_pem(one) for one in pki.parse_certificates(data.get("retiring.crt", b"")) if at <= one.not_valid_after_utc)
     return SecretData(signer, None if problem else leaf, following, retiring, _time(data.get("trusted-since", b"")), asked, problem)
 
 
@@ -101,9 +101,9 @@ def to_data(held: SecretData) -> dict[str, bytes]:
     return data
 
 
-def _beginning(ca: KeyPair) -> datetime:
+def _find_beginning(ca: KeyPair) -> datetime:
     """Long ago where there is none."""
-    found = pki.certificates(ca.certificate)
+    found = pki.parse_certificates(ca.certificate)
     return found[0].not_valid_before_utc if found else datetime.min.replace(tzinfo=UTC)
 
 

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else shell_completion.PROGRAM
     command = typer.main.get_command(app)
     try:
-        with _warnings_in_lines():
+        with _show_warnings_in_lines():
             code = command.main(arguments, prog_name=program, complete_var=shell_completion.VARIABLE, standalone_mode=False)
     except Failure as failure:
         for line in failure.lines:
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         return ERROR
     except Exception as error:
         if not isinstance(error, _UsageError):
-            return _tell_of_bug(error)
+            return _report_bug(error)
         _print_usage_error(error)
         return BAD_INPUT
     return code if isinstance(code, int) else 0
@@ -63,7 +63,7 @@ def _print_usage_error(error: _UsageError) -> None:
         print(f"topogate: {message}; --help lists what is accepted", file=sys.stderr)
 
 
-def _tell_of_bug(error: Exception) -> int:
+def _report_bug(error: Exception) -> int:
     if os.environ.get(TRACEBACK):
         raise error
     why = " ".join(str(error).split())
@@ -72,7 +72,7 @@ def _tell_of_bug(error: Exception) -> int:
 
 
 @contextmanager
-def _warnings_in_lines() -> Iterator[None]:
+def _show_warnings_in_lines() -> Iterator[None]:
     """What is logged, such as an object that cannot be read, in the form of all else; a process sets up logs of its own."""
     handler, root = logging.StreamHandler(sys.stderr), logging.getLogger()
     handler.setLevel(logging.WARNING)

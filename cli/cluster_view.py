@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from cli.failures import BadInput, told_in_a_line
+from cli.failures import BadInput, report_in_a_line
 from cli.planning.documents import Document, read_documents, sort_out
 from core.jobs.contract import JobKind
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.plan.steps import api_resources as r
 from core.resource import Obj
 from core.runtime.clock import SystemClock
@@ -34,9 +34,9 @@ class Target:
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Client]:
+async def connect(target: Target) -> AsyncIterator[Client]:
     """A client; raises Failure where there is no way to the API server."""
-    with told_in_a_line("connect"):
+    with report_in_a_line("connect"):
         client = await Client.connect(target.kubeconfig, context=target.context, user_agent=USER_AGENT)
     async with client:
         yield client
@@ -51,7 +51,7 @@ async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> 
 
 
 async def _list(informer: Informer) -> None:
-    with told_in_a_line(f"list {informer.resource}", informer.resource):
+    with report_in_a_line(f"list {informer.resource}", informer.resource):
         try:
             await informer.list_once()
         except Forbidden:
@@ -60,10 +60,10 @@ async def _list(informer: Informer) -> None:
             informer.fill(())  # not every user may read the ConfigMap of pauses
 
 
-async def events_of(client: Client, obj: Obj) -> list[Obj]:
+async def list_events(client: Client, obj: Obj) -> list[Obj]:
     """Events of an object, the oldest first; none where they may not be read. Raises Failure."""
     metadata = obj["metadata"]
-    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+    with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
             page = await client.list(r.EVENTS, metadata["namespace"], field_selector=f"involvedObject.uid={metadata['uid']}")
         except Forbidden:
@@ -73,7 +73,7 @@ async def events_of(client: Client, obj: Obj) -> list[Obj]:
 
 async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
     """Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
-    with told_in_a_line(f"list {r.EVENTS}", r.EVENTS):
+    with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
             page = await client.list(r.EVENTS, namespace, field_selector="type=Warning")
         except Forbidden:
@@ -90,22 +90,22 @@ def find_event_time(event: Obj) -> str:
 async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
     """The cluster that files describe, if there are any, else the live one. Raises Failure."""
     if not files:
-        async with connected(target) as client:
+        async with connect(target) as client:
             return await look(client, settings, kinds)
     wrong: list[str] = []
-    outlook, others = offline(read_documents(files, wrong), settings, kinds, namespace, wrong)
+    outlook, others = build_offline(read_documents(files, wrong), settings, kinds, namespace, wrong)
     if wrong:
         raise BadInput(wrong)
-    tell_of_others(others)
+    warn_of_unused_documents(others)
     return outlook
 
 
-def offline(
+def build_offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
     """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`."""
-    outlook = Outlook(Client.offline(), SystemClock(), settings, kinds)
-    specs = {r.resource_of(kind): kind.spec_shape for kind in (*kinds, *pod_kinds(kinds))}
+    outlook = Outlook(Client.make_offline(), SystemClock(), settings, kinds)
+    specs = {r.get_resource(kind): kind.spec_shape for kind in (*kinds, *list_pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
     if not cluster.objects.get(r.NODES) and not wrong:
         wrong.append("there is no node in the files of --nodes; `kubectl get nodes -o yaml` writes such a file")
@@ -134,17 +134,17 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
     return list(given.others)
 
 
-def tell_of_others(documents: Sequence[Document]) -> None:
+def warn_of_unused_documents(documents: Sequence[Document]) -> None:
     """Warns of objects in files that are not used: the kind may be misspelt."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 
 
-async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
+async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
     """Only nodes, of files or else of the live cluster. Raises Failure."""
     if not files:
-        async with connected(target) as client:
-            with told_in_a_line(f"list {r.NODES}", r.NODES):
+        async with connect(target) as client:
+            with report_in_a_line(f"list {r.NODES}", r.NODES):
                 return [NodeFacts.read(node) for node in (await client.list(r.NODES)).items]
     wrong: list[str] = []
     cluster = sort_out(read_documents(files, wrong), (r.NODES,), "default", wrong)
@@ -153,7 +153,7 @@ async def nodes_of(files: Sequence[Path], target: Target) -> list[NodeFacts]:
     return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]
 
 
-async def present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
+async def list_present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
     """Queues, flavors and topologies that are there by the same names; what may not be read counts as not there. Raises Failure."""
     resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
     if files:
@@ -162,10 +162,10 @@ async def present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) 
         named = ((obj["kind"], *_name_of(obj)) for obj in wanted)
         return [{**there[key], "kind": key[0]} for key in named if key in there]
     found = []
-    async with connected(target) as client:
+    async with connect(target) as client:
         for obj in wanted:
             namespace, name = _name_of(obj)
-            with told_in_a_line(f"get {resources[obj['kind']]}"):
+            with report_in_a_line(f"get {resources[obj['kind']]}"):
                 try:
                     there_now = await client.get(resources[obj["kind"]], name, namespace)
                 except (NotFound, Forbidden):

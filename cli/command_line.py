@@ -28,15 +28,15 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"topogate {metadata.version('topogate')}")
         raise typer.Exit
 
 
 @app.callback()
-def topogate(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version and end.")] = False,
+def run_topogate(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and end.")] = False,
 ) -> None:
     """What all words have in common."""
 
@@ -64,14 +64,14 @@ Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data 
 
 
 @app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
-def webhook(context: typer.Context) -> None:
+def run_webhook(context: typer.Context) -> None:
     from webhook.__main__ import main
 
     raise typer.Exit(main(context.args))
 
 
 @app.command(context_settings=_AS_IT_IS, help="Run the reconciler; takes what `python -m reconciler` takes.", add_help_option=False)
-def reconciler(context: typer.Context) -> None:
+def run_reconciler(context: typer.Context) -> None:
     from reconciler.__main__ import main
 
     raise typer.Exit(main(context.args))
@@ -134,8 +134,8 @@ app.add_typer(topologies, name="topology")
 @topologies.command("show")
 def show_topology(
     name: Annotated[str | None, typer.Argument(help="Of a Topology; default: all.")] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw who sits where into a file.")] = None,
-    seats: Annotated[bool, typer.Option("--seats", help="Draw who sits where on the terminal, too.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw which job runs on which node into a file.")] = None,
+    seats: Annotated[bool, typer.Option("--seats", help="Draw which job runs on which node on the terminal, too.")] = False,
     hosts: Annotated[bool, typer.Option("--hosts", help="Go down to the nodes.")] = False,
     pod: Annotated[str | None, typer.Option("--pod", metavar="RESOURCE=QUANTITY,...", help="Count fits of such pods.")] = None,
     resource: Annotated[str | None, typer.Option("--resource", help="What a seat is; default: the first accelerator.")] = None,
@@ -176,4 +176,4 @@ register(app)
 @app.command("completion")
 def complete(shell: Annotated[shell_completion.Shell, typer.Argument(help="Which shell's.")]) -> None:
     """Print a completion script: `source <(topogate completion bash)`."""
-    typer.echo(shell_completion.script(shell))
+    typer.echo(shell_completion.build_script(shell))

@@ -15,7 +15,7 @@ from cli.inputs import ClusterSource, DecisionInputs
 from cli.planning import plan_command
 from cli.reporting import explain_command as set_explains
 from cli.reporting import podgroup_report, topology_command
-from cli.reporting.draw import out, write_data
+from cli.reporting.draw import make_console, write_data
 from cli.reporting.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
@@ -30,35 +30,35 @@ DEFAULT_NAMESPACE = "default"
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
     """Runs `topogate plan`; returns the exit code. Raises Failure, as all commands do."""
-    settings, target = settings_of(decisions), target_of(source)
-    reports = run(plan_command.plan(files, source.files, target, namespace_of(source), settings, kinds()))
-    return plan_command.print_reports(reports, form, out())
+    settings, target = read_settings(decisions), choose_target(source)
+    reports = run(plan_command.plan(files, source.files, target, choose_namespace(source), settings, list_kinds()))
+    return plan_command.print_reports(reports, form, make_console())
 
 
 def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
     """`topogate explain`."""
-    settings, asked, target, namespace = settings_of(decisions), finding.read_asked(what), target_of(source), namespace_of(source)
+    settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
 
     async def look() -> Report:
         if source.files:
-            outlook = await cluster_view.look_at(source.files, target, settings, kinds(), namespace)
+            outlook = await cluster_view.look_at(source.files, target, settings, list_kinds(), namespace)
             return podgroup_report.explain_if_asked(outlook, asked, namespace) or set_explains.explain(
                 outlook, finding.find_workload(outlook.observed, asked, namespace)
             )
-        async with cluster_view.connected(target) as client:
-            outlook = await cluster_view.look(client, settings, kinds())
+        async with cluster_view.connect(target) as client:
+            outlook = await cluster_view.look(client, settings, list_kinds())
             report = podgroup_report.explain_if_asked(outlook, asked, namespace)
             if report is not None:
                 return report
             try:
                 workload = finding.find_workload(outlook.observed, asked, namespace)
             except finding.NoWorkload as error:
-                warnings = [event for event in await cluster_view.events_of(client, error.owner) if event.get("type") == "Warning"]
+                warnings = [event for event in await cluster_view.list_events(client, error.owner) if event.get("type") == "Warning"]
                 if not warnings:
                     raise
                 shown = f"{warnings[-1].get('reason')}: {' '.join(str(warnings[-1].get('message')).split())}"
                 raise Failure(f"{error.lines[0]}; its last warning: {shown}") from error
-            report = set_explains.explain(outlook, workload, await cluster_view.events_of(client, workload))
+            report = set_explains.explain(outlook, workload, await cluster_view.list_events(client, workload))
             if set_explains.has_missing_pods(report):
                 about_pods = await cluster_view.list_warnings(client, workload["metadata"]["namespace"])
                 report |= set_explains.report_warning(outlook, workload, about_pods)
@@ -66,11 +66,11 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
 
     report = run(look())
     if form is not None:
-        write_data(out(), report, form)
+        write_data(make_console(), report, form)
     elif report["kind"] == r.POD_GROUPS.kind:
-        podgroup_report.draw_group(out(), report)
+        podgroup_report.render_group(make_console(), report)
     else:
-        set_explains.draw(out(), report)
+        set_explains.render(make_console(), report)
 
 
 def show_topology(
@@ -78,28 +78,28 @@ def show_topology(
 ) -> None:
     """`topogate topology`."""
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
-    target, settings = target_of(source), settings_of(decisions)
-    outlook = run(cluster_view.look_at(source.files, target, settings, kinds(), namespace_of(source)))
+    target, settings = choose_target(source), read_settings(decisions)
+    outlook = run(cluster_view.look_at(source.files, target, settings, list_kinds(), choose_namespace(source)))
     outlook.state.refresh()
     names = topology_command.find_names(outlook.state, name)
     if counted is not None:
         topology_command.check_pod(outlook.state, names, view.pod or "", counted)
     reports = [topology_command.report_topology(outlook.state, each, counted) for each in names]
-    console = out()
+    console = make_console()
     if form is not None:
         write_data(console, {"topologies": reports}, form)
     else:
         for report in reports:
-            topology_command.draw(console, report, shows_hosts=view.hosts)
+            topology_command.render(console, report, shows_hosts=view.hosts)
     if view.svg is not None or view.seats:
-        topology_command.picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
+        topology_command.draw_picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
 
 
 def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
     """`topogate topology suggest`."""
-    target = target_of(source)
-    suggestion = suggesting.suggest(run(cluster_view.nodes_of(source.files, target)), names)
-    there = run(cluster_view.present(source.files, target, suggestion.objects))
+    target = choose_target(source)
+    suggestion = suggesting.suggest(run(cluster_view.list_nodes(source.files, target)), names)
+    there = run(cluster_view.list_present(source.files, target, suggestion.objects))
     for remark in (*suggestion.remarks, *suggesting.compare_with_present(suggestion.objects, there)):
         typer.echo(f"topogate: {remark}", err=True)
     typer.echo(suggestion.to_yaml(), nl=False)
@@ -108,7 +108,7 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
 # --- what was given -----------------------------------------------------------------------------------
 
 
-def settings_of(decisions: DecisionInputs) -> Settings:
+def read_settings(decisions: DecisionInputs) -> Settings:
     """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
@@ -116,20 +116,20 @@ def settings_of(decisions: DecisionInputs) -> Settings:
     return parse(arguments, prog="topogate", environ={})  # flags of the command: the environment variables of a server have no effect
 
 
-def target_of(source: ClusterSource) -> Target:
+def choose_target(source: ClusterSource) -> Target:
     """Returns the cluster to read; raises BadInput where two are given."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
 
 
-def namespace_of(source: ClusterSource) -> str:
+def choose_namespace(source: ClusterSource) -> str:
     """As for kubectl: what was given, else the context's, else `default`."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE
 
 
-def kinds() -> tuple[JobKind, ...]:
+def list_kinds() -> tuple[JobKind, ...]:
     """All kinds of job, those of other packages, too."""
     try:
         return with_integrations(plugins.load(INTEGRATIONS))

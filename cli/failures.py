@@ -30,7 +30,7 @@ class BadInput(Failure):
 
 
 @contextmanager
-def told_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
+def report_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
     """Turns what an API server, or the way to it, did wrong into a `Failure`; `what` was to be done, perhaps to a resource."""
     try:
         yield
@@ -39,22 +39,24 @@ def told_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None
     except Unreachable as error:
         raise Failure(f"cannot {what}: the API server cannot be reached: {error.message}") from error
     except Unauthorized as error:
-        raise Failure(f"cannot {what}: the API server does not accept the credentials of the kubeconfig: {_why(error)}") from error
+        raise Failure(
+            f"cannot {what}: the API server does not accept the credentials of the kubeconfig: {_describe_error(error)}"
+        ) from error
     except Forbidden as error:
         remedy = f"; the ClusterRole {OBSERVER} of the chart permits it: an administrator binds it to you with a ClusterRoleBinding"
-        raise Failure(f"cannot {what}: no permission: {_why(error)}{remedy if what.startswith('list ') else ''}") from error
+        raise Failure(f"cannot {what}: no permission: {_describe_error(error)}{remedy if what.startswith('list ') else ''}") from error
     except NotFound as error:
-        raise Failure(_missing(what, resource, error)) from error
+        raise Failure(_describe_missing(what, resource, error)) from error
     except KubeError as error:
-        raise Failure(f"cannot {what}: {_why(error)}") from error
+        raise Failure(f"cannot {what}: {_describe_error(error)}") from error
 
 
-def _missing(what: str, resource: Resource | None, error: NotFound) -> str:
+def _describe_missing(what: str, resource: Resource | None, error: NotFound) -> str:
     if resource is not None and resource.group == GROUP:
         wanted = f"{resource} in version {resource.version}"
         return f"cannot {what}: the API server has no {wanted}; install topogate's CustomResourceDefinitions (charts/topogate) first"
-    return f"cannot {what}: {_why(error)}"
+    return f"cannot {what}: {_describe_error(error)}"
 
 
-def _why(error: KubeError) -> str:
+def _describe_error(error: KubeError) -> str:
     return " ".join((error.message or str(error)).split())

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import ADMITTED, FINISHED, POD_GROUP_NAME, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from core.plan.pods.pod_units import GROUP, Unit, unit_of_pod
+from core.plan.pods.pod_units import GROUP, Unit, find_pod_unit
 from core.plan.steps import api_resources as r
 from core.podgroups.members import group_of
 from core.resource import Obj, Resource
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import object_key
-from core.state.facts import condition_is_true
+from core.runtime.watch.store import build_object_key
+from core.state.facts import is_condition_true
 from reconciler.observe.indexes import find_owned, show_as_owner
 from reconciler.observe.observed import Observed
 
@@ -58,18 +58,18 @@ def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | 
     if asked.kind in _NATIVE_GROUPS and observed.native is not None:
         return _get(observed, observed.native.pod_groups, asked, namespace)
     if asked.kind.partition(".")[0] in _GROUPS:
-        return observed.pod_group(f"{namespace}/{asked.name}")
-    informer = _informer_of(observed, asked.kind)
+        return observed.find_pod_group(f"{namespace}/{asked.name}")
+    informer = _get_informer(observed, asked.kind)
     owner = _get(observed, informer, asked, namespace)
-    below = observed.owners.descendants(show_as_owner(owner))
-    pods = [owner] if informer is observed.pods else [pod for key in below for pod in observed.pods.store.by_index("owner", key)]
+    below = observed.owners.list_descendants(show_as_owner(owner))
+    pods = [owner] if informer is observed.pods else [pod for key in below for pod in observed.pods.store.list_by_index("owner", key)]
     names = sorted({key.name for pod in pods if (key := group_of(pod)) is not None})
     if not names:
         return None
     if len(names) > 1:
         shown = f"{', '.join(names[:_SHOWN])}{' and others' if len(names) > _SHOWN else ''}"
         raise Failure(f"the pods of {asked.kind} {namespace}/{asked.name} are of {len(names)} PodGroups: {shown}; explain one of these")
-    found = observed.pod_group(f"{namespace}/{names[0]}")
+    found = observed.find_pod_group(f"{namespace}/{names[0]}")
     if found is None:
         raise Failure(f"{asked.kind} {namespace}/{asked.name} waits for PodGroup {names[0]}, which is not there")
     return found
@@ -81,45 +81,47 @@ def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj
     if asked.kind in _WORKLOAD:
         return _get(observed, workloads, asked, namespace)
     if asked.kind.partition(".")[0] in _GROUPS:
-        of_group = workloads.store.by_index("unit", str(Unit(GROUP, namespace, asked.name)))
+        of_group = workloads.store.list_by_index("unit", str(Unit(GROUP, namespace, asked.name)))
         if not of_group:
             raise Failure(f"there is no PodGroup {asked.name} in namespace {namespace}, and no group of queued pods of that name")
         return of_group[0]
-    informer = _informer_of(observed, asked.kind)
+    informer = _get_informer(observed, asked.kind)
     owner = _get(observed, informer, asked, namespace)
     if informer is observed.between[r.DEPLOYMENTS.kind]:
-        return _choose(_of_pods(observed, owner), owner, asked, namespace, one=False)
-    found = {object_key(workload): workload for workload in find_owned(workloads.store, owner)}
-    made_before, unit = prebuilt_name(owner), unit_of_pod(owner) if informer is observed.pods else None
+        return _choose(_list_workloads_of_pods(observed, owner), owner, asked, namespace, one=False)
+    found = {build_object_key(workload): workload for workload in find_owned(workloads.store, owner)}
+    made_before, unit = find_prebuilt_name(owner), find_pod_unit(owner) if informer is observed.pods else None
     keys = [f"{namespace}/{made_before}"] if made_before else []
-    keys += observed.present_of_pod(owner) if informer is observed.pods else []
-    keys += [object_key(workload) for workload in workloads.store.by_index("unit", str(unit))] if unit is not None else []
+    keys += observed.list_present_of_pod(owner) if informer is observed.pods else []
+    keys += [build_object_key(workload) for workload in workloads.store.list_by_index("unit", str(unit))] if unit is not None else []
     found |= {key: workload for key in keys if (workload := workloads.store.get(key)) is not None}
     return _choose(list(found.values()), owner, asked, namespace, one=informer in observed.jobs.values())
 
 
-def _of_pods(observed: Observed, owner: Obj) -> list[Obj]:
+def _list_workloads_of_pods(observed: Observed, owner: Obj) -> list[Obj]:
     """Workloads of the pods of what makes them by way of something else."""
-    pods = (pod for key in observed.owners.descendants(show_as_owner(owner)) for pod in observed.pods.store.by_index("owner", key))
-    keys = {key for pod in pods for key in observed.present_of_pod(pod)}
+    pods = (
+        pod for key in observed.owners.list_descendants(show_as_owner(owner)) for pod in observed.pods.store.list_by_index("owner", key)
+    )
+    keys = {key for pod in pods for key in observed.list_present_of_pod(pod)}
     return [workload for key in sorted(keys) if (workload := observed.workloads.store.get(key)) is not None]
 
 
 def _choose(found: Sequence[Obj], owner: Obj, asked: NamedObject, namespace: str, *, one: bool) -> Obj:
     """Of several of one job (`one`) that by which its pods run; each replica of a LeaderWorkerSet has one of its own."""
-    open_ones = [workload for workload in found if not condition_is_true(workload, FINISHED)] or list(found)
+    open_ones = [workload for workload in found if not is_condition_true(workload, FINISHED)] or list(found)
     if not open_ones:
-        raise NoWorkload(_without(owner, asked, namespace), owner)
+        raise NoWorkload(_describe_missing_workload(owner, asked, namespace), owner)
     if len(open_ones) > 1 and not one:
         names = ", ".join(sorted(workload["metadata"]["name"] for workload in open_ones))
         raise Failure(f"{asked.kind} {namespace}/{asked.name} has {len(open_ones)} Workloads: {names}; explain one of these: workload NAME")
-    return min(open_ones, key=lambda workload: (not condition_is_true(workload, ADMITTED), workload["metadata"]["name"]))
+    return min(open_ones, key=lambda workload: (not is_condition_true(workload, ADMITTED), workload["metadata"]["name"]))
 
 
-def _informer_of(observed: Observed, kind: str) -> Informer:
+def _get_informer(observed: Observed, kind: str) -> Informer:
     deployments = observed.between[r.DEPLOYMENTS.kind]
     owning = {informer.resource: informer for informer in (*observed.owning, deployments)}
-    called = {name: informer for resource, informer in owning.items() for name in _names_of(resource)}
+    called = {name: informer for resource, informer in owning.items() for name in _list_names(resource)}
     called |= {short: called[kind] for short, kind in _SHORT.items()}
     if kind not in called:
         near = get_close_matches(kind, called, n=1)
@@ -128,7 +130,7 @@ def _informer_of(observed: Observed, kind: str) -> Informer:
     return called[kind]
 
 
-def _names_of(resource: Resource) -> Sequence[str]:
+def _list_names(resource: Resource) -> Sequence[str]:
     """`job`, `jobs`, and both with their group, as kubectl takes and prints them."""
     names = (resource.kind.lower(), resource.plural)
     return (*names, *(f"{name}.{resource.group}" for name in names)) if resource.group else names
@@ -150,7 +152,7 @@ def _get(observed: Observed, informer: Informer, asked: NamedObject, namespace: 
     raise Failure(f"{informer.resource.kind} {asked.name} is not in namespace {namespace}; {hint}")
 
 
-def _without(owner: Obj, asked: NamedObject, namespace: str) -> str:
+def _describe_missing_workload(owner: Obj, asked: NamedObject, namespace: str) -> str:
     what = f"{asked.kind} {namespace}/{asked.name}"
     if PODGROUP_TOPOLOGY in (owner["metadata"].get("annotations") or {}):
         return f"{what} asks for a PodGroup by {PODGROUP_TOPOLOGY}, and has no pods yet that name it"

@@ -64,12 +64,12 @@ def find_levels(nodes: Nodes) -> FoundLevels:
     network = _choose_network(nodes, remarks)
     if network:
         levels = _join_accelerators(nodes, _join_zones(nodes, network, remarks), remarks)
-        remarks += _reused(nodes, levels)
+        remarks += _list_reused_values(nodes, levels)
     else:
         levels = _join_accelerators(nodes, _search(nodes, remarks), remarks)
     if any(HOSTNAME_LABEL in have for have in nodes.values()):
         levels = [*levels[: MOST_LEVELS - 1], HOSTNAME_LABEL]
-    remarks += [*_without(nodes, levels), *_alone(nodes, levels), *_same_host(nodes, levels)]
+    remarks += [*_list_nodes_without_label(nodes, levels), *_list_single_node_domains(nodes, levels), *_list_same_hosts(nodes, levels)]
     return FoundLevels(tuple(levels), tuple(remarks))
 
 
@@ -85,7 +85,7 @@ def _choose_network(nodes: Nodes, remarks: list[str]) -> list[str]:
             best, most = usual, covered
     kept: list[str] = []
     for label in best:
-        if kept and _nests(nodes, kept[-1], label) and _nests(nodes, label, kept[-1]):
+        if kept and _is_nested(nodes, kept[-1], label) and _is_nested(nodes, label, kept[-1]):
             remarks.append(f"label {label} is not used: its domains are those of {kept[-1]}")
         else:
             kept.append(label)
@@ -100,9 +100,9 @@ def _join_zones(nodes: Nodes, levels: Sequence[str], remarks: list[str]) -> list
     """Region and zone go above a network, where there is more than one and what is below lies in one each."""
     above = []
     for label in ZONES:
-        if len(_values(nodes, label)) < 2:
+        if len(_list_values(nodes, label)) < 2:
             continue
-        crossing = _crossing(nodes, levels[0], label)
+        crossing = _find_crossing(nodes, levels[0], label)
         if crossing is None:
             above.append(label)
         else:
@@ -114,16 +114,16 @@ def _join_accelerators(nodes: Nodes, levels: Sequence[str], remarks: list[str]) 
     """Domains of an interconnect come below the last level in which they lie, and above the first that lies in them."""
     joined = list(levels)
     for label in ACCELERATORS:
-        if not _is_usual(nodes, label) or len(_values(nodes, label)) == len(nodes):
+        if not _is_usual(nodes, label) or len(_list_values(nodes, label)) == len(nodes):
             continue
-        place = next((at for at in range(len(joined), 0, -1) if _nests(nodes, label, joined[at - 1])), 0)
-        if place and _nests(nodes, joined[place - 1], label):
+        place = next((at for at in range(len(joined), 0, -1) if _is_nested(nodes, label, joined[at - 1])), 0)
+        if place and _is_nested(nodes, joined[place - 1], label):
             continue  # it is equal to the one above
         below = joined[place:]
-        if all(_nests(nodes, other, label) for other in below[:1]):
+        if all(_is_nested(nodes, other, label) for other in below[:1]):
             joined.insert(place, label)
         else:
-            crossing = _crossing(nodes, below[0], label)
+            crossing = _find_crossing(nodes, below[0], label)
             remarks += [crossing] if crossing is not None else []
     return joined
 
@@ -135,98 +135,100 @@ def _search(nodes: Nodes, remarks: list[str]) -> list[str]:
     Of labels that divide the nodes alike only the first by name is used.
     """
     labels = sorted({label for have in nodes.values() for label in have} - {HOSTNAME_LABEL, *ACCELERATORS})
-    dividing = [label for label in labels if _divides(nodes, label)]
+    dividing = [label for label in labels if _has_groups(nodes, label)]
     named = [label for label in dividing if label in ZONES or (_IS_PLACE.search(label.lower()) and not _IS_NO_PLACE.search(label.lower()))]
     candidates = named or [label for label in dividing if not _IS_NO_PLACE.search(label.lower())]
     different: list[str] = []
     for label in candidates:
-        same = next((other for other in different if _nests(nodes, label, other) and _nests(nodes, other, label)), None)
+        same = next((other for other in different if _is_nested(nodes, label, other) and _is_nested(nodes, other, label)), None)
         if same is None:
             different.append(label)
         else:
             remarks.append(f"label {label} is not used: its domains are those of {same}")
-    chain = _longest_chain(nodes, different)
+    chain = _find_longest_chain(nodes, different)
     for label in different:
         if label not in chain:
-            crossings = (_crossing(nodes, *pair) for other in chain for pair in [sorted((label, other), key=_fineness(nodes))])
+            crossings = (
+                _find_crossing(nodes, *pair) for other in chain for pair in [sorted((label, other), key=_build_fineness_key(nodes))]
+            )
             remarks.append(next((text for text in crossings if text is not None), f"label {label} is not used"))
     return chain
 
 
-def _divides(nodes: Nodes, label: str) -> bool:
+def _has_groups(nodes: Nodes, label: str) -> bool:
     """Whether half of the nodes or more have a label, and it makes some groups of them."""
-    return 1 < len(_values(nodes, label)) < _count(nodes, label) and _is_usual(nodes, label)
+    return 1 < len(_list_values(nodes, label)) < _count(nodes, label) and _is_usual(nodes, label)
 
 
-def _longest_chain(nodes: Nodes, labels: Iterable[str]) -> list[str]:
+def _find_longest_chain(nodes: Nodes, labels: Iterable[str]) -> list[str]:
     """From the widest to the narrowest; of equally long ones the first by name."""
     longest: dict[str, list[str]] = {}
-    counts = {label: len(_values(nodes, label)) for label in labels}
+    counts = {label: len(_list_values(nodes, label)) for label in labels}
     for label in sorted(counts, key=lambda each: (counts[each], each)):
-        above = [chain for other, chain in longest.items() if counts[other] < counts[label] and _nests(nodes, label, other)]
-        longest[label] = [*min(above, key=_longest_first, default=[]), label]
-    return min(longest.values(), key=_longest_first, default=[])
+        above = [chain for other, chain in longest.items() if counts[other] < counts[label] and _is_nested(nodes, label, other)]
+        longest[label] = [*min(above, key=_rank_chain, default=[]), label]
+    return min(longest.values(), key=_rank_chain, default=[])
 
 
-def _longest_first(chain: Sequence[str]) -> tuple[int, Sequence[str]]:
+def _rank_chain(chain: Sequence[str]) -> tuple[int, Sequence[str]]:
     return -len(chain), chain
 
 
-def _fineness(nodes: Nodes) -> Callable[[str], tuple[int, str]]:
-    return lambda label: (-len(_values(nodes, label)), label)
+def _build_fineness_key(nodes: Nodes) -> Callable[[str], tuple[int, str]]:
+    return lambda label: (-len(_list_values(nodes, label)), label)
 
 
 # --- what is odd --------------------------------------------------------------------------------------
 
 
-def _reused(nodes: Nodes, levels: Sequence[str]) -> list[str]:
+def _list_reused_values(nodes: Nodes, levels: Sequence[str]) -> list[str]:
     """Values below two domains of the level above: they are taken for two domains."""
     found = []
     for upper, lower in pairwise(levels):
-        crossing = _crossing(nodes, lower, upper)
+        crossing = _find_crossing(nodes, lower, upper)
         found += [f"{crossing}; they are taken for different domains"] if crossing is not None else []
     return found
 
 
-def _without(nodes: Nodes, levels: Sequence[str]) -> list[str]:
+def _list_nodes_without_label(nodes: Nodes, levels: Sequence[str]) -> list[str]:
     missing = {label: sorted(name for name, have in nodes.items() if label not in have) for label in levels}
-    return [f"{_some(names)} without the label {label}: left out" for label, names in missing.items() if names]
+    return [f"{_format_some(names)} without the label {label}: left out" for label, names in missing.items() if names]
 
 
-def _alone(nodes: Nodes, levels: Sequence[str]) -> list[str]:
+def _list_single_node_domains(nodes: Nodes, levels: Sequence[str]) -> list[str]:
     """Returns messages about domains of one node, in levels that are wider than nodes; a level with no other domains
     gets one message."""
     found = []
     wider = [label for label in levels if label != HOSTNAME_LABEL]
     for depth, label in enumerate(wider, 1):
-        counts = Counter(path for have in nodes.values() if (path := _path(have, wider[:depth])) is not None)
+        counts = Counter(path for have in nodes.values() if (path := _find_path(have, wider[:depth])) is not None)
         single = sorted("/".join(path) for path, count in counts.items() if count == 1)
         if single and len(single) == len(counts):
             found.append(f"every domain of level {label} has one node only: it could be left out")
         elif single:
-            found.append(f"level {label}: {len(single)} of {show_count(len(counts), 'domain')} of one node: {_few(single)}")
+            found.append(f"level {label}: {len(single)} of {show_count(len(counts), 'domain')} of one node: {_format_few(single)}")
     return found
 
 
-def _path(have: Labels, levels: Sequence[str]) -> tuple[str, ...] | None:
+def _find_path(have: Labels, levels: Sequence[str]) -> tuple[str, ...] | None:
     """The values of all levels; None where one is missing."""
     return tuple(have[label] for label in levels) if all(label in have for label in levels) else None
 
 
-def _same_host(nodes: Nodes, levels: Sequence[str]) -> list[str]:
+def _list_same_hosts(nodes: Nodes, levels: Sequence[str]) -> list[str]:
     """Nodes that share even the whole path are left out (decision 3 of docs/decisions/0004)."""
     if levels[-1:] != [HOSTNAME_LABEL]:
         return []
     paths: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(nodes):
-        path = _path(nodes[name], levels)
+        path = _find_path(nodes[name], levels)
         if path is not None:
             paths.setdefault(path, []).append(name)
     shared = {path: names for path, names in paths.items() if len(names) > 1}
-    return [f"{_some(names)} share the {HOSTNAME_LABEL} {path[-1]} and all above it: left out" for path, names in shared.items()]
+    return [f"{_format_some(names)} share the {HOSTNAME_LABEL} {path[-1]} and all above it: left out" for path, names in shared.items()]
 
 
-def _crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
+def _find_crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
     """Describes a value of one label that lies in two values of another; None where each lies in one."""
     wholes: dict[str, set[str]] = {}
     for have in nodes.values():
@@ -237,10 +239,10 @@ def _crossing(nodes: Nodes, lower: str, upper: str) -> str | None:
         return None
     above = sorted(wholes[crossing[0]])
     more = f", and {show_count(len(crossing) - 1, 'more value')} like it" if len(crossing) > 1 else ""
-    return f"label {lower} does not nest in {upper}: {crossing[0]} lies in {_few(above)}{more}"
+    return f"label {lower} does not nest in {upper}: {crossing[0]} lies in {_format_few(above)}{more}"
 
 
-def _nests(nodes: Nodes, lower: str, upper: str) -> bool:
+def _is_nested(nodes: Nodes, lower: str, upper: str) -> bool:
     """Whether nodes that share a value of the lower label share one of the upper, and have one."""
     wholes: dict[str, str] = {}
     return all(upper in have and wholes.setdefault(have[lower], have[upper]) == have[upper] for have in nodes.values() if lower in have)
@@ -255,14 +257,14 @@ def _count(nodes: Nodes, label: str) -> int:
     return sum(label in have for have in nodes.values())
 
 
-def _values(nodes: Nodes, label: str) -> set[str]:
+def _list_values(nodes: Nodes, label: str) -> set[str]:
     return {have[label] for have in nodes.values() if label in have}
 
 
-def _some(names: Sequence[str]) -> str:
-    return f"{show_count(len(names), 'node')} ({_few(names)})"
+def _format_some(names: Sequence[str]) -> str:
+    return f"{show_count(len(names), 'node')} ({_format_few(names)})"
 
 
-def _few(names: Sequence[str]) -> str:
+def _format_few(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"

@@ -55,7 +55,9 @@ def register(app: typer.Typer) -> None:
 
 def pause(
     what: Annotated[PauseTarget, typer.Argument(help="What to pause; or status, which only says what is paused.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: everybody who waits is told.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason; shown in the condition of each workload that waits.")
+    ] = "",
     namespace: Namespace = SYSTEM_NAMESPACE,
     wait: Waits = True,
     kubeconfig: Kubeconfig = None,
@@ -65,16 +67,16 @@ def pause(
 
     Holds until `topogate resume`, whatever is restarted. Exit code 1: it cannot be done, or ClusterQueues do not say so; 2: bad input.
     """
-    from cli.stopping import press, tell_status
+    from cli.stopping import list_status_lines, set_pause
     from core.runtime.clock import SystemClock
 
     if what is not PauseTarget.STATUS:
         parts = What(what.value).parts
-        _tell(kubeconfig, context, lambda client: press(client, SystemClock(), namespace, parts, reason, wait=wait))
+        _report(kubeconfig, context, lambda client: set_pause(client, SystemClock(), namespace, parts, reason, wait=wait))
     elif reason:
         _end("--reason is for pausing; leave it out to see the status", _BAD_INPUT)
     else:
-        _tell(kubeconfig, context, lambda client: tell_status(client, namespace))
+        _report(kubeconfig, context, lambda client: list_status_lines(client, namespace))
 
 
 def resume(
@@ -88,10 +90,10 @@ def resume(
     from cli.stopping import release
     from core.runtime.clock import SystemClock
 
-    _tell(kubeconfig, context, lambda client: release(client, SystemClock(), namespace, what.parts, wait=wait))
+    _report(kubeconfig, context, lambda client: release(client, SystemClock(), namespace, what.parts, wait=wait))
 
 
-def _tell(kubeconfig: str | None, context: str | None, work: Callable[["Client"], Coroutine[Any, Any, Iterable[str]]]) -> None:
+def _report(kubeconfig: str | None, context: str | None, work: Callable[["Client"], Coroutine[Any, Any, Iterable[str]]]) -> None:
     from cli.stopping import Unable, run
 
     try:

@@ -163,7 +163,7 @@ WRITTEN_BY_TOPOGATE = (
     Name(n.JOB_OWNER_NAME, "annotation of Workloads of a LeaderWorkerSet", "and its name"),
     Name(n.COMPONENT_WORKLOAD_INDEX, "annotation of Workloads of a LeaderWorkerSet", "which replica"),
     Name(n.SLICE_NAME, "annotation of Workloads of an elastic job, and of its pods", "the name of its first Workload"),
-    Name(n.SLICE_REPLACES, "annotation of Workloads of an elastic job", "the Workload whose place and pods it takes over"),
+    Name(n.SLICE_REPLACES, "annotation of Workloads of an elastic job", "the Workload that it replaces: it takes over its place and pods"),
     Name(n.PROVISIONING_CONTENT, "annotation of ProvisioningRequests and PodTemplates", "a hash of what was asked for"),
     Name(n.PROVISIONING_RESERVATION, "annotation of ProvisioningRequests", "since when the workload had its quota"),
 )
@@ -199,13 +199,13 @@ def render() -> str:
     keys = list(list_keys(ConfigurationFile))
     parts = [
         "# Reference",
-        f"Written by `python -m {_SOURCE} --write` from the code; do not edit. What the words mean is told in the pages of each subject.",
+        f"Written by `python -m {_SOURCE} --write` from the code; do not edit. The pages of each subject explain the words.",
         "## Labels and annotations that users write",
-        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_USERS)),
+        _format_table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_USERS)),
         "## Labels and annotations that topogate writes",
-        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_TOPOGATE)),
+        _format_table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in WRITTEN_BY_TOPOGATE)),
         "## Labels and annotations that others write and topogate reads",
-        _table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
+        _format_table(("name", "where", "meaning"), ((f"`{x.name}`", x.where, x.meaning) for x in READ_FROM_OTHERS)),
         "## Limits of what a pod asks for",
         "They have no honest use beyond. The webhook refuses a new or changed object in a queue if a pod template of it exceeds one; the "
         "policy "
@@ -217,26 +217,26 @@ def render() -> str:
         f"{ADDED_NODE_ENTRIES} more entries for nodes, {ADDED_RESOURCE_NAMES} more names of resources, {ADDED_VALUES} more values and "
         f"{ADDED_BYTES} more bytes, which the API server, flavors and other webhooks add. ResourceClaims of queued jobs are "
         "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
-        _table(("of one pod", "at most"), LIMITS),
+        _format_table(("of one pod", "at most"), LIMITS),
         "## Limits of what a PodGroup asks for",
         "More `draConstraints` are refused when the PodGroup is created. A PodGroup that exceeds another limit gets no place: its "
         "condition has the reason `Invalid`, and the message names the field, the value and what is accepted.",
-        _table(("of one PodGroup", "at most"), _list_group_limits()),
+        _format_table(("of one PodGroup", "at most"), _list_group_limits()),
         "## Flags of the webhook",
         _VARIABLES,
-        _table(("flag", "variable", "meaning"), _flags(webhook.settings.make_parser())),
+        _format_table(("flag", "variable", "meaning"), _list_flags(webhook.settings.make_parser())),
         "## Flags of the reconciler",
-        _table(("flag", "variable", "meaning"), _flags(reconciler.settings.make_parser())),
+        _format_table(("flag", "variable", "meaning"), _list_flags(reconciler.settings.make_parser())),
         "## Keys of the configuration file",
         "[configuration.md](configuration.md) says how the file is read. Without a default a key says nothing where it is not given.",
-        _table(("key", "what", "default"), ((key, says.what, says.default) for key, says in keys if isinstance(says, Says))),
+        _format_table(("key", "what", "default"), ((key, says.what, says.default) for key, says in keys if isinstance(says, Says))),
         "## Keys of the configuration file that are ignored",
         "They are known, and the log has one warning for each that is given. What is wrong in them is a mistake all the same.",
-        _table(("key", "why"), ((key, ignored.why) for key, ignored in keys if isinstance(ignored, Ignored))),
+        _format_table(("key", "why"), ((key, ignored.why) for key, ignored in keys if isinstance(ignored, Ignored))),
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
-        "The other gates of Kueue switch nothing here, but for `DisableWaitForPodsReady`, which is heard: with it no pods are waited for.",
-        _table(
+        "The other gates of Kueue switch nothing here, except `DisableWaitForPodsReady`: with it no pods are waited for.",
+        _format_table(
             ("gate", "default", "in Kueue", "here"),
             ((f"`{name}`", str(gate.default).lower(), gate.stage.value, gate.effect.value) for name, gate in GATES.items()),
         ),
@@ -273,18 +273,18 @@ def _list_group_limits() -> list[tuple[str, str]]:
     ]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _flags(parser: OneLineParser) -> Iterator[tuple[str, str, str]]:
+def _list_flags(parser: OneLineParser) -> Iterator[tuple[str, str, str]]:
     """Yields each flag with its variable and its help."""
     formatter = parser._get_formatter()
     for action in parser.flags:
         value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or [])) or action.dest.upper()}"
         meaning = formatter._expand_help(action) if action.help else ""
-        yield f"`{', '.join(action.option_strings)}{value}`", f"`{parser.variable(action)}`", meaning
+        yield f"`{', '.join(action.option_strings)}{value}`", f"`{parser.get_variable(action)}`", meaning
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def script(shell: Shell) -> str:
+def build_script(shell: Shell) -> str:
     """What the shell has to read once."""
     return get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
 

@@ -39,28 +39,28 @@ class Unable(Exception):
 def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
     """Does work with a client, on a loop of its own; the lines to print. Raises Unable."""
 
-    async def connected() -> list[str]:
+    async def connect() -> list[str]:
         async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
             return list(await work(client))
 
     try:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            return runner.run(connected())
+            return runner.run(connect())
     except UnusableKubeconfig as error:
         raise Unable(str(error), BAD_INPUT) from error
     except KubeError as error:
         raise Unable(f"cannot read and write ConfigMap {PAUSE_CONFIG_MAP}: {' '.join((error.message or str(error)).split())}") from error
 
 
-async def press(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
+async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
     """Pauses; returns lines that report it. Raises Unable, and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    by = await who_am_i(client)
+    by = await find_own_name(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
     lines = []
     for part in parts:
-        stop = before.of(part)
-        lines.append(f"{part} are paused" if stop is None else f"{part} were paused before, {stop.story}; that stands")
+        stop = before.find_stop(part)
+        lines.append(f"{part} are paused" if stop is None else f"{part} were paused before, {stop.description}; that stands")
     return lines + (await wait_for_queues(client, clock, namespace, parts, paused=True) if wait else [])
 
 
@@ -69,18 +69,18 @@ async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:
-        stop = before.of(part)
-        lines.append(f"{part} were not paused" if stop is None else f"{part} go on; they were paused {stop.story}")
+        stop = before.find_stop(part)
+        lines.append(f"{part} were not paused" if stop is None else f"{part} go on; they were paused {stop.description}")
     return lines + (await wait_for_queues(client, clock, namespace, parts, paused=False) if wait else [])
 
 
-async def tell_status(client: Client, namespace: str) -> list[str]:
+async def list_status_lines(client: Client, namespace: str) -> list[str]:
     """What is paused, line by line. Raises Unable where nothing can be, as in a namespace that is not there."""
     found = await _find(client, namespace)
     if found is None:
         await _check_namespace(client, namespace)
     now = Pause.read(found or {})
-    return [stop.sentence if (stop := now.of(part)) is not None else f"{part} are not paused" for part in PAUSABLE]
+    return [stop.sentence if (stop := now.find_stop(part)) is not None else f"{part} are not paused" for part in PAUSABLE]
 
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
@@ -89,7 +89,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
         before = Pause.read(seen or {})
-        changed = {part: stop for part, stop in stops.items() if (stop is None) != (before.of(part) is None)}
+        changed = {part: stop for part, stop in stops.items() if (stop is None) != (before.find_stop(part) is None)}
         if not changed:
             return before
         data = {part: stop.to_text() if stop is not None else None for part, stop in changed.items()}
@@ -100,7 +100,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
         except NotFound as error:
             if seen is not None:
                 continue  # it was deleted meanwhile
-            raise _no_namespace(namespace) from error
+            raise _build_missing_namespace_error(namespace) from error
         return before
     raise Unable(f"ConfigMap {namespace}/{PAUSE_CONFIG_MAP} was changed by others {_ATTEMPTS} times while it was to be written; try again")
 
@@ -129,16 +129,16 @@ async def _check_namespace(client: Client, namespace: str) -> None:
     try:
         await client.get(r.NAMESPACES, namespace)
     except NotFound as error:
-        raise _no_namespace(namespace) from error
+        raise _build_missing_namespace_error(namespace) from error
     except Forbidden:
         return  # without the right to read namespaces there is no more to report
 
 
-def _no_namespace(namespace: str) -> Unable:
+def _build_missing_namespace_error(namespace: str) -> Unable:
     return Unable(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is")
 
 
-async def who_am_i(client: Client) -> str:
+async def find_own_name(client: Client) -> str:
     """Returns the name of the user that pauses: as the API server knows the user, else as this machine does."""
     body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
     try:

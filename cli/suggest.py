@@ -78,10 +78,10 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
         raise Failure([*remarks, f"no node has all labels of the levels {', '.join(found.levels)}: nothing could be placed"])
     label, value = _choose_pool(placed, nodes, remarks)
     objects = (
-        _object("Topology", names.topology, {"levels": [{"nodeLabel": level} for level in found.levels]}),
-        _object("ResourceFlavor", names.flavor, _flavor(names, label, value, placed, remarks)),
-        _object("ClusterQueue", names.cluster_queue, _queue(names, placed)),
-        _object("LocalQueue", names.local_queue, {"clusterQueue": names.cluster_queue}, names.namespace),
+        _build_object("Topology", names.topology, {"levels": [{"nodeLabel": level} for level in found.levels]}),
+        _build_object("ResourceFlavor", names.flavor, _build_flavor(names, label, value, placed, remarks)),
+        _build_object("ClusterQueue", names.cluster_queue, _queue(names, placed)),
+        _build_object("LocalQueue", names.local_queue, {"clusterQueue": names.cluster_queue}, names.namespace),
     )
     return Suggestion(objects, tuple(remarks))
 
@@ -105,7 +105,7 @@ def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFa
         raise BadInput("there is no node")
     ordered = sorted(nodes, key=lambda node: node.name)
     workers = [node for node in ordered if not any(label in node.labels for label in _CONTROL_PLANE)] or ordered
-    accelerated = [node for node in workers if _accelerators(node)]
+    accelerated = [node for node in workers if _list_accelerators(node)]
     chosen = accelerated or workers
     if len(chosen) < len(nodes):
         kind = "with accelerators" if accelerated else "that are no control plane"
@@ -113,7 +113,7 @@ def _choose_nodes(nodes: Sequence[NodeFacts], remarks: list[str]) -> list[NodeFa
     return chosen
 
 
-def _accelerators(node: NodeFacts) -> list[str]:
+def _list_accelerators(node: NodeFacts) -> list[str]:
     """Extended resources: those with a domain in their name that is not Kubernetes' own."""
     return [name for name, amount in node.state.allocatable.items() if "/" in name and amount and not name.startswith("kubernetes.io/")]
 
@@ -135,9 +135,9 @@ def _choose_pool(placed: Sequence[NodeFacts], nodes: Sequence[NodeFacts], remark
     return label, common[label]
 
 
-def _flavor(names: Names, label: str, value: str, placed: Sequence[NodeFacts], remarks: list[str]) -> dict[str, Any]:
+def _build_flavor(names: Names, label: str, value: str, placed: Sequence[NodeFacts], remarks: list[str]) -> dict[str, Any]:
     spec: dict[str, Any] = {"nodeLabels": {label: value}, "topologyName": names.topology}
-    taints = [taint for taint in placed[0].state.taints if all(taint in node.state.taints for node in placed) and _lasts(taint)]
+    taints = [taint for taint in placed[0].state.taints if all(taint in node.state.taints for node in placed) and _is_lasting(taint)]
     if taints:
         spec["tolerations"] = [
             {"key": key, "operator": "Equal" if value else "Exists", **({"value": value} if value else {}), "effect": effect}
@@ -147,7 +147,7 @@ def _flavor(names: Names, label: str, value: str, placed: Sequence[NodeFacts], r
     return spec
 
 
-def _lasts(taint: Taint) -> bool:
+def _is_lasting(taint: Taint) -> bool:
     return not taint[0].startswith(_PASSING_TAINTS)
 
 
@@ -163,6 +163,6 @@ def _queue(names: Names, placed: Sequence[NodeFacts]) -> dict[str, Any]:
     return {"namespaceSelector": {}, "resourceGroups": groups}
 
 
-def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> Obj:
+def _build_object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> Obj:
     metadata = {"name": name} | ({"namespace": namespace} if namespace is not None else {})
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

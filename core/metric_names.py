@@ -1,6 +1,6 @@
 """Every metric: its name, its labels and what it says. docs/metrics.md has the same as a table, held to it by a test.
 
-`kueue_` are the peer's names, with its labels and its meaning, so that dashboards carry over; what is ours begins with
+`kueue_` are Kueue's names, with its labels and its meaning, so that dashboards carry over; what is ours begins with
 `topogate_`. No label holds a name of a job, a pod or a node: those belong on spans.
 """
 
@@ -75,7 +75,7 @@ _OF_LEVEL = (FLAVOR, LEVEL, RESOURCE)
 
 # --- buckets, in seconds unless said otherwise ----------------------------------------------------------
 
-# From a second to almost three hours, as the peer has them: a wait in a queue may be either.
+# From a second to almost three hours, as Kueue has them: a wait in a queue may be either.
 WAITS = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0)
 # A group of pods is evaluated a fifth of a second after its last pod, and may wait for room as long as a workload.
 PLACEMENTS = (0.25, 0.5, *WAITS)
@@ -92,7 +92,7 @@ REVIEWS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 # Domains.
 EXCESSES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
-# --- the peer's -------------------------------------------------------------------------------------------
+# --- Kueue's ----------------------------------------------------------------------------------------------
 
 ADMISSION_ATTEMPTS = Instrument(
     "kueue_admission_attempts_total",
@@ -193,7 +193,7 @@ COHORT_WEIGHTED_SHARE = Instrument("kueue_cohort_weighted_share", Kind.GAUGE, "T
 _OF_LOCAL_QUEUE = (Label("name"), Label("namespace"))
 
 
-def _by_local_queue(one: Instrument) -> Instrument:
+def _make_local_queue_instrument(one: Instrument) -> Instrument:
     """The same of a LocalQueue, as far as it has that."""
     what, labels = one.name.removeprefix("kueue_").removeprefix("cluster_queue_"), (*_OF_LOCAL_QUEUE, *one.labels)
     labels = tuple(label for label in labels if label not in (CLUSTER_QUEUE, COHORT))
@@ -201,7 +201,7 @@ def _by_local_queue(one: Instrument) -> Instrument:
 
 
 BY_LOCAL_QUEUE = {
-    one: _by_local_queue(one)
+    one: _make_local_queue_instrument(one)
     for one in (
         PENDING_WORKLOADS,
         RESERVING_WORKLOADS,
@@ -363,7 +363,7 @@ WATCH_RESTARTS = Instrument(
     "topogate_watch_restarts_total", Kind.TOTAL, "How often a list or watch had to be begun again", (RESOURCE, Label("cause"))
 )
 WATCH_AGE = Instrument(
-    "topogate_watch_age_seconds", Kind.GAUGE, "For how long nothing was heard of a watch, not even a bookmark", (RESOURCE,), together=max
+    "topogate_watch_age_seconds", Kind.GAUGE, "For how long a watch has received nothing, not even a bookmark", (RESOURCE,), together=max
 )
 RECONCILES = Instrument("topogate_reconciles_total", Kind.TOTAL, "Runs of a controller by their outcome", (CONTROLLER, Label("result")))
 QUEUE_DEPTH = Instrument("topogate_work_queue_depth", Kind.GAUGE, "Keys that are due in a controller's queue", (CONTROLLER,))
@@ -436,7 +436,7 @@ OF_RECONCILER = (
 )
 
 
-def table() -> str:
+def format_table() -> str:
     """All of them as docs/metrics.md has them."""
     lines = ["| Metric | Type | Labels | Process | What it says |", "|---|---|---|---|---|"]
     for one in dict.fromkeys((*OF_RECONCILER, *OF_WEBHOOK)):
@@ -452,4 +452,4 @@ def _show(label: Label) -> str:
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(format_table(), end="")

@@ -1,6 +1,6 @@
 """Every label, annotation, gate, condition and reason that topogate reads or writes: constants only.
 
-The `kueue.x-k8s.io` names are the wire contract (KEP-2724 and what the peer writes today);
+The `kueue.x-k8s.io` names are the wire contract (KEP-2724 and what Kueue writes today);
 what is ours alone lives under `topogate.dev/`.
 """
 
@@ -28,7 +28,7 @@ JOB_COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 JOBSET_ROLE_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"  # of the training and the MPI operator
-SPARK_ROLE_LABEL, SPARK_DRIVER = "spark-role", "driver"  # whose executors are owned by that pod
+SPARK_ROLE_LABEL, SPARK_DRIVER = "spark-role", "driver"  # that pod owns its executors
 RAY_REPLICA_INDEX_LABEL = "ray.io/worker-group-replica-index"
 RAY_HOST_INDEX_LABEL = "ray.io/replica-host-index"
 JOB_CONTROLLER_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid", "job-name")
@@ -93,7 +93,7 @@ TOPOLOGY_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, UNCONSTRAINED_TOP
 # --- annotations that topogate writes -----------------------------------------------------------
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"  # of a Workload of an elastic job and of its pods: the name of the first one
-SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload whose place and pods it takes over
+SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"  # key of the Workload that it replaces: it takes over its place and pods
 FORGOTTEN_FAILURES = "topogate.dev/forgotten-node-failures"  # on a Workload: how many evictions for lost nodes count no more
 MADE_BY = "topogate.dev/made-by"  # on the Workload of a pod that is alone: uid of the controller that makes another when that is gone
 SPARES = "topogate.dev/spares"  # on a Workload, JSON: by pod set the nodes that are kept free for it
@@ -176,7 +176,7 @@ REASON_START_REFUSED = "StartRefused"  # of a deactivation
 REASON_NODE_FAILURES = "NodeFailures"  # of an eviction
 REASON_QUEUE_STOPPED = "ClusterQueueStopped"  # of an eviction, as the next two
 REASON_LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
-REASON_PREEMPTED = "Preempted"  # of an eviction; those of preemption say for whom
+REASON_PREEMPTED = "Preempted"  # of an eviction; those of preemption name the preemptor
 REASON_JOB_CHANGED = "DeactivatedDueToJobChanged"  # of an eviction
 REASON_IN_QUEUE = "InClusterQueue"
 REASON_RECLAIMED = "InCohortReclamation"
@@ -254,7 +254,7 @@ EVENT_PODS_LEFT = "PodsLeft"
 EVENT_PODS_MOVED = "PodsMoved"
 
 DEFAULT_LOCAL_QUEUE = "default"
-SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, unless told otherwise
+SYSTEM_NAMESPACE = "topogate-system"  # where topogate is, by default
 VARIABLE_PREFIX = "TOPOGATE_"  # of environment variables that stand for flags
 PAUSE_CONFIG_MAP = "topogate-pause"  # in the namespace of the reconciler
 MAIN_POD_SET = "main"

@@ -23,13 +23,13 @@ BOUND = "pods.bound"
 EVICT = "workload.evict"
 RELEASE = "workload.release"
 FINISH = "workload.finish"
-GROUP = "podgroup.story"
+GROUP = "podgroup.observe"
 KEEP = "places.keep"
 
-SPANS: Mapping[str, tuple[str, str]] = {  # the process that tells it, and what it is
-    REVIEW: ("webhook", "One admission review. That of a new job begins its story; those that follow of it and of its Workload join in"),
+SPANS: Mapping[str, tuple[str, str]] = {  # the process that emits it, and what it is
+    REVIEW: ("webhook", "One admission review. That of a new job begins its trace; later ones of it and of its Workload join it"),
     CONVERSION: ("webhook", "One conversion between v1beta1 and v1beta2, a trace of its own"),
-    CREATE: ("reconciler", "The Workload is made for a job, or for pods; linked to the stories of all of these pods"),
+    CREATE: ("reconciler", "The Workload is made for a job, or for pods; linked to the traces of all of these pods"),
     QUEUED: ("reconciler", "From when the Workload was made or evicted until it got quota, time out after an eviction included"),
     SOLVE: ("reconciler", "One decision on it: flavors tried, best domains, place or refusal; linked to the cycle that it was part of"),
     ADMIT: ("reconciler", "The admission is written: quota and place, or quota alone where admission checks come first"),
@@ -42,13 +42,13 @@ SPANS: Mapping[str, tuple[str, str]] = {  # the process that tells it, and what 
     ),
     UNGATE: (
         "reconciler",
-        "Some of its pods lose the topology gate and get their domain; linked to the decision and to pods' own stories",
+        "Some of its pods lose the topology gate and get their domain; linked to the decision and to pods' own traces",
     ),
     BOUND: ("reconciler", "From its first ungating until all of its pods were seen bound"),
     EVICT: ("reconciler", "It loses its place; where that is for another's sake linked to the decision on that one"),
     RELEASE: ("reconciler", "All of it has stopped: its quota and domains are free again"),
     FINISH: ("reconciler", "It is said to be over"),
-    GROUP: ("reconciler", "A PodGroup without a story is looked at for the first time: the story begins"),
+    GROUP: ("reconciler", "A PodGroup without a trace is observed for the first time: its trace begins"),
     KEEP: ("reconciler", "Places are kept for pods of a group, before any of them is let go"),
     CYCLE: ("reconciler", "One round of decisions in which something was decided, a trace of its own"),
 }
@@ -80,7 +80,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {  # the span that it is on, and what it
     PLACED: (SOLVE, "Where a pod set goes; of a workload that waits for victims, where it will"),
     CHOSEN: (SOLVE, "Why there: the domain that was taken, and the next best"),
     VICTIM_CHOSEN: (SOLVE, "A workload that has to go for it, and by what right"),
-    VICTIM_LEAVING: (SOLVE, "A workload on whose end it waits, which was told to go before"),
+    VICTIM_LEAVING: (SOLVE, "A workload that it waits for, which was evicted before"),
     CHECK_STATE: (CHECKED, "An admission check, at the time at which it got its state"),
     DOMAIN_UNGATED: (UNGATE, "Pods that were given one domain"),
     POD_FAILED: (UNGATE, "A pod that could not be ungated, and why; the same on the span by which pods are started"),
@@ -116,7 +116,7 @@ VICTIM_COUNT = "topogate.victim.count"
 CLUSTER_QUEUE = "topogate.cluster_queue.name"
 PASS = "topogate.decision.pass"
 REFUSED = "topogate.refused"
-BEGINS = "topogate.story.begins"
+BEGINS = "topogate.trace.begins"
 REASON = "topogate.reason"
 MESSAGE = "topogate.message"
 FORMER = "topogate.former"
@@ -159,13 +159,13 @@ ATTRIBUTES: Mapping[str, str] = {
     REQUEUE_COUNT: "How often it was queued again after its pods were not ready in time",
     POD_GROUP: "The PodGroup",
     REPLICA: "Which of its replicas, from 0",
-    PREEMPTOR: "Namespace and name of the Workload for whose sake it is",
+    PREEMPTOR: "Namespace and name of the Workload that it makes room for",
     VICTIM: "Namespace and name of a Workload that has to go",
     VICTIM_COUNT: "How many have to go; of very many only the first are events",
     CLUSTER_QUEUE: "The ClusterQueue",
-    PASS: "`first`; `second`: a place after admission checks; `replacement`: a place for pods whose nodes failed",
+    PASS: "`first`; `second`: a place after admission checks; `replacement`: a place for pods of failed nodes",
     REFUSED: "True where the answer was no; a trace with such a span is always kept",
-    BEGINS: "True on the first span of a story, which is always kept",
+    BEGINS: "True on the first span of a trace of a workload, which is always kept",
     REASON: "The reason, as in the condition or event",
     MESSAGE: "The sentence that users see, word for word",
     FORMER: "Of one that was evicted before: why, where it was, and where it is placed again",
@@ -186,11 +186,11 @@ ATTRIBUTES: Mapping[str, str] = {
     VERDICT_COUNT: "Decisions of a cycle",
 }
 
-# Spans that last as long as work takes, not as long as somebody waits: one of these that is slow is worth its trace.
+# Spans that last as long as work takes, not as long as a workload waits: one of these that is slow is worth its trace.
 WORK = frozenset({REVIEW, CONVERSION, CYCLE, CREATE, SOLVE, ADMIT, START, EVICT})
 
 
-def tables() -> str:
+def format_tables() -> str:
     """All of them as docs/traces.md has them."""
     spans = "\n".join(f"| `{name}` | {process} | {says} |" for name, (process, says) in SPANS.items())
     events = "\n".join(f"| `{name}` | `{span}` | {says} |" for name, (span, says) in EVENTS.items())
@@ -203,4 +203,4 @@ def tables() -> str:
 
 
 if __name__ == "__main__":
-    print(tables(), end="")
+    print(format_tables(), end="")

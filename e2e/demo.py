@@ -25,7 +25,7 @@ from core.names import ADMITTED, QUOTA_RESERVED
 from e2e import manifests
 from e2e.api import wait_for
 from e2e.audit import stories, truth
-from e2e.audit.cluster_picture import GPU, draw_seats, find_seats, to_svg
+from e2e.audit.cluster_picture import GPU, find_seats, render_seats, to_svg
 from e2e.audit.otlp import Receiver, SpanRecord
 from e2e.audit.recount import recount
 from e2e.binaries import ensure_binaries
@@ -53,7 +53,7 @@ Meddle = Callable[[str, "Demo"], None]
 class Traces(Protocol):
     """Where spans can be read that were sent: a receiver of ours, or a real collector."""
 
-    def spans(self, trace_id: str | None = None) -> list[SpanRecord]: ...
+    def list_spans(self, trace_id: str | None = None) -> list[SpanRecord]: ...
 
 
 class Broken(Exception):
@@ -151,10 +151,13 @@ class Demo:
         )
         with suppress(TimeoutError):  # then the promise is broken
             wait_for(
-                "spans of who is refused", lambda: not stories.find_unreported_refusals(now.workloads, self.receiver.spans), timeout_s=15
+                "spans of who is refused",
+                lambda: not stories.find_unreported_refusals(now.workloads, self.receiver.list_spans),
+                timeout_s=15,
             )
         self._promise(
-            "waits: its trace has the same message as its condition", stories.find_unreported_refusals(now.workloads, self.receiver.spans)
+            "waits: its trace has the same message as its condition",
+            stories.find_unreported_refusals(now.workloads, self.receiver.list_spans),
         )
         self._settle()
         self._say(f"[yellow]why waits is pending:[/] {truth.get_condition(now.workload_of('waits'), QUOTA_RESERVED)['message']}")
@@ -188,7 +191,7 @@ class Demo:
         group = self.pool.labels["node-group"]
         mine = [node for node in now.nodes.values() if node["metadata"]["labels"].get("node-group") == group]
         picture = find_seats(replace(now, read_nodes=lambda: mine), self.pool.block_label, self.pool.rack_label)
-        draw_seats(picture, self.console)
+        render_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
         (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
         self._say(f"the same as a file: {OUT / 'demo.svg'}")
@@ -197,8 +200,8 @@ class Demo:
     def _show_trace(self, name: str) -> None:
         workload = self.read().workload_of(name)
         trace_id = stories.trace_of(workload)
-        self._until("the trace to arrive", lambda: set(stories.STORY) <= {span.name for span in self.receiver.spans(trace_id)})
-        spans = self.receiver.spans(trace_id)
+        self._until("the trace to arrive", lambda: set(stories.STORY) <= {span.name for span in self.receiver.list_spans(trace_id)})
+        spans = self.receiver.list_spans(trace_id)
         self._promise(f"{name}: one trace from admission to bound", stories.find_problems(spans))
         self._settle()
         self._say(f"trace {trace_id} of job {name}:")

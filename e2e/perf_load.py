@@ -27,13 +27,13 @@ from core.names import (
     VERSION,
 )
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import managed_status
+from core.plan.workloads.admission_status import read_managed_status
 from core.resource import Obj, Resource
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Conflict, NotFound
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, object_key
-from core.state.facts import condition_is_true, find_condition
+from core.runtime.watch.store import Change, build_object_key
+from core.state.facts import find_condition, is_condition_true
 from e2e.nodes import BLOCK_LABEL, KWOK_ANNOTATION, RACK_LABEL
 
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
@@ -198,22 +198,22 @@ class Player:
 
     def _on_workload(self, change: Change) -> None:
         obj = change.new
-        if obj is None or condition_is_true(obj, FINISHED):
+        if obj is None or is_condition_true(obj, FINISHED):
             return
-        key = object_key(obj)
-        if condition_is_true(obj, EVICTED) and condition_is_true(obj, QUOTA_RESERVED):
+        key = build_object_key(obj)
+        if is_condition_true(obj, EVICTED) and is_condition_true(obj, QUOTA_RESERVED):
             if key not in self._evicted:
                 self._evicted.add(key)
                 self._running.pop(key, None)
                 self._group.create_task(self._release(obj))
-        elif condition_is_true(obj, ADMITTED) and key not in self._running:
+        elif is_condition_true(obj, ADMITTED) and key not in self._running:
             self._evicted.discard(key)
             admitted = (find_condition(obj, ADMITTED) or {})["lastTransitionTime"]
             self._running[key] = admitted
             self._group.create_task(self._pretend(obj, admitted))
 
     async def _pretend(self, obj: Obj, admitted: str) -> None:
-        key, labels = object_key(obj), obj["metadata"]["labels"]
+        key, labels = build_object_key(obj), obj["metadata"]["labels"]
         await asyncio.sleep(int(labels[RUNNING_MS]) / 1000)
         if self._running.get(key) != admitted:
             return
@@ -230,11 +230,11 @@ class Player:
     async def _release(self, obj: Obj) -> None:
         """As a job controller does once all pods have ended: under the manager that wrote the admission, on the object as it is."""
         self.outcome.evictions += 1
-        namespace, _, name = object_key(obj).partition("/")
+        namespace, _, name = build_object_key(obj).partition("/")
         for _ in range(10):
             try:
                 now = await self._client.get(WORKLOADS, name, namespace)
-                status = managed_status(now)
+                status = read_managed_status(now)
                 status.pop("admission", None)
                 released = [
                     Condition(QUOTA_RESERVED, False, "Pending", "Evicted by the load"),

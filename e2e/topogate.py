@@ -26,8 +26,8 @@ from e2e.crds import install_crds, register_conversion
 from e2e.manifests import get_path as path_of
 from e2e.process import Guard, Process, StartFailed, find_free_ports
 from e2e.warm import Copy
-from webhook.policies import policies
-from webhook.registration import MUTATING_NAME, VALIDATING_NAME, configurations, conversion
+from webhook.policies import list_policies
+from webhook.registration import MUTATING_NAME, VALIDATING_NAME, build_configurations, build_conversion
 
 SYSTEM_NAMESPACE = "topogate-system"
 ROOT = Path(__file__).parent.parent
@@ -104,7 +104,7 @@ class Topogate:
         """Ends both processes, which get time to end in good order, and takes the registration back: it holds for the whole cluster."""
         try:
             register_conversion(self.cluster.api, None)
-            for policy in reversed(policies(KINDS)):
+            for policy in reversed(list_policies(KINDS)):
                 self.cluster.api.delete(f"{path_of(policy)}/{policy['metadata']['name']}")
             for plural, name in REGISTERED:
                 if self.cluster.api.find(f"{REGISTRATIONS}/{plural}/{name}") is not None:
@@ -201,7 +201,7 @@ class Topogate:
     def register(self) -> None:
         """Tells the API server to ask the webhook, and what users may read."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        for configuration in [*configurations(bundle, {"url": self.webhook_url}), *policies(KINDS)]:
+        for configuration in [*build_configurations(bundle, {"url": self.webhook_url}), *list_policies(KINDS)]:
             path = f"{path_of(configuration)}/{configuration['metadata']['name']}?fieldManager=e2e&force=true"
             self.cluster.api.patch(path, configuration, APPLY_PATCH)
         for role in load_roles():
@@ -210,7 +210,7 @@ class Topogate:
     def register_conversion(self) -> None:
         """Makes the API server have objects converted by the webhook. Returns when it does so, a moment after it has taken the CRDs."""
         bundle = base64.b64encode(self.ca_bundle).decode()
-        register_conversion(self.cluster.api, conversion(bundle, {"url": self.webhook_url}))
+        register_conversion(self.cluster.api, build_conversion(bundle, {"url": self.webhook_url}))
         wait_for("objects of v1beta1 to be converted", self._converts)
 
     def _converts(self) -> bool:

@@ -19,9 +19,9 @@ from core.runtime.http.rate_limiter import RateLimiter
 from core.runtime.lease import LeaderElection, LeadershipLost
 from core.runtime.report import logs, telemetry
 from core.runtime.report.metrics import Metrics
-from core.runtime.report.probes import serving
+from core.runtime.report.probes import serve_probes
 from core.runtime.report.sampling import Sampling
-from core.runtime.tasks import LoopLag, eternal, run_until_stopped
+from core.runtime.tasks import LoopLag, run_until_stopped, start_eternal
 from core.trace_names import BEGINS, REFUSED, WORK
 from reconciler.app import Reconciler
 from reconciler.behaviour import Behaviour
@@ -68,9 +68,9 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             return reconciler.deciding is not None and (health.election is None or health.election.leads)
 
         async def main(group: asyncio.TaskGroup) -> None:
-            eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.lagged).run())
-            eternal(group, "metrics", metrics.run(clock))
-            eternal(group, "the reconciler", reconciler.run(health.election))
+            start_eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.record_lag).run())
+            start_eternal(group, "metrics", metrics.run(clock))
+            start_eternal(group, "the reconciler", reconciler.run(health.election))
 
         async def stop() -> None:
             health.stopping = True
@@ -80,14 +80,14 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                         await reconciler.deciding.drain()
 
         metrics.read_by(lambda: {LEADER: {(): is_leading()}, TASKS: {(): len(asyncio.all_tasks())}})
-        ports = serving(
+        ports = serve_probes(
             settings.health_address,
             metrics=metrics,
             metrics_host=settings.metrics_address,
             metrics_port=settings.metrics_port,
             health_port=settings.health_port,
-            why_not_alive=health.why_not_alive,
-            why_not_ready=health.why_not_ready,
+            why_not_alive=health.find_dead_reason,
+            why_not_ready=health.find_unready_reason,
         )
         async with ports:
             await run_until_stopped(main, grace_s=GRACE_S, on_stop=stop)
@@ -105,12 +105,12 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure(settings.log_level)
     exclude_survivors_of_long_collections()
     for warning in settings.gates.warnings:
-        logger.warning("a setting will not last", extra={"why": warning})
+        logger.warning("a feature gate has another effect than its name says", extra={"why": warning})
     for warning in settings.warnings:
         logger.warning("a setting of the configuration file", extra={"why": warning})
     sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)
     endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
-    traces = telemetry.setup(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
+    traces = telemetry.set_up(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
     metrics = Metrics(SERVICE, OF_RECONCILER, endpoint=endpoint, protocol=protocol)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))

@@ -22,8 +22,8 @@ from core.runtime.garbage import give_back_pages
 from core.runtime.http.client import Client
 from core.runtime.lease import LeaderElection
 from core.runtime.report.metrics import Reading
-from core.runtime.tasks import eternal
-from core.runtime.watch.late_handlers import telling_later
+from core.runtime.tasks import start_eternal
+from core.runtime.watch.late_handlers import delay_handlers
 from core.state.ledger import Drift
 from core.state.promises import Missing, find_missing
 from reconciler.behaviour import Behaviour
@@ -122,11 +122,11 @@ class Reconciler:
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
         """Lists everything and keeps it up to date in `group`; returns once it is listed."""
-        eternal(group, "what cannot be seen", self.troubles.run())
-        eternal(group, "pages given back", self._give_back())
-        eternal(group, "the time", self._observe_time())
+        start_eternal(group, "what cannot be seen", self.troubles.run())
+        start_eternal(group, "pages given back", self._give_back())
+        start_eternal(group, "the time", self._observe_time())
         for number, again in enumerate(self.observed.again):
-            eternal(group, f"objects looked at again {number}", again.run())
+            start_eternal(group, f"objects looked at again {number}", again.run())
         await self.observed.start(group)
         self.is_complete = True
         logger.info(
@@ -148,9 +148,9 @@ class Reconciler:
 
     async def lead(self) -> None:
         """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""
-        with telling_later() as late:
+        with delay_handlers() as late:
             deciding = self._prepare()
-        await late.catch_up(self._clock)
+        await late.run_calls(self._clock)
         self.deciding = deciding
         logger.info("deciding")
         await deciding.run()
@@ -190,10 +190,12 @@ class Deciding:
         self.checks = Checks(observed, executor, clock, behaviour.second_pass)
         self.provisioning = Provisioning(observed, executor, clock)
         self.queues = Queues(observed, executor, clock, shares_fairly=is_fair, storms=self.storms)
-        self.node_health = NodeHealth(observed, executor, clock, health, self.storms.holds) if replacement.is_on else None
-        self.domain_health = DomainHealth(observed, executor, clock, health, self.storms.holds) if replacement.is_on else None
+        self.node_health = NodeHealth(observed, executor, clock, health, self.storms.is_affected) if replacement.is_on else None
+        self.domain_health = DomainHealth(observed, executor, clock, health, self.storms.is_affected) if replacement.is_on else None
         self.pods_ready = PodsReady(observed, executor, clock, behaviour.pods_ready) if behaviour.pods_ready is not None else None
-        self.spares = Spares(observed, executor, clock, replacement.leaving_taints, self.storms.holds, lambda: self.scheduler.makes_room)
+        self.spares = Spares(
+            observed, executor, clock, replacement.leaving_taints, self.storms.is_affected, lambda: self.scheduler.makes_room
+        )
         plugins = GroupPlugins(behaviour.group_plugins, clock, recorder) if gates.is_on(POD_GROUPS) else None
         self.pod_groups = PodGroups(observed, executor, clock, plugins, behaviour.pod_groups, recorder) if plugins is not None else None
         self.pod_groups_of_jobs = PodGroupsOfJobs(observed, executor, clock) if plugins is not None else None
@@ -245,17 +247,17 @@ class Deciding:
     async def run(self) -> None:
         """Never returns."""
         async with asyncio.TaskGroup() as group:
-            eternal(group, "events", self._executor.reporter.run())
-            eternal(group, "scheduler", self.scheduler.run())
-            eternal(group, "ledger audit", self._audit())
-            eternal(group, "storms", self.storms.run())
-            eternal(group, "drift audit", self.drift.run())
+            start_eternal(group, "events", self._executor.reporter.run())
+            start_eternal(group, "scheduler", self.scheduler.run())
+            start_eternal(group, "ledger audit", self._audit())
+            start_eternal(group, "storms", self.storms.run())
+            start_eternal(group, "drift audit", self.drift.run())
             if self.pod_groups is not None:
-                eternal(group, "plugins of groups", self.pod_groups.plugins.run())
+                start_eternal(group, "plugins of groups", self.pod_groups.plugins.run())
             for controller in self.controllers:
-                eternal(group, controller.name, self._work(controller))
+                start_eternal(group, controller.name, self._run_controller(controller))
 
-    async def _work(self, controller: Controller) -> None:
+    async def _run_controller(self, controller: Controller) -> None:
         await controller.run()
         if self._is_draining:
             await asyncio.Event().wait()  # the process ends soon

@@ -28,7 +28,7 @@ class Health:
         self.reconciler: Reconciler | None = None
         self.stopping = False
 
-    def why_not_ready(self) -> str:
+    def find_unready_reason(self) -> str:
         """What is missing; nothing if it may be counted on."""
         if self.stopping:
             return "stopping"
@@ -36,28 +36,28 @@ class Health:
             return "starting"
         if not self.reconciler.is_complete:
             missing = sorted(str(informer.resource) for informer in self.reconciler.observed.awaited if not informer.synced)
-            why = self.reconciler.troubles.why()
+            why = self.reconciler.troubles.describe_errors()
             return f"not listed yet: {', '.join(missing)}" + (f"; {why}" if why else "")
-        return "" if self.election is None or self.election.holder else "it is not known who has the lease"
+        return "" if self.election is None or self.election.holder else "the holder of the lease is not known"
 
-    def why_not_alive(self) -> str:
+    def find_dead_reason(self) -> str:
         """Returns what has stood still for too long; empty if nothing has."""
         if self.reconciler is None or self.stopping:
             return ""
-        silent = (self._silence(informer) for informer in self.reconciler.observed.informers)
+        silent = (self._describe_silence(informer) for informer in self.reconciler.observed.informers)
         deciding = self.reconciler.deciding
         if deciding is None:
             return "; ".join(filter(None, silent))
-        stuck = (self._standstill(controller) for controller in deciding.controllers)
+        stuck = (self._describe_standstill(controller) for controller in deciding.controllers)
         behind_s = deciding.scheduler.behind_s
         late = f"nothing has been decided for {behind_s:.0f} s" if behind_s > QUEUE_STUCK_S else ""
         return "; ".join(why for why in (*silent, *stuck, late) if why)
 
-    def _silence(self, informer: Informer) -> str:
+    def _describe_silence(self, informer: Informer) -> str:
         # One that is not synced has its first list before it, or its kind has gone.
-        age = informer.watcher.last_event_age(self._clock) if informer.synced else None
-        return f"nothing heard of {informer.resource} for {age:.0f} s" if age is not None and age > WATCH_SILENT_S else ""
+        age = informer.watcher.compute_event_age(self._clock) if informer.synced else None
+        return f"the watch of {informer.resource} has received nothing for {age:.0f} s" if age is not None and age > WATCH_SILENT_S else ""
 
-    def _standstill(self, controller: Controller) -> str:
+    def _describe_standstill(self, controller: Controller) -> str:
         since = min(controller.queue.oldest_age, self._clock.monotonic() - controller.finished_at)
         return f"controller {controller.name} has finished nothing for {since:.0f} s" if since > QUEUE_STUCK_S else ""

@@ -18,8 +18,8 @@ from core.names import PAUSE_CONFIG_MAP
 from core.plan.steps import api_resources as r
 from core.runtime import generated
 from core.runtime.lease import LEASE
-from core.runtime.rbac_rules import Right, rights, rules
-from reconciler.observe.related import resource_of_related
+from core.runtime.rbac_rules import Right, list_rights, list_rules
+from reconciler.observe.related import get_related_resource
 
 FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
 _SOURCE = "reconciler.rbac"
@@ -48,67 +48,69 @@ _REPORTED_ON = (r.ADMISSION_CHECKS, r.COHORTS, r.LOCAL_QUEUES, r.CLUSTER_QUEUES,
 _HELD = (r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)  # by a finalizer while in use
 
 
-def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """In all namespaces."""
     granted: set[Right] = set()
-    for resource in (*_ONLY_SEEN, *map(r.resource_of, POD_SETS)):
-        granted |= rights(resource, *_SEEN)
+    for resource in (*_ONLY_SEEN, *map(r.get_resource, POD_SETS)):
+        granted |= list_rights(resource, *_SEEN)
     for resource in _REPORTED_ON:
-        granted |= rights(resource, *_SEEN) | rights(resource, "patch", subresource="status")
+        granted |= list_rights(resource, *_SEEN) | list_rights(resource, "patch", subresource="status")
     for resource in _HELD:
-        granted |= rights(resource, *_SEEN, "patch")
+        granted |= list_rights(resource, *_SEEN, "patch")
     for kind in kinds:
-        granted |= rights(r.resource_of(kind), *_SEEN, "patch")
-        if type(kind).status_reset is not TemplatedKind.status_reset:
-            granted |= rights(r.resource_of(kind), "patch", subresource="status")
+        granted |= list_rights(r.get_resource(kind), *_SEEN, "patch")
+        if type(kind).build_status_reset is not TemplatedKind.build_status_reset:
+            granted |= list_rights(r.get_resource(kind), "patch", subresource="status")
         for related in kind.related if isinstance(kind, Referring) else ():
-            granted |= rights(resource_of_related(related), *_SEEN)
-    granted |= rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | rights(r.WORKLOADS, "patch", subresource="status")
-    granted |= rights(r.PODS, *_SEEN, "get", "patch", "delete") | rights(r.PODS, "patch", subresource="status")
-    granted |= rights(r.POD_GROUPS, "create", "patch")  # of jobs that request one, deleted with them; and the trace that each names
-    granted |= rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
-    granted |= rights(r.NATIVE_WORKLOADS, *_SEEN)
-    granted |= rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | rights(r.POD_TEMPLATES, "get", "create", "delete")
-    return granted | rights(r.EVENTS, "create")
+            granted |= list_rights(get_related_resource(related), *_SEEN)
+    granted |= list_rights(r.WORKLOADS, *_SEEN, "get", "create", "patch", "delete") | list_rights(
+        r.WORKLOADS, "patch", subresource="status"
+    )
+    granted |= list_rights(r.PODS, *_SEEN, "get", "patch", "delete") | list_rights(r.PODS, "patch", subresource="status")
+    granted |= list_rights(r.POD_GROUPS, "create", "patch")  # of jobs that request one, deleted with them; and the trace that each names
+    granted |= list_rights(r.NATIVE_POD_GROUPS, *_SEEN, "create") | list_rights(r.NATIVE_POD_GROUPS, "patch", subresource="status")
+    granted |= list_rights(r.NATIVE_WORKLOADS, *_SEEN)
+    granted |= list_rights(r.PROVISIONING_REQUESTS, *_SEEN, "create", "delete") | list_rights(r.POD_TEMPLATES, "get", "create", "delete")
+    return granted | list_rights(r.EVENTS, "create")
 
 
-def of_owners(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+def list_owner_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """Returns the rights that the admission plugin OwnerReferencesPermissionEnforcement requires of a client that
     writes a Workload which blocks the deletion of its owner."""
-    owners = (*(r.resource_of(kind) for kind in kinds), *(r.resource_of(kind) for kind in POD_SETS), r.PODS)
-    return {right for owner in owners for right in rights(owner, "update", subresource="finalizers")}
+    owners = (*(r.get_resource(kind) for kind in kinds), *(r.get_resource(kind) for kind in POD_SETS), r.PODS)
+    return {right for owner in owners for right in list_rights(owner, "update", subresource="finalizers")}
 
 
-def in_own_namespace() -> list[dict[str, Any]]:
+def list_namespace_rights() -> list[dict[str, Any]]:
     """Returns the rights on the lease. The chart names it: a right to create cannot be limited to a name."""
-    return rules(rights(LEASE, "get", "update", "create"))
+    return list_rules(list_rights(LEASE, "get", "update", "create"))
 
 
-def of_pause() -> list[dict[str, Any]]:
+def list_pause_rights() -> list[dict[str, Any]]:
     """What an administrator pauses by, and no other ConfigMap of the same namespace: lists and watches name it by a field selector."""
-    return rules(rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
+    return list_rules(list_rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
 
 
-def of_observers() -> dict[str, Any]:
+def build_observer_role() -> dict[str, Any]:
     """Returns the ClusterRole for users of `topogate` commands against a live cluster: it lists what the reconciler
     lists, and reads events."""
-    listed = {(group, resource, verb) for group, resource, verb in in_cluster() if verb == "list"} | rights(r.EVENTS, "list")
+    listed = {(group, resource, verb) for group, resource, verb in list_cluster_rights() if verb == "list"} | list_rights(r.EVENTS, "list")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "topogate-observer"},
-        "rules": rules(listed),
+        "rules": list_rules(listed),
     }
 
 
 def render_all() -> dict[str, str]:
     """Path in the chart's files -> content."""
     return {
-        "roles/topogate-observer.yaml": generated.render(of_observers(), _SOURCE),
-        "rights/reconciler.yaml": generated.render(rules(in_cluster()), _SOURCE),
-        "rights/reconciler-owners.yaml": generated.render(rules(of_owners()), _SOURCE),
-        "rights/reconciler-namespace.yaml": generated.render(in_own_namespace(), _SOURCE),
-        "rights/reconciler-pause.yaml": generated.render(of_pause(), _SOURCE),
+        "roles/topogate-observer.yaml": generated.render(build_observer_role(), _SOURCE),
+        "rights/reconciler.yaml": generated.render(list_rules(list_cluster_rights()), _SOURCE),
+        "rights/reconciler-owners.yaml": generated.render(list_rules(list_owner_rights()), _SOURCE),
+        "rights/reconciler-namespace.yaml": generated.render(list_namespace_rights(), _SOURCE),
+        "rights/reconciler-pause.yaml": generated.render(list_pause_rights(), _SOURCE),
     }
 
 

@@ -33,8 +33,17 @@ from core.names import (
     SYSTEM_NAMESPACE,
     VARIABLE_PREFIX,
 )
-from core.placement.algorithms.profile import ContradictingProfile, Profiles, profiles_from_gates
-from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, at_least_one, port_or_none
+from core.placement.algorithms.profile import ContradictingProfile, Profiles, read_profiles
+from core.runtime.arguments import (
+    METRICS_PORT,
+    Given,
+    OneLineParser,
+    add_common,
+    add_config,
+    add_metrics_port,
+    parse_at_least_one,
+    parse_port_or_none,
+)
 from core.runtime.report.sampling import SLOW_S
 from reconciler.podgroups.installed_plugins import find_installed, judge
 
@@ -84,41 +93,41 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
     try:
         file = read_configuration_file(given.get("config"), find_installed()) if given.has("config") else file
         wrong_plugins, warnings = judge(file.group_plugins)
-        in_file = [f"{given.where('config')}: {given.get('config')}: {mistake}" for mistake in wrong_plugins]
+        in_file = [f"{given.describe_places('config')}: {given.get('config')}: {mistake}" for mistake in wrong_plugins]
     except InvalidFile as error:
-        in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
-    alone = list(_wrong_gates(given))
+        in_file = [f"{given.describe_places('config')}: {mistake}" for mistake in error.mistakes]
+    alone = list(_list_wrong_gates(given))
     if given.mistakes or in_file or alone:
         parser.refuse([*given.mistakes, *alone], in_file)
     try:
-        gates = read_gates([*_as_texts(file.gates), *_all_gates(given)])
-        profiles = profiles_from_gates(gates.values, given.get("placement_profile", file.placement_profile or KEP_PROFILE))
+        gates = read_gates([*_as_texts(file.gates), *_list_gates(given)])
+        profiles = read_profiles(gates.values, given.get("placement_profile", file.placement_profile or KEP_PROFILE))
     except (BadGates, ContradictingProfile) as error:
-        parser.error(f"{_who_decides(given)}: {error}")
-    return _settings(given, replace(file, warnings=(*file.warnings, *warnings)), gates, profiles)
+        parser.error(f"{_describe_deciding_settings(given)}: {error}")
+    return _build_settings(given, replace(file, warnings=(*file.warnings, *warnings)), gates, profiles)
 
 
-def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: Profiles) -> Settings:
+def _build_settings(given: Given, file: Configuration, gates: ChosenGates, profiles: Profiles) -> Settings:
     health, metrics = file.health or Address(None, HEALTH_PORT), file.metrics or Address(None, METRICS_PORT)
     qps = given.get("kube_api_qps")
     return Settings(
         given.get("kubeconfig"),
         given.get("namespace", file.lease.namespace or file.namespace or SYSTEM_NAMESPACE),
         f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
-        given.get("leader_election", _or(file.lease.elects, True)),
+        given.get("leader_election", _choose_given(file.lease.elects, True)),
         given.get("otlp_endpoint"),
         given.get("log_level"),
         profiles,
         gates,
-        given.get("reserve_daemonsets", _or(file.reserves_daemon_sets, True)),
-        given.get("nominate_nodes", _or(file.nominates_nodes, False)),
+        given.get("reserve_daemonsets", _choose_given(file.reserves_daemon_sets, True)),
+        given.get("nominate_nodes", _choose_given(file.nominates_nodes, False)),
         file.pods_ready,
         file.second_pass,
         file.node_health.with_gates(gates),
         file.fair_sharing,
         file.resources,
         file.lease,
-        (*file.warnings, *_unheard(file, gates)),
+        (*file.warnings, *_list_unused(file, gates)),
         None if qps is None else (qps, int(given.get("kube_api_burst") or 2 * qps)),
         given.get("health_address", health.host),
         given.get("health_port", health.port),
@@ -132,21 +141,21 @@ def _settings(given: Given, file: Configuration, gates: ChosenGates, profiles: P
     )
 
 
-def _unheard(file: Configuration, gates: ChosenGates) -> Iterator[str]:
+def _list_unused(file: Configuration, gates: ChosenGates) -> Iterator[str]:
     if file.webhook != WebhookRules():
         yield _UNSERVED_HERE
     if file.group_plugins != GroupPluginRules() and not gates.is_on(POD_GROUPS):
         yield f"ignored: {PATH}: without the feature gate {POD_GROUPS} no group is placed"
 
 
-def _or(in_file: bool | None, usual: bool) -> bool:
+def _choose_given(in_file: bool | None, usual: bool) -> bool:
     return usual if in_file is None else in_file
 
 
 # --- gates: the last value of each holds, and together they must make sense ------------------------------
 
 
-def _wrong_gates(given: Given) -> Iterator[str]:
+def _list_wrong_gates(given: Given) -> Iterator[str]:
     """Of flags alone, and of the environment alone."""
     for where, texts in given.layers.get("feature_gates", ()):
         try:
@@ -155,7 +164,7 @@ def _wrong_gates(given: Given) -> Iterator[str]:
             yield f"{where}: {error}"
 
 
-def _all_gates(given: Given) -> list[str]:
+def _list_gates(given: Given) -> list[str]:
     return [text for _, texts in given.layers.get("feature_gates", ()) for text in texts]
 
 
@@ -163,7 +172,7 @@ def _as_texts(gates: Mapping[str, bool]) -> list[str]:
     return [f"{name}={str(value).lower()}" for name, value in gates.items()]
 
 
-def _who_decides(given: Given) -> str:
+def _describe_deciding_settings(given: Given) -> str:
     """Returns all settings that decide how pods are placed, the strongest first."""
     places = [where for name in ("feature_gates", "placement_profile") for where, _ in reversed(given.layers.get(name, []))]
     return ", with ".join([*places, *([str(given.get("config"))] if given.has("config") else [])])
@@ -201,13 +210,19 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
         help="keep each pod's slot on its node until it is bound, by one more write a pod (needs kube-scheduler 1.34; default: no)",
     )
     parser.add_argument(
-        "--kube-api-qps", type=at_least_one, metavar="N", help="send at most N requests a second to the API server (default: as it allows)"
+        "--kube-api-qps",
+        type=parse_at_least_one,
+        metavar="N",
+        help="send at most N requests a second to the API server (default: as it allows)",
     )
     parser.add_argument(
-        "--kube-api-burst", type=at_least_one, metavar="N", help="with --kube-api-qps: so many at once (default: twice as many)"
+        "--kube-api-burst", type=parse_at_least_one, metavar="N", help="with --kube-api-qps: so many at once (default: twice as many)"
     )
     parser.add_argument(
-        "--health-port", type=port_or_none, default=HEALTH_PORT, help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)"
+        "--health-port",
+        type=parse_port_or_none,
+        default=HEALTH_PORT,
+        help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)",
     )
     parser.add_argument("--health-address", default="0.0.0.0", help="address that both ports listen on (default: %(default)s)")
     add_metrics_port(parser)

@@ -7,7 +7,7 @@ the objects that make pods: Jobs, ReplicaSets, StatefulSets, and the kinds whose
 from collections.abc import Iterator
 from typing import Any
 
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import (
     HOSTNAME_LABEL,
     JOB_UID_LABEL,
@@ -141,7 +141,7 @@ def _find_unfollowed_class(root: Json, workloads: list[Json]) -> str:
 
     A pod cannot have another one later, and that of a prebuilt Workload is its own (docs/lives.md).
     """
-    if root["kind"] == "Pod" or prebuilt_name(root) is not None:
+    if root["kind"] == "Pod" or find_prebuilt_name(root) is not None:
         return ""
     wanted = str((root["metadata"].get("labels") or {}).get(PRIORITY_CLASS_LABEL) or "")
     waiting = [each for each in workloads if not has_condition(each, "QuotaReserved") and not has_condition(each, "Finished")]

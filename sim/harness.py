@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 
 from core.names import MANAGER_ADMISSION
-from core.plan.workloads.admission_status import managed_status
+from core.plan.workloads.admission_status import read_managed_status
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.http.client import Client
-from core.runtime.http.errors import error_for
+from core.runtime.http.errors import build_error
 from core.runtime.http.transport import Transport
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from core.runtime.watch.watch_step import Applied, Deleted
 from reconciler.execute.event_recorder import Reporter
 from reconciler.execute.executor import Executor
@@ -58,7 +58,7 @@ def list_kinds() -> tuple[Kind, ...]:
     ours = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(CRDS.glob("*.yaml"))]
     kinds = [*build_in(), *read_definitions(ours)]
     known = {(kind.group, kind.version, kind.plural) for kind in kinds}
-    for informer in Observed(Client.offline(), SystemClock(), places_groups=True).informers:
+    for informer in Observed(Client.make_offline(), SystemClock(), places_groups=True).informers:
         found = informer.resource
         if (found.group, found.version, found.plural) not in known:
             is_built_in = found.group.endswith(".k8s.io") and not found.group.endswith(".x-k8s.io")
@@ -105,7 +105,7 @@ class DirectTransport(Transport):
         try:
             return to_bytes(handle_request(self._server, request))
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            raise build_error(refused.code, json.dumps(refused.status).encode()) from refused
 
 
 class Harness:
@@ -228,7 +228,7 @@ class Harness:
         """Events, in the order in which they were recorded."""
         made = (change.new for change in self.server.history if change.resource == ("", "events") and change.new is not None)
         return [
-            Event(about["kind"], object_key({"metadata": about}), event["reason"], event["message"], event["type"])
+            Event(about["kind"], build_object_key({"metadata": about}), event["reason"], event["message"], event["type"])
             for event in made
             for about in [event["involvedObject"]]
         ]
@@ -274,6 +274,6 @@ class Harness:
 
 
 def _get_own_admission(kind: Kind, workload: Json) -> dict[Manager, fields.Paths]:
-    status = {name: value for name, value in managed_status(workload).items() if value}
+    status = {name: value for name, value in read_managed_status(workload).items() if value}
     owned = fields.list_owned(fields.get_schema(kind), {"status": status}) if status else fields.NO_PATHS
     return {Manager(MANAGER_ADMISSION, "Apply", "status"): owned} if owned else {}

@@ -20,8 +20,8 @@ from core.jobs import schema_check, templated
 from core.jobs.contract import Rules
 from core.jobs.kinds import ray
 from core.jobs.kinds.rayjob import RayJob
-from core.jobs.templated import TemplatedKind, integer
-from core.model.pod_resources import pod_requests
+from core.jobs.templated import TemplatedKind, parse_integer
+from core.model.pod_resources import compute_pod_requests
 from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
 from core.placement.algorithms.ranks import Distribution
 from core.plan.pods import node_health, ungate_steps
@@ -35,9 +35,9 @@ from core.resource import Obj
 from core.runtime.controller import Done, Result
 from core.runtime.http.errors import KubeError
 from core.runtime.lease import LeaderElection, LeadershipLost
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from core.state.cluster import ClusterState
-from core.state.facts import PodFacts, condition_is_true
+from core.state.facts import PodFacts, is_condition_true
 from core.state.flavor_view import FlavorView
 from core.state.owners import is_orphaned
 from core.state.usage import UsageTable
@@ -91,8 +91,8 @@ async def _wait_for_ever(*_: Any) -> None:
 
 def _tolerate_without_limit(taint: Any, tolerations: Sequence[Any], now: datetime) -> datetime:
     """A6: `tolerationSeconds` is added to a date however large it is."""
-    asked = [one for one in tolerations if node_health._tolerates(taint, [one])]
-    asked = asked or [one for one in node_health._DEFAULT_TOLERATIONS if node_health._tolerates(taint, [one])]
+    asked = [one for one in tolerations if node_health._is_tolerated(taint, [one])]
+    asked = asked or [one for one in node_health._DEFAULT_TOLERATIONS if node_health._is_tolerated(taint, [one])]
     if not asked:
         return now
     times = [int(one["tolerationSeconds"]) for one in asked if one.get("tolerationSeconds") is not None]
@@ -133,7 +133,7 @@ def _drop_judged(errors: Sequence[Any], *_: Any) -> Any:
 
 
 def _count_replicas_alone(group: Any) -> int:
-    return integer(group.get("replicas"), 1)
+    return parse_integer(group.get("replicas"), 1)
 
 
 # --- D: double booking, lost wake-ups, two leaders --------------------------------------------------------
@@ -154,7 +154,7 @@ _do = Executor.write
 
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
     """D6: an eviction is applied whatever has been written since."""
-    if isinstance(write, w.Apply) and condition_is_true({"status": write.body.get("status")}, EVICTED):
+    if isinstance(write, w.Apply) and is_condition_true({"status": write.body.get("status")}, EVICTED):
         write = replace(write, guard=w.Guard.SAME)
     return await _do(self, write)
 
@@ -167,7 +167,7 @@ def _build_by_what_was_seen(write: Any, left: Obj | None) -> w.Write:
 _follow = executor._follow
 
 
-_forget = ClusterState.forget
+_forget = ClusterState.drop_assumed
 
 
 def _forget_with_a_change(self: ClusterState, key: str, uid: str | None = None, *, helps: bool = True) -> None:
@@ -192,13 +192,13 @@ def _allow_all_domains(tree: Any, _request: Any, _used: Any) -> Any:
 
 # --- E: jobs that are lost, stuck or refused --------------------------------------------------------------
 
-_originals = vars(core.plan.jobs.jobs)["originals"]
+_originals = vars(core.plan.jobs.jobs)["list_originals"]
 
 
 def _keep_added_annotations(kind: Any, job: Any, workload: Any) -> Any:
     """E1: what the start of a prebuilt job has put on its templates stays there."""
     made = _originals(kind, job, workload)
-    for pod_set, original in zip(kind.pod_sets(job), made, strict=True):
+    for pod_set, original in zip(kind.list_pod_sets(job), made, strict=True):
         notes = (pod_set.template.get("metadata") or {}).get("annotations") or {}
         if UNCONSTRAINED_TOPOLOGY in notes:
             original["template"]["metadata"].setdefault("annotations", {})[UNCONSTRAINED_TOPOLOGY] = notes[UNCONSTRAINED_TOPOLOGY]
@@ -216,7 +216,7 @@ def _asks_for_other_amounts(wanted: Any, workload: Any) -> bool:
     """E3: node selector, affinity and tolerations are not compared."""
 
     def essence(pod_set: Any) -> tuple[Any, ...]:
-        requests = pod_requests(pod_set["template"].get("spec") or {})
+        requests = compute_pod_requests(pod_set["template"].get("spec") or {})
         return pod_set["name"], pod_set["count"], requests, pod_set.get("topologyRequest")
 
     if wanted.queue != workload["spec"].get("queueName"):
@@ -235,13 +235,13 @@ def _find_no_names(*_: Any) -> Sequence[Any]:
 
 def _observe_orphans_only(self: Observed, change: Any) -> None:
     """E12: pods that name a Workload which never had an owner belong to none."""
-    key, now = object_key(change.obj), dict[str, str | None]()
+    key, now = build_object_key(change.obj), dict[str, str | None]()
     if change.new is not None and is_orphaned(change.new):
         now = {key: None}
     before = {key: self._unowned.pop(key)} if key in self._unowned else {}
     self._unowned |= now
     if now != before:
-        self._observe_owners_of(self.pods.store.by_index("workload", key))
+        self._observe_owners_of(self.pods.store.list_by_index("workload", key))
 
 
 def _find_no_changes(*_: Any) -> Mapping[str, Any]:
@@ -252,14 +252,14 @@ def _find_no_changes(*_: Any) -> Mapping[str, Any]:
 
 
 async def _take_back_at_once(self: Verdicts, judged: Any) -> None:
-    self._take_back(judged.verdict, "the answer was lost")
+    self._undo_verdict(judged.verdict, "the answer was lost")
 
 
 def _find_seen_running(self: Observed, job: Obj) -> list[PodFacts]:
     return [pod for pod in self.find_live_pods(job) if not pod.gated]
 
 
-_distribute = ungate._distribute
+_distribute = ungate._assign_pods
 
 
 def _distribute_backwards(pod_set: Any, given: Any, live: Any, start: int, ended: Counter[Any], surplus: int) -> Distribution:
@@ -280,7 +280,7 @@ def _give_back_at_eviction(self: Workloads, key: str) -> None:
 
 
 LISTED = (
-    _one("A6", "tolerationSeconds of any size are added to a date", node_health, "_tolerated_until", _tolerate_without_limit),
+    _one("A6", "tolerationSeconds of any size are added to a date", node_health, "_compute_toleration_end", _tolerate_without_limit),
     _one("B5", "a leader ends when the API server is away", LeaderElection, "_renew", _renew_or_end),
     _one("C1", "pods that lost their owner are not counted", ungate_steps, "plan_ungating", _plan_without_others),
     _one("C6", "changes of metadata alone are not judged", webhook.review, "_has_same_marks", lambda *_: True),
@@ -299,14 +299,14 @@ LISTED = (
     Defect(
         "D7",
         "an assignment too large to write is decided on without end",
-        (Part(Scheduler, "refuse", lambda *_: None), Part(ClusterState, "forget", _forget_with_a_change)),
+        (Part(Scheduler, "refuse", lambda *_: None), Part(ClusterState, "drop_assumed", _forget_with_a_change)),
     ),
     _one("D8", "slots of nodes that are gone are never used again", UsageTable, "_find_unused", _add_slots_only),
-    _one("D9", "spares stay in a domain that their pods have left", second_pass, "domain_of", _allow_all_domains),
-    _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs.jobs, "originals", _keep_added_annotations),
+    _one("D9", "spares stay in a domain that their pods have left", second_pass, "find_domain", _allow_all_domains),
+    _one("E1", "a prebuilt job keeps what its start added", core.plan.jobs.jobs, "list_originals", _keep_added_annotations),
     _one("E2", "cohorts, queues and flavors need a spec", webhook.review, "find_misshapen", _find_misshapen_without_spec),
-    _one("E3", "other tolerations of a StatefulSet are not seen", core.plan.pods.units, "asks_otherwise", _asks_for_other_amounts),
-    _one("E6", "names that no Workload can have are accepted", templated, "_rules_of_names", _find_no_names),
+    _one("E3", "other tolerations of a StatefulSet are not seen", core.plan.pods.units, "has_other_request", _asks_for_other_amounts),
+    _one("E6", "names that no Workload can have are accepted", templated, "_validate_names", _find_no_names),
     _one("E8", "a manifest that is applied again is refused", TemplatedKind, "default_change", _change_nothing),
     _one("E9", "a RayJob keeps the submitter that its start wrote", RayJob, "restore", TemplatedKind.restore),
     _one("E12", "pods of a Workload without an owner do not exist", Observed, "_observe_unowned", _observe_orphans_only),
@@ -338,7 +338,7 @@ OTHERS = (
         is_listed=False,
     ),
     _one("finalizer", "the finalizer of a Workload stays", core.plan.jobs.jobs, "drop_finalizer", lambda _: None, is_listed=False),
-    _one("ranks", "ranks are handed out backwards", ungate, "_distribute", _distribute_backwards, is_listed=False),
+    _one("ranks", "ranks are handed out backwards", ungate, "_assign_pods", _distribute_backwards, is_listed=False),
     _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "look", _do_nothing, is_listed=False),
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),
     _one("pods left", "a stopped job is taken to have no pods", read_jobs, "_has_pods", lambda *_: False, is_listed=False),

@@ -11,7 +11,7 @@ from typing import Any
 from core.jobs.kinds.registry import KINDS
 from core.model.configuration import LeaseRules
 from core.names import SYSTEM_NAMESPACE
-from core.placement.algorithms.profile import profiles_from_gates
+from core.placement.algorithms.profile import read_profiles
 from core.plan.steps import pacing
 from core.runtime.http.client import Client
 from core.runtime.lease import LeaderElection, LeadershipLost
@@ -88,7 +88,7 @@ class Replica:
                 clock=self.clock,
             )
             client.fence = election.count_seconds_left
-        self.reconciler = Reconciler(client, self.clock, Behaviour(profiles_from_gates({}), **self._options), kinds=KINDS)
+        self.reconciler = Reconciler(client, self.clock, Behaviour(read_profiles({}), **self._options), kinds=KINDS)
         await self.reconciler.run(election)
 
     @property

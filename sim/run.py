@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from core.runtime.garbage import spare_what_lives
+from core.runtime.garbage import exclude_live_objects
 from sim.apiserver.server import LEASES
 from sim.scenario import Scenario, Size, Step, choose_size, plan
 from sim.shrink import get_failure_kind, shrink
@@ -94,7 +94,7 @@ def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
 
 def prepare() -> None:
     """Makes the collector of cycles look at what a scenario makes only, and seldom."""
-    spare_what_lives()
+    exclude_live_objects()
     gc.set_threshold(20_000, 20, 100)
 
 

@@ -41,5 +41,5 @@ def find_wrong_ungating(observed: Observed, request: Request) -> tuple[str, str]
 def _is_up(observed: Observed, host: str) -> bool:
     """Whether a node of a hostname is ready, as the process knows."""
     nodes = observed.nodes.store
-    found = [nodes.get(host), *nodes.by_index("hostname", host)]
+    found = [nodes.get(host), *nodes.list_by_index("hostname", host)]
     return any(node is not None and has_condition(node, "Ready") for node in found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from core.runtime.http.errors import KubeError, NotLeading, Unreachable, error_for
+from core.runtime.http.errors import KubeError, NotLeading, Unreachable, build_error
 from core.runtime.http.transport import Fence, Transport
 from sim.apiserver.routes import find_request, handle_request
 from sim.apiserver.server import Refused, Request, Server, to_bytes
@@ -140,7 +140,7 @@ class SimTransport(Transport):
             self._sender.die()
         return process is not None and process.is_dead
 
-    async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The events of a watch, with bookmarks, until its time is over."""
         await asyncio.sleep(LATENCY_S)
         if self.faults.is_cut:
@@ -243,4 +243,4 @@ def _tell(answer: asyncio.Future[bytes], result: bytes | Exception) -> None:
 
 
 def _explain(refused: Refused) -> KubeError:
-    return error_for(refused.code, json.dumps(refused.status).encode())
+    return build_error(refused.code, json.dumps(refused.status).encode())

@@ -43,7 +43,7 @@ class Cluster:
         nodes = self.nodes if order is None else [self.nodes[i] for i in order]
         view = build_view(self.levels, nodes)
         for name, amounts, times in self.used:
-            view.take(name, amounts, times)
+            view.use_node(name, amounts, times)
         return view
 
 

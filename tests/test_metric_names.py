@@ -16,7 +16,7 @@ def test_the_document_has_the_table_of_all_metrics():
     text = PAGE.read_text()
     begin, end = "<!-- table -->\n", "<!-- end of table -->"
     shown = text[text.index(begin) + len(begin) : text.index(end)]
-    assert shown == metric_names.table(), "`python -m core.metric_names` prints what belongs between the marks of docs/metrics.md"
+    assert shown == metric_names.format_table(), "`python -m core.metric_names` prints what belongs between the marks of docs/metrics.md"
 
 
 def test_every_instrument_is_some_process_own():

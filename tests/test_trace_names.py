@@ -23,7 +23,7 @@ def test_the_document_has_the_tables_of_all_names():
     text = PAGE.read_text()
     begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
     shown = text[text.index(begin) + len(begin) : text.index(end)]
-    assert shown == trace_names.tables(), "`python -m core.trace_names` prints what belongs between the marks of docs/traces.md"
+    assert shown == trace_names.format_tables(), "`python -m core.trace_names` prints what belongs between the marks of docs/traces.md"
 
 
 def test_every_name_is_in_one_table_with_its_meaning():

@@ -25,17 +25,17 @@ from core.runtime.http.errors import KubeError, NotFound
 from core.runtime.http.kubeconfig import UnusableKubeconfig
 from core.runtime.report import logs, telemetry
 from core.runtime.report.metrics import Metrics, Reading
-from core.runtime.report.probes import serving
+from core.runtime.report.probes import serve_probes
 from core.runtime.report.sampling import Sampling
-from core.runtime.tasks import LoopLag, eternal, run_until_stopped
+from core.runtime.tasks import LoopLag, run_until_stopped, start_eternal
 from core.trace_names import BEGINS, REFUSED, WORK
 from webhook.connections import Connections
-from webhook.lookup import LookupFailed, at_home
+from webhook.lookup import LookupFailed, run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
 from webhook.shared_limits import set_up_memory
-from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate, tell_of_end
+from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
@@ -51,36 +51,38 @@ DRAIN_S = 5.0  # in-flight reviews get this long
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
     """Runs until stopped by a signal; raises what ended it otherwise."""
     clock = SystemClock()
-    files, held = _files_or_own(settings)
+    files, held = _choose_certificate(settings)
     certificate = files or held
     assert certificate is not None
     async with await Client.connect(settings.kubeconfig, user_agent="topogate-webhook") as client:
         rotation = None
         if settings.own is not None and held is not None:
-            rotation = Rotation(client, settings.own, _taken_by(held), clock)
+            rotation = Rotation(client, settings.own, _use_by(held), clock)
         look = _Lookups(client)
-        reviews = Reviews(at_home(look.has_default_queue), kinds, at_home(look.find), groups=settings.gates.is_on(POD_GROUPS))
+        reviews = Reviews(
+            run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), groups=settings.gates.is_on(POD_GROUPS)
+        )
 
-        def why_not_ready() -> str:
+        def find_unready_reason() -> str:
             end = certificate.not_after
             if end is not None and end <= clock.now():
                 return f"the certificate ended at {end.isoformat()}"
-            return rotation.why_not_ready() if rotation is not None else ""
+            return rotation.find_unready_reason() if rotation is not None else ""
 
         connections = Connections(clock)
         asks = settings.client_ca_file is not None
-        server = AdmissionServer(reviews, why_not_ready, metrics, clock, connections=connections, asks_for_certificate=asks)
+        server = AdmissionServer(reviews, find_unready_reason, metrics, clock, connections=connections, asks_for_certificate=asks)
         runner = server.make_runner(shutdown_timeout_s=DRAIN_S)
         await runner.setup()
 
         async def main(group: asyncio.TaskGroup) -> None:
-            eternal(group, "certificate watch", certificate.watch(clock))
-            eternal(group, "end of the certificate", tell_of_end(certificate, clock))
+            start_eternal(group, "certificate watch", certificate.watch(clock))
+            start_eternal(group, "end of the certificate", warn_of_end(certificate, clock))
             if rotation is not None:
-                eternal(group, "certificate rotation", rotation.run())
-            eternal(group, "connections", connections.watch())
-            eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
-            eternal(group, "metrics", metrics.run(clock))
+                start_eternal(group, "certificate rotation", rotation.run())
+            start_eternal(group, "connections", connections.watch())
+            start_eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
+            start_eternal(group, "metrics", metrics.run(clock))
 
         async def drain() -> None:
             await server.retire(lambda: len(connections))
@@ -95,8 +97,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
 
         try:
             metrics.read_by(lambda: {TASKS: {(): len(asyncio.all_tasks())}})
-            metrics.read_by(lambda: _expiry(certificate.not_after, clock.now()))
-            async with serving(settings.metrics_host, metrics=metrics, metrics_port=settings.metrics_port):
+            metrics.read_by(lambda: _make_expiry(certificate.not_after, clock.now()))
+            async with serve_probes(settings.metrics_host, metrics=metrics, metrics_port=settings.metrics_port):
                 await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
@@ -123,7 +125,7 @@ class _Lookups:
             raise LookupFailed(str(error) or f"no answer in {LOOKUP_TIMEOUT_S:g} s") from error
 
 
-def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCertificate | None]:
+def _choose_certificate(settings: Settings) -> tuple[ServingCertificate | None, HeldCertificate | None]:
     """What to serve with, one of the two."""
     if settings.own is None:
         assert settings.cert_file is not None
@@ -133,16 +135,16 @@ def _files_or_own(settings: Settings) -> tuple[ServingCertificate | None, HeldCe
     # No client trusts this certificate; but probes, which do not check it, are answered from the start, and `/readyz`
     # can report what is missing.
     at = SystemClock().now()
-    _taken_by(held)(pki.issue_serving(pki.issue_ca("not published", at), settings.own.names, at))
+    _use_by(held)(pki.issue_serving(pki.issue_ca("not published", at), settings.own.names, at))
     return None, held
 
 
-def _expiry(not_after: datetime | None, now: datetime) -> Reading:
+def _make_expiry(not_after: datetime | None, now: datetime) -> Reading:
     return {CERTIFICATE_EXPIRY: {(): (not_after - now).total_seconds()}} if not_after is not None else {}
 
 
-def _taken_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
-    return lambda pair: held.take(pair.certificate, pair.key)
+def _use_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
+    return lambda pair: held.use_pair(pair.certificate, pair.key)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure(settings.log_level)
     sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)
     endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
-    traces = telemetry.setup(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
+    traces = telemetry.set_up(SERVICE, endpoint=endpoint, protocol=protocol, ratio=settings.trace_ratio, sampling=sampling)
     metrics = Metrics(SERVICE, OF_WEBHOOK, endpoint=endpoint, protocol=protocol)
     try:
         asyncio.run(serve(settings, with_integrations(plugins.load(INTEGRATIONS)), metrics))

@@ -5,12 +5,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from core.api.admission_review import MAX_CAUSES, AdmissionRequest, Cause, allowed, denied
+from core.api.admission_review import MAX_CAUSES, AdmissionRequest, Cause, allow, deny
 from core.api.body import MAX_QUOTE_CHARS
 from core.jobs.contract import FieldError, Json, Rules
 
 
-def metadata_map(obj: Json | None, name: str) -> Json:
+def get_metadata_map(obj: Json | None, name: str) -> Json:
     """Labels or annotations of an object, none where they are no map."""
     metadata = (obj or {}).get("metadata")
     found = metadata.get(name) if isinstance(metadata, dict) else None
@@ -26,20 +26,20 @@ def is_going(obj: Json) -> bool:
 def judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
     """The answer: all mistakes at once, or none and the warnings."""
     if not rules.errors:
-        return allowed(request, rules.warnings)
-    return denied(request, _headline(rules.errors), [_cause(error) for error in rules.errors[:MAX_CAUSES]], rules.warnings)
+        return allow(request, rules.warnings)
+    return deny(request, _format_headline(rules.errors), [_build_cause(error) for error in rules.errors[:MAX_CAUSES]], rules.warnings)
 
 
-def _headline(errors: Sequence[FieldError]) -> str:
+def _format_headline(errors: Sequence[FieldError]) -> str:
     return "topogate refuses this object:" if len(errors) == 1 else f"topogate refuses this object for {len(errors)} reasons:"
 
 
-def _cause(error: FieldError) -> Cause:
-    shown = "" if error.value is None else f"{_quote(error.value)}: "
+def _build_cause(error: FieldError) -> Cause:
+    shown = "" if error.value is None else f"{_format_value(error.value)}: "
     return Cause(error.field, f"{shown}{error.accepted}", error.type.value)
 
 
-def _quote(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value as JSON, cut so that no single one crowds the other mistakes out of the message."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_QUOTE_CHARS else text[: MAX_QUOTE_CHARS - 1] + "…"

@@ -14,15 +14,15 @@ from typing import Any
 from certs.rotation import KINDS as CONFIGURATIONS
 from certs.rotation import SECRETS
 from core.jobs.contract import JobKind, Referring
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.names import GROUP, VERSION
 from core.resource import Resource
 from core.runtime import generated
-from core.runtime.rbac_rules import Right, rights, rules
+from core.runtime.rbac_rules import Right, list_rights, list_rules
 from webhook.lookup import REPLICA_SETS
-from webhook.policies import policies
-from webhook.registration import configurations
+from webhook.policies import list_policies
+from webhook.registration import build_configurations
 
 FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
 _SOURCE = "webhook.chart"
@@ -30,36 +30,39 @@ _LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
 
 
-def in_cluster(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
+def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """Returns the rights with which the webhook reads: the default queue, the owners of a new object, and the objects
     that it refers to."""
-    granted = rights(_LOCAL_QUEUES, "get") | rights(REPLICA_SETS, "get")
-    for kind in (*kinds, *pod_kinds(kinds)):
-        granted |= rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")
+    granted = list_rights(_LOCAL_QUEUES, "get") | list_rights(REPLICA_SETS, "get")
+    for kind in (*kinds, *list_pod_kinds(kinds)):
+        granted |= list_rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")
         for related in kind.related if isinstance(kind, Referring) else ():
             granted |= {(related.group, related.plural, "get")}
     return granted
 
 
-def of_certificates() -> dict[str, list[dict[str, Any]]]:
+def list_certificate_rights() -> dict[str, list[dict[str, Any]]]:
     """Returns the further rights that `--cert-mode own` needs, by file name.
 
     The chart names the objects: a right on all Secrets, or on all webhooks of the cluster, must not be granted. A right
     to create cannot be limited to a name, so that it is a rule of its own.
     """
-    files = {f"webhook-certificates-{kind}": rules(rights(resource, "get", "patch")) for kind, resource in CONFIGURATIONS.items()}
-    return {**files, "webhook-certificates-secret": rules(rights(SECRETS, "get", "update")) + rules(rights(SECRETS, "create"))}
+    files = {f"webhook-certificates-{kind}": list_rules(list_rights(resource, "get", "patch")) for kind, resource in CONFIGURATIONS.items()}
+    return {
+        **files,
+        "webhook-certificates-secret": list_rules(list_rights(SECRETS, "get", "update")) + list_rules(list_rights(SECRETS, "create")),
+    }
 
 
 def render_all(kinds: Sequence[JobKind] = KINDS) -> dict[str, str]:
     """File name -> content. Each policy is in a file with its binding."""
-    mutating, validating = configurations("", SERVICE, kinds)
+    mutating, validating = build_configurations("", SERVICE, kinds)
     wanted: dict[str, Any] = {"webhooks/mutating.yaml": mutating, "webhooks/validating.yaml": validating}
-    made = policies(kinds)
+    made = list_policies(kinds)
     for policy, binding in zip(made[::2], made[1::2], strict=True):
         wanted[f"policies/{policy['metadata']['name']}.yaml"] = [policy, binding]
-    wanted["rights/webhook.yaml"] = rules(in_cluster(kinds))
-    wanted |= {f"rights/{name}.yaml": granted for name, granted in of_certificates().items()}
+    wanted["rights/webhook.yaml"] = list_rules(list_cluster_rights(kinds))
+    wanted |= {f"rights/{name}.yaml": granted for name, granted in list_certificate_rights().items()}
     return {name: generated.render(content, _SOURCE) for name, content in wanted.items()}
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from core import trace_names as t
-from core.api.conversion_review import ConversionRequest, converted, failed
+from core.api.conversion_review import ConversionRequest, build_converted, build_failed
 from core.api.convert import CONVERTED, Unconvertible, check_size, convert
-from core.runtime.report.telemetry import tracer
+from core.runtime.report.telemetry import make_tracer
 from webhook.review import TRACER
 
 
@@ -22,12 +22,12 @@ def answer(request: ConversionRequest) -> dict[str, Any]:
         t.CONVERSION_COUNT: len(request.objects),
         t.CONVERSION_KINDS: ", ".join(sorted(kinds)),
     }
-    with tracer(TRACER).start_as_current_span(t.CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
+    with make_tracer(TRACER).start_as_current_span(t.CONVERSION, kind=SpanKind.SERVER, attributes=attributes) as span:
         try:
             check_size(request.objects, request.desired_api_version)
-            return converted(request, [convert(obj, request.desired_api_version) for obj in request.objects])
+            return build_converted(request, [convert(obj, request.desired_api_version) for obj in request.objects])
         except (Unconvertible, RecursionError) as error:
             message = str(error) if isinstance(error, Unconvertible) else "an object is nested too deeply to be converted"
             span.set_attributes({t.REFUSED: True, t.MESSAGE: message})
             span.set_status(Status(StatusCode.ERROR, message))
-            return failed(request, message)
+            return build_failed(request, message)

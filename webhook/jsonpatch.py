@@ -18,7 +18,7 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iter
             yield {"op": "add", "path": where, "value": value}
         elif isinstance(value, dict) and isinstance(old[key], dict):
             yield from diff(old[key], value, where)
-        elif not _same(value, old[key]):
+        elif not _is_same(value, old[key]):
             yield {"op": "replace", "path": where, "value": value}
 
 
@@ -37,14 +37,14 @@ def apply(obj: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, 
     return changed
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     """Equal as JSON: 1, 1.0 and true are three values."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other)
 
 

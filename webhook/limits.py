@@ -13,7 +13,7 @@ from core.jobs.pod_rules import (
     POD_TERMS,
 )
 from core.names import ADMISSION_GATE, PODGROUP_GATE, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
-from webhook.policy_expressions import has_gate, is_set, policy_of, rule_of_pods
+from webhook.policy_expressions import build_pod_rule, build_policy, has_gate, is_set
 
 GATES = (TOPOLOGY_GATE, ADMISSION_GATE, PODGROUP_GATE)
 # A pod of a started job is created from a template that was checked, to which the flavor has added its own tolerations
@@ -56,9 +56,9 @@ def build_limits(written_by_another: str) -> dict[str, Any]:
         for accepted in (_explain(most, added, what),)
     ]
     changed = " || ".join(f"object.spec.?{name} != oldObject.spec.?{name}" for name in _CHANGED)
-    return policy_of(
+    return build_policy(
         "limits",
-        [rule_of_pods("CREATE"), rule_of_pods("UPDATE")],
+        [build_pod_rule("CREATE"), build_pod_rule("UPDATE")],
         validations,
         [
             {"name": "waits-for-topogate", "expression": f"{has_gate('object', PODGROUP_GATE)} || ({_QUEUED_ITSELF})"},
@@ -76,9 +76,9 @@ def _explain(most: int, added: int, what: str) -> str:
 def build_grace() -> dict[str, Any]:
     """A deletion may give a pod more time than its spec does."""
     of_workload = f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone"
-    return policy_of(
+    return build_policy(
         "grace",
-        [rule_of_pods("DELETE")],
+        [build_pod_rule("DELETE")],
         [
             {
                 "expression": f"request.options.?gracePeriodSeconds.orValue(0) <= {MAX_GRACE_S}"
@@ -94,7 +94,7 @@ def build_grace() -> dict[str, Any]:
 
 def build_evictions() -> dict[str, Any]:
     """An eviction deletes a pod, and no rule of deletions is asked of it."""
-    return policy_of(
+    return build_policy(
         "evictions",
         [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"], "scope": "Namespaced"}],
         [

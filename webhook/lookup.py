@@ -10,7 +10,7 @@ from core.jobs.kinds.pod_kinds import Reviewed
 from core.jobs.kinds.sparkapplication import SparkApplication
 from core.jobs.pod_rules import explain_size
 from core.jobs.schema_check import find_misshapen
-from core.jobs.templated import integer
+from core.jobs.templated import parse_integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
 
@@ -39,14 +39,14 @@ class Lookup:
 
     def __init__(self, queued: Iterable[Reviewed], find: Find, between: Iterable[Reviewed] = ()) -> None:
         self._find = find
-        self._queued = {(kind.group, kind.kind): resource_of(kind) for kind in queued}
-        self._between = {(kind.group, kind.kind): resource_of(kind) for kind in between}
+        self._queued = {(kind.group, kind.kind): get_resource(kind) for kind in queued}
+        self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
         """Whether an object above one, made by the controller of that, is queued: then it is not queued itself."""
-        return bool(await self._climb(obj, namespace))
+        return bool(await self._list_above(obj, namespace))
 
-    async def _climb(self, obj: Json, namespace: str) -> list[Json]:
+    async def _list_above(self, obj: Json, namespace: str) -> list[Json]:
         """Returns the objects above an object, up to a queued one; empty where none is queued."""
         above: list[Json] = []
         for _ in range(_MOST_STEPS):
@@ -55,21 +55,21 @@ class Lookup:
             if found is None:
                 return []
             above.append(found)
-            if _key(owner) in self._queued and QUEUE_NAME_LABEL in (found["metadata"].get("labels") or {}):
+            if _build_key(owner) in self._queued and QUEUE_NAME_LABEL in (found["metadata"].get("labels") or {}):
                 return above
         return []
 
     async def _find_owner(self, owner: Mapping[str, Any], namespace: str) -> Json | None:
         """The very object that a reference means."""
-        resource = self._queued.get(_key(owner)) or self._between.get(_key(owner))
+        resource = self._queued.get(_build_key(owner)) or self._between.get(_build_key(owner))
         if resource is None or not isinstance(owner.get("name"), str) or not owner["name"]:
             return None
         found = await self._find(resource, owner["name"], namespace)
         return None if found is None or found["metadata"]["uid"] != owner.get("uid") else found
 
-    async def expanded(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
+    async def expand(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
         """A job with what it refers to; as it is where that is not there, or cannot be read now: it is judged again afterwards."""
-        reference = kind.reference(job) if isinstance(kind, Referring) else None
+        reference = kind.find_reference(job) if isinstance(kind, Referring) else None
         if reference is None or not isinstance(kind, Referring):
             return job
         related = reference.related
@@ -79,7 +79,7 @@ class Lookup:
         except LookupFailed:
             return job
         # The reconciler reports one that is too large, and nothing is made from it.
-        return job if found is None or explain_size(reference, found) else kind.expanded(job, found)
+        return job if found is None or explain_size(reference, found) else kind.expand(job, found)
 
 
 class LookupOfPods(Lookup):
@@ -102,35 +102,35 @@ class LookupOfPods(Lookup):
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):
             return False
         owner = find_controller(pod)
-        if _key(owner) == _POD and owner.get("uid") not in made_by:
+        if _build_key(owner) == _POD and owner.get("uid") not in made_by:
             return False  # no policy guards what a pod makes, as a driver of Spark its executors; so it must be that pod itself
-        above = await self._climb(pod, namespace)
-        if not above or (_key(owner) == _POD and _key(find_controller(above[0])) != _DRIVEN):
+        above = await self._list_above(pod, namespace)
+        if not above or (_build_key(owner) == _POD and _build_key(find_controller(above[0])) != _DRIVEN):
             return False
         # What a pod makes that was given a place waits for one, too, or the pods that were admitted would not be all.
-        placed = _key(owner) == _POD and DOMAIN_INDEX_ANNOTATION in (above[0]["metadata"].get("annotations") or {})
-        return (not placed or _waits_for_place(pod)) and self._holds(above, pod_set)
+        placed = _build_key(owner) == _POD and DOMAIN_INDEX_ANNOTATION in (above[0]["metadata"].get("annotations") or {})
+        return (not placed or _is_waiting(pod)) and self._has_room(above, pod_set)
 
-    def _holds(self, above: Sequence[Json], pod_set: str) -> bool:
+    def _has_room(self, above: Sequence[Json], pod_set: str) -> bool:
         """Whether the admitted object has at least as many pods as the objects between are scaled to: any user may scale them."""
         root = above[-1]
         kind = self._kinds[root["apiVersion"].rpartition("/")[0], root["kind"]]
         if find_misshapen(kind.spec_shape, root):
             return False
-        admitted = {made.name: made.count for made in kind.pod_sets(root)}.get(pod_set, 0)
-        return all(integer((each.get("spec") or {}).get("replicas"), 1) <= admitted for each in above[:-1])
+        admitted = {made.name: made.count for made in kind.list_pod_sets(root)}.get(pod_set, 0)
+        return all(parse_integer((each.get("spec") or {}).get("replicas"), 1) <= admitted for each in above[:-1])
 
 
-def resource_of(kind: Reviewed) -> Resource:
+def get_resource(kind: Reviewed) -> Resource:
     """Where objects of a kind are."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
-def _waits_for_place(pod: Json) -> bool:
+def _is_waiting(pod: Json) -> bool:
     return any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
-def _key(owner: Mapping[str, Any]) -> tuple[str, str]:
+def _build_key(owner: Mapping[str, Any]) -> tuple[str, str]:
     """Group and kind of an owner reference."""
     return str(owner.get("apiVersion") or "").rpartition("/")[0], str(owner.get("kind") or "")
 
@@ -143,7 +143,7 @@ def find_controller(obj: Json | None) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def at_home(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
+def run_on_own_loop(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
     """Returns the same look-up for a large review that runs on a loop of its own: the client's session belongs to the
     present loop."""
     home = asyncio.get_running_loop()

@@ -8,17 +8,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, build_patched, deny
 from core.jobs.contract import Json, Rules
 from core.jobs.placer import find_dropped
-from core.jobs.podgroup_annotation import Grouping, asked, group_name, member_of, rules_of_change, rules_of_new, with_membership
+from core.jobs.podgroup_annotation import Grouping, find_asked, find_group, group_name, validate_change, validate_new, with_membership
 from core.jobs.schema_check import find_misshapen
 from core.model.gates import POD_GROUPS
 from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from webhook.answers import is_going, judge, metadata_map
+from webhook.answers import get_metadata_map, is_going, judge
 from webhook.jsonpatch import diff
 from webhook.lookup import Lookup, LookupFailed
-from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
+from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, build_hook_path
 
 logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 1  # for clients, when the API server did not answer us
@@ -35,33 +35,33 @@ class GroupReviews:
         self.handlers: dict[str, Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]] = {}
         for kind in kinds:
             if isinstance(kind, Grouping):
-                self.handlers[hook_path(MUTATE_GROUP, kind.group, kind.version, kind.kind)] = self._mutate(kind)
-                self.handlers[hook_path(VALIDATE_GROUP, kind.group, kind.version, kind.kind)] = self._validate(kind)
+                self.handlers[build_hook_path(MUTATE_GROUP, kind.group, kind.version, kind.kind)] = self._make_mutator(kind)
+                self.handlers[build_hook_path(VALIDATE_GROUP, kind.group, kind.version, kind.kind)] = self._validate(kind)
 
-    def serves(self, kind: object, job: Json) -> bool:
+    def is_served(self, kind: object, job: Json) -> bool:
         """Whether a job is placed so, and nothing is amiss if it has no queue."""
-        return self._is_on and isinstance(kind, Grouping) and PODGROUP_TOPOLOGY in metadata_map(job, "annotations")
+        return self._is_on and isinstance(kind, Grouping) and PODGROUP_TOPOLOGY in get_metadata_map(job, "annotations")
 
-    def _mutate(self, kind: Grouping) -> Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]:
+    def _make_mutator(self, kind: Grouping) -> Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
-            if job is None or not self.serves(kind, job) or QUEUE_NAME_LABEL in metadata_map(job, "labels"):
-                return allowed(request)
+            if job is None or not self.is_served(kind, job) or QUEUE_NAME_LABEL in get_metadata_map(job, "labels"):
+                return allow(request)
             if find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # the validating review reports what is wrong with it
+                return allow(request)  # the validating review reports what is wrong with it
             if old is not None:
                 # What replaces the whole object would take its pods out of their group.
-                name = None if asked(old) is None or find_misshapen(kind.spec_shape, old) else member_of(kind, old)
-                return allowed(request) if name is None else patched(request, list(diff(job, with_membership(kind, job, name))))
+                name = None if find_asked(old) is None or find_misshapen(kind.spec_shape, old) else find_group(kind, old)
+                return allow(request) if name is None else build_patched(request, list(diff(job, with_membership(kind, job, name))))
             try:
                 if await self._lookup.is_part_of_queued(job, request.namespace):
-                    return allowed(request, [_IS_PART])
+                    return allow(request, [_IS_PART])
             except LookupFailed as error:
                 logger.warning("a lookup failed", extra={"what": "the owner", "namespace": request.namespace, "error": str(error)})
                 message = f"the owner of the object could not be looked up ({error}); try again"
-                return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+                return deny(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
             name = group_name(kind, job, f"{request.namespace}\n{request.uid}")
-            return patched(request, list(diff(job, with_membership(kind, job, name))))
+            return build_patched(request, list(diff(job, with_membership(kind, job, name))))
 
         return handle
 
@@ -69,17 +69,19 @@ class GroupReviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
             if job is None or is_going(job):
-                return allowed(request)
+                return allow(request)
             if not self._is_on:
-                asks = PODGROUP_TOPOLOGY in metadata_map(job, "annotations") and PODGROUP_TOPOLOGY not in metadata_map(old, "annotations")
-                return allowed(request, [_IS_OFF] if asks else [])
+                asks = PODGROUP_TOPOLOGY in get_metadata_map(job, "annotations") and PODGROUP_TOPOLOGY not in get_metadata_map(
+                    old, "annotations"
+                )
+                return allow(request, [_IS_OFF] if asks else [])
             misshapen = find_misshapen(kind.spec_shape, job)
             if misshapen:
                 return judge(request, Rules(misshapen))
             if old is None or find_misshapen(kind.spec_shape, old):
-                if asked(job) is None:
+                if find_asked(job) is None:
                     return judge(request, Rules())
-                return judge(request, Rules((*rules_of_new(kind, job).errors, *find_dropped(kind.roles(job), job))))
-            return judge(request, rules_of_change(kind, old, job))
+                return judge(request, Rules((*validate_new(kind, job).errors, *find_dropped(kind.list_roles(job), job))))
+            return judge(request, validate_change(kind, old, job))
 
         return handle

@@ -39,18 +39,18 @@ from webhook.policy_expressions import (
     IS_TOPOGATE,
     OWNER_KIND,
     Kind,
-    controlling,
+    build_any,
+    build_controlling,
+    build_pod_rule,
+    build_policy,
+    build_value,
     has_field,
     has_gate,
-    in_any,
     is_set,
-    parents_of,
-    policy_of,
-    rule_of_pods,
-    rules_of,
-    value_of,
+    list_parents,
+    list_rules,
 )
-from webhook.unqueued import unqueued
+from webhook.unqueued import build_unqueued_policy
 
 _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
@@ -108,38 +108,38 @@ class _ReplicaSet(Deployment):
 _REPLICA_SET = _ReplicaSet()
 
 
-def policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
+def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
     """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
     reconciler's service account."""
     made = [
-        _pods(kinds),
+        _build_pod_policy(kinds),
         _keep_dependents(kinds),
-        _owners(kinds),
+        _build_owner_policy(kinds),
         _name_workload(kinds),
-        _owned_by_pods(kinds),
-        _queues(kinds),
+        _build_owned_pod_policy(kinds),
+        _build_queue_policy(kinds),
         _refuse_mirror_pods(),
         _refuse_daemon_sets(),
         _limit_reconciler(reconciler),
     ]
     made += [build_limits(f"!{IS_TOPOGATE}"), build_grace(), build_evictions(), _refuse_resizing()]
-    made += [_parts(kinds, *part) for part in _possible_parts(kinds)]
-    made += [_gated(kind, kind.always_gated) for kind in kinds if kind.always_gated]
-    made += [_unsuspending(kinds, kind) for kind in kinds]
-    warning = unqueued(kinds)
-    return [*(obj for policy in made for obj in (policy, _binding(policy))), warning, _binding(warning, "Warn")]
+    made += [_build_part_policy(kinds, *part) for part in _list_possible_parts(kinds)]
+    made += [_build_gate_policy(kind, kind.always_gated) for kind in kinds if kind.always_gated]
+    made += [_build_unsuspending_policy(kinds, kind) for kind in kinds]
+    warning = build_unqueued_policy(kinds)
+    return [*(obj for policy in made for obj in (policy, _build_binding(policy))), warning, _build_binding(warning, "Warn")]
 
 
-def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """Gates of pods, and the marks that name their workload.
 
     One policy with one question before it: the API server makes a copy of both objects for each policy's questions,
     again for its rules and twice for its messages, and of the pods of large jobs topogate writes each at least once.
     """
     old, new = (f"(has({obj}.metadata.ownerReferences) ? {obj}.metadata.ownerReferences : [])" for obj in ("oldObject", "object"))
-    policy = policy_of(
+    policy = build_policy(
         "pods",
-        [rule_of_pods("UPDATE")],
+        [build_pod_rule("UPDATE")],
         [*_keep_marks(), *_keep_owner(kinds)],
         [
             {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
@@ -154,12 +154,12 @@ def _pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
     )
     was_ours = is_set("oldObject", "annotations", WORKLOAD_ANNOTATION)
     policy["spec"]["variables"] = [
-        *_new_owners(),
+        *_list_new_owner_variables(),
         _list_old_owners() | {"name": "before"},
         {
             "name": "left",
-            "expression": f"{was_ours} ? {controlling('oldObject')}.filter(o, !{controlling('object')}.exists(p, {_SAME_OWNER}))"
-            f".map(o, {OWNER_KIND}) : []",
+            "expression": f"{was_ours} ? {build_controlling('oldObject')}"
+            f".filter(o, !{build_controlling('object')}.exists(p, {_SAME_OWNER})).map(o, {OWNER_KIND}) : []",
         },
     ]
     return policy
@@ -179,8 +179,8 @@ def _keep_marks() -> list[dict[str, Any]]:
     for part, name in marks:
         validations.append(
             {
-                "expression": f"{value_of('oldObject', part, name)} == {value_of('object', part, name)}",
-                "message": f"{name} says whose pod this is and cannot be changed",
+                "expression": f"{build_value('oldObject', part, name)} == {build_value('object', part, name)}",
+                "message": f"{name} names the owner of this pod and cannot be changed",
                 "reason": "Forbidden",
             }
         )
@@ -188,7 +188,7 @@ def _keep_marks() -> list[dict[str, Any]]:
         *validations,
         *(
             {
-                "expression": f"{value_of('oldObject', 'labels', name)} == {value_of('object', 'labels', name)} || {_IS_LWS}",
+                "expression": f"{build_value('oldObject', 'labels', name)} == {build_value('object', 'labels', name)} || {_IS_LWS}",
                 "message": f"{name} says which workload this pod is of and cannot be changed",
                 "reason": "Forbidden",
             }
@@ -199,7 +199,7 @@ def _keep_marks() -> list[dict[str, Any]]:
 
 def _keep_owner(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     """The owner of a pod of an admitted workload, and the labels by which that finds it."""
-    known = [_show_key(kind) for kind in _controllers(kinds)]
+    known = [_show_key(kind) for kind in _list_controllers(kinds)]
     return [
         _require_controller(kinds, "variables.owners", _MADE_BY),
         _require_controller(
@@ -228,9 +228,9 @@ def _keep_owner(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
 
 def _keep_dependents(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """A pod that is made again takes along the pods that it controls, as the driver of a SparkApplication does its executors."""
-    policy = policy_of(
+    policy = build_policy(
         "orphans",
-        [rule_of_pods("DELETE")],
+        [build_pod_rule("DELETE")],
         [_require_controller(kinds, "variables.owners", "only the controller of {kind} may delete this pod with the policy Orphan")],
         [
             {"name": "leaves-dependents", "expression": _is_orphaning(of_job=False)},
@@ -242,10 +242,10 @@ def _keep_dependents(kinds: Sequence[JobKind]) -> dict[str, Any]:
     return policy
 
 
-def _controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
+def _list_controllers(kinds: Sequence[JobKind]) -> list[tuple[str, str, str]]:
     """Kind, group and plural of whatever makes objects that are not queued themselves."""
     known = [(kind.kind, kind.group, kind.plural) for kind in kinds]
-    known += [(kind.kind, kind.group, kind.plural) for kind in parents_of(kinds)]
+    known += [(kind.kind, kind.group, kind.plural) for kind in list_parents(kinds)]
     return [
         *known,
         ("DaemonSet", "apps", "daemonsets"),
@@ -264,7 +264,7 @@ def _is_controller(kinds: Sequence[JobKind], owners: str) -> str:
     return " && ".join(
         f"(!('{_show_key(controller)}' in {owners}) || authorizer.group('{controller[1]}').resource('{controller[2]}')"
         ".subresource('status').namespace(request.namespace).check('update').allowed())"
-        for controller in _controllers(kinds)
+        for controller in _list_controllers(kinds)
     )
 
 
@@ -279,12 +279,12 @@ def _require_controller(kinds: Sequence[JobKind], owners: str, message: str) -> 
     }
 
 
-def _owners(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_owner_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may
     set such an owner."""
-    rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
-    policy = policy_of("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
-    policy["spec"]["variables"] = _new_owners()
+    rules = [build_pod_rule("CREATE"), *list_rules((*kinds, *list_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
+    policy = build_policy("owners", rules, [_require_controller(kinds, "variables.owners", _MADE_BY)], [])
+    policy["spec"]["variables"] = _list_new_owner_variables()
     return policy
 
 
@@ -293,13 +293,13 @@ def _name_workload(kinds: Sequence[JobKind]) -> dict[str, Any]:
     behind a gate, unless its creator may make its Workload, too. No pod that names one takes longer to end than others."""
     may_make_workloads = f"authorizer.group('{GROUP}').resource('workloads').namespace(request.namespace).check('create').allowed()"
     gated = " || ".join(has_gate("object", gate) for gate in (TOPOLOGY_GATE, ADMISSION_GATE))
-    known = [_show_key(kind) for kind in _controllers(kinds)]
-    policy = policy_of(
+    known = [_show_key(kind) for kind in _list_controllers(kinds)]
+    policy = build_policy(
         "named-workloads",
-        [rule_of_pods("CREATE")],
+        [build_pod_rule("CREATE")],
         [
             {
-                "expression": f"{controlling('object')}.size() > 0 || {gated} || {may_make_workloads}",
+                "expression": f"{build_controlling('object')}.size() > 0 || {gated} || {may_make_workloads}",
                 "message": f"a pod without a controller that names a workload waits behind the scheduling gate {TOPOLOGY_GATE}",
                 "reason": "Forbidden",
             },
@@ -315,19 +315,19 @@ def _name_workload(kinds: Sequence[JobKind]) -> dict[str, Any]:
             {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
         ],
     )
-    policy["spec"]["variables"] = _new_owners()
+    policy["spec"]["variables"] = _list_new_owner_variables()
     return policy
 
 
-def _new_owners() -> list[dict[str, str]]:
+def _list_new_owner_variables() -> list[dict[str, str]]:
     """`OWNER_KIND` of what controls the object now and did not before."""
-    added = f"{controlling('object')}.filter(o, !{controlling('oldObject')}.exists(p, {_SAME_OWNER}))"
+    added = f"{build_controlling('object')}.filter(o, !{build_controlling('oldObject')}.exists(p, {_SAME_OWNER}))"
     return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
 
 
 def _list_old_owners() -> dict[str, str]:
     """`OWNER_KIND` of what controlled the object before."""
-    return {"name": "owners", "expression": f"{controlling('oldObject')}.map(o, {OWNER_KIND})"}
+    return {"name": "owners", "expression": f"{build_controlling('oldObject')}.map(o, {OWNER_KIND})"}
 
 
 def _refuse_resizing() -> dict[str, Any]:
@@ -339,7 +339,7 @@ def _refuse_resizing() -> dict[str, Any]:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/resize"], "operations": ["UPDATE"], "scope": "Namespaced"}
     ours = [has_gate("oldObject", gate) for gate in GATES]
     ours += [is_set("oldObject", "annotations", WORKLOAD_ANNOTATION), is_set("oldObject", "labels", MANAGED)]
-    return policy_of(
+    return build_policy(
         "resize",
         [rule],
         [
@@ -361,9 +361,9 @@ def _refuse_mirror_pods() -> dict[str, Any]:
     is_of_node = (
         "authorizer.group('').resource('nodes').subresource('status').name(object.spec.?nodeName.orValue('')).check('update').allowed()"
     )
-    return policy_of(
+    return build_policy(
         "mirror-pods",
-        [rule_of_pods("CREATE")],
+        [build_pod_rule("CREATE")],
         [{"expression": is_of_node, "message": f"only the kubelet of its node may make a pod with {STATIC_POD}", "reason": "Forbidden"}],
         [{"name": "is-a-mirror-pod", "expression": is_set("object", "annotations", STATIC_POD)}],
     )
@@ -374,7 +374,7 @@ def _refuse_daemon_sets() -> dict[str, Any]:
     allowed = f"namespaceObject.metadata.?annotations[?'{ALLOW_DAEMON_SETS}'].orValue('') == 'true'"
     because = f'DaemonSets are made by administrators, or where the Namespace has the annotation {ALLOW_DAEMON_SETS}: "true"'
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["daemonsets"], "operations": ["CREATE", "UPDATE"]}
-    policy = policy_of(
+    policy = build_policy(
         "daemonsets",
         [rule | {"scope": "Namespaced"}],
         [
@@ -398,9 +398,9 @@ def _limit_reconciler(user: str) -> dict[str, Any]:
     an update change these fields, and gates, node selector, tolerations and metadata, which are left to the reconciler. So is affinity, by
     which a group's pods are pinned: the API server takes only a narrower node affinity, and only of a gated pod."""
     kept = [f"spec.?{name}" for name in _KEPT_BY_RECONCILER] + ["metadata.?ownerReferences"]
-    policy = policy_of(
+    policy = build_policy(
         "reconciler",
-        [rule_of_pods("UPDATE")],
+        [build_pod_rule("UPDATE")],
         [
             {
                 "expression": f"object.{path} == oldObject.{path}",
@@ -415,15 +415,15 @@ def _limit_reconciler(user: str) -> dict[str, Any]:
     return policy
 
 
-def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_owned_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """Pods of what a part of a queued object controls are not queued themselves.
 
     No right shows which client acts for a pod, so in a managed namespace only the one controller that needs it may make
     a pod the controller of an object that creates pods.
     """
-    policy = policy_of(
+    policy = build_policy(
         "owned-by-pods",
-        rules_of((*parents_of(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),
+        list_rules((*list_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"]),
         [
             {
                 "expression": f"!('Pod.' in variables.owners) || {_IS_LWS} || {IS_TOPOGATE}",
@@ -433,23 +433,23 @@ def _owned_by_pods(kinds: Sequence[JobKind]) -> dict[str, Any]:
         ],
         [],
     )
-    policy["spec"]["variables"] = _new_owners()
+    policy["spec"]["variables"] = _list_new_owner_variables()
     policy["spec"]["matchConstraints"]["namespaceSelector"] = IN_MANAGED
     return policy
 
 
-def _possible_parts(kinds: Sequence[JobKind]) -> list[tuple[Kind, str]]:
+def _list_possible_parts(kinds: Sequence[JobKind]) -> list[tuple[Kind, str]]:
     """Kinds that others make objects of, and how one shows that it runs by an admission, or waits for one."""
-    possible: tuple[Kind, ...] = (*kinds, *parents_of(kinds), _REPLICA_SET)
+    possible: tuple[Kind, ...] = (*kinds, *list_parents(kinds), _REPLICA_SET)
     suspended = {kind.plural: f" || ({_is_suspended(kind, 'oldObject')})" for kind in kinds}
     return [
         (kind, condition + suspended.get(kind.plural, ""))
         for kind in possible
-        if (condition := _names_workload(kind.spec_shape, "oldObject.spec"))
+        if (condition := _build_naming_question(kind.spec_shape, "oldObject.spec"))
     ]
 
 
-def _parts(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, Any]:
+def _build_part_policy(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, Any]:
     """What another object's controller made, and what runs by that object's admission or waits for it, is changed by that controller
     alone: it starts the part as it finds it. Others delete it only with its pods: its controller creates it again, and the new pods
     would run beside the old ones."""
@@ -457,9 +457,9 @@ def _parts(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, 
         "this object is a part of a {kind}: only the controller of {kind} may change its spec, its owner or labels it has, or delete it"
         " without its pods"
     )
-    policy = policy_of(
+    policy = build_policy(
         f"parts-{kind.plural}",
-        rules_of([kind], ["UPDATE", "DELETE"]),
+        list_rules([kind], ["UPDATE", "DELETE"]),
         [
             _require_controller(kinds, "variables.owners", because),
             {
@@ -475,7 +475,7 @@ def _parts(kinds: Sequence[JobKind], kind: Kind, is_admitted: str) -> dict[str, 
             {
                 "name": "is-changed",
                 "expression": f"object == null ? {_is_orphaning(of_job=kind.plural == 'jobs')} : object.spec != oldObject.spec"
-                f" || {controlling('object')} != {controlling('oldObject')} || !{_KEEPS_LABELS} || {_IS_MADE_TO_ORPHAN}",
+                f" || {build_controlling('object')} != {build_controlling('oldObject')} || !{_KEEPS_LABELS} || {_IS_MADE_TO_ORPHAN}",
             },
             {"name": "runs-by-an-admission", "expression": f"has(oldObject.spec) && ({is_admitted})"},
             {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
@@ -497,7 +497,7 @@ def _is_resized_cluster() -> str:
         (
             "object != null",
             f"{is_set('oldObject', 'annotations', ELASTIC_JOB)} && oldObject.metadata.annotations['{ELASTIC_JOB}'] == 'true'",
-            f"{controlling('oldObject')}.size() > 0 && {controlling('object')} == {controlling('oldObject')}",
+            f"{build_controlling('oldObject')}.size() > 0 && {build_controlling('object')} == {build_controlling('oldObject')}",
             f"{_KEEPS_LABELS} && !{_IS_MADE_TO_ORPHAN}",
             "has(object.spec.workerGroupSpecs) && has(oldObject.spec.workerGroupSpecs)",
             "object.spec.all(k, k == 'workerGroupSpecs' || (k in oldObject.spec && oldObject.spec[k] == object.spec[k]))",
@@ -515,17 +515,17 @@ def _is_suspended(kind: JobKind, obj: str) -> str:
     return f"{has_field(here, last)} && {here}.{last}"
 
 
-def _names_workload(shape: Shape, here: str) -> str:
+def _build_naming_question(shape: Shape, here: str) -> str:
     """Whether annotations anywhere in a part of an object name a workload, as those of started pod templates do; '' where
     that part has none. As deep as topogate reads it."""
-    return in_any(shape, here, "annotations", lambda there: f"'{WORKLOAD_ANNOTATION}' in {there}")
+    return build_any(shape, here, "annotations", lambda there: f"'{WORKLOAD_ANNOTATION}' in {there}")
 
 
-def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_queue_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """In a managed namespace whatever can be queued is."""
-    policy = policy_of(
+    policy = build_policy(
         "queues",
-        rules_of(kinds, ["UPDATE"]),
+        list_rules(kinds, ["UPDATE"]),
         [
             {
                 "expression": f"{is_set('object', 'labels', QUEUE_NAME_LABEL)} || {IS_TOPOGATE}",
@@ -539,13 +539,13 @@ def _queues(kinds: Sequence[JobKind]) -> dict[str, Any]:
     return policy
 
 
-def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
+def _build_gate_policy(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     """The gate on the template of a queued job keeps its pods from running before it is admitted."""
     way = ".".join(map(str, template))
     old, new = (f"{obj}.{way}" for obj in ("oldObject", "object"))
-    return policy_of(
+    return build_policy(
         f"gated-{kind.plural}",
-        rules_of([kind], ["UPDATE"]),
+        list_rules([kind], ["UPDATE"]),
         [
             {
                 "expression": f"{has_gate(new, TOPOLOGY_GATE)} || {IS_TOPOGATE}",
@@ -560,7 +560,7 @@ def _gated(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:
     )
 
 
-def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
+def _build_unsuspending_policy(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     """A queued object without gates on its pods must not be started by hand; a part of another one, to which labels were
     copied, is started by the controller of that. A kind with an always gated template may be started by hand, but not while it is
     stopped: the template is the started one until its pods are gone, and the quota is not free before."""
@@ -571,12 +571,14 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     conditions = []
     if kind.always_gated:
         message = f"this {kind.kind} is being stopped: unsuspend it when its pods are gone and its template is its own again"
-        conditions = [{"name": "was-started", "expression": f"has(oldObject.spec) && {_names_workload(kind.spec_shape, 'oldObject.spec')}"}]
-    known = [_show_key(controller) for controller in _controllers(kinds)]
+        conditions = [
+            {"name": "was-started", "expression": f"has(oldObject.spec) && {_build_naming_question(kind.spec_shape, 'oldObject.spec')}"}
+        ]
+    known = [_show_key(controller) for controller in _list_controllers(kinds)]
     by_its_controller = f"variables.owners.exists(k, k in {known}) && {_is_controller(kinds, 'variables.owners')}"
-    policy = policy_of(
+    policy = build_policy(
         f"unsuspend-{kind.plural}",
-        rules_of([kind], ["UPDATE"]),
+        list_rules([kind], ["UPDATE"]),
         [{"expression": f"{IS_TOPOGATE} || ({by_its_controller})", "message": message, "reason": "Forbidden"}],
         [
             {"name": "is-queued", "expression": is_set("object", "labels", QUEUE_NAME_LABEL)},
@@ -589,7 +591,7 @@ def _unsuspending(kinds: Sequence[JobKind], kind: JobKind) -> dict[str, Any]:
     return policy
 
 
-def _binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:
+def _build_binding(policy: Mapping[str, Any], action: str = "Deny") -> dict[str, Any]:
     name = policy["metadata"]["name"]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.schema_check import Fields, ListOf, MapOf, Shape
 from core.names import FIELD_MANAGER, GROUP, MANAGED_NAMESPACE_LABEL
@@ -23,7 +23,7 @@ Rule = Mapping[str, Any]
 Kind = JobKind | PodParent
 
 
-def policy_of(
+def build_policy(
     name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """A policy that refuses what breaks one of its rules, of objects that meet all conditions."""
@@ -42,7 +42,7 @@ def policy_of(
     }
 
 
-def rules_of(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
+def list_rules(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
     """What is judged: objects of these kinds."""
     by_group: dict[str, list[Kind]] = {}
     for kind in kinds:
@@ -59,40 +59,40 @@ def rules_of(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
     ]
 
 
-def rule_of_pods(operation: str) -> Rule:
+def build_pod_rule(operation: str) -> Rule:
     """The same of pods."""
     return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation], "scope": "Namespaced"}
 
 
-def parents_of(kinds: Sequence[JobKind]) -> list[PodParent]:
+def list_parents(kinds: Sequence[JobKind]) -> list[PodParent]:
     """Kinds that are queued through their pods."""
-    return [kind for kind in pod_kinds(kinds) if isinstance(kind, PodParent)]
+    return [kind for kind in list_pod_kinds(kinds) if isinstance(kind, PodParent)]
 
 
 # Kind and group of the owner reference `o`, such as `Job.batch`; in the core group `Pod.`. `batch` alone is a version of the core group.
 OWNER_KIND = "o.kind + '.' + (o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '')"
 
 
-def controlling(obj: str) -> str:
+def build_controlling(obj: str) -> str:
     """The owner references of an object that have `controller: true`."""
     owners = f"{obj}.metadata.ownerReferences"
     return f"({obj} != null && has({owners}) ? {owners}.filter(o, has(o.controller) && o.controller) : [])"
 
 
-def in_any(shape: Shape, here: str, part: str, question: Callable[[str], str], depth: int = 0) -> str:
+def build_any(shape: Shape, here: str, part: str, question: Callable[[str], str], depth: int = 0) -> str:
     """Whether a question about the labels or annotations of a part of an object is true of any of them; '' where it has none."""
     match shape:
         case Fields(fields):
             found = []
             for name, inner in fields.items():
                 there = f"{here}.{name}"
-                inside = question(there) if name == part else in_any(inner, there, part, question, depth)
+                inside = question(there) if name == part else build_any(inner, there, part, question, depth)
                 if inside:
                     found.append(f"has({there}) && {inside}")
             return f"({' || '.join(found)})" if len(found) > 1 else "".join(found)
         case ListOf(inner) | MapOf(inner):
             each = f"e{depth}"
-            inside = in_any(inner, each if isinstance(shape, ListOf) else f"{here}[{each}]", part, question, depth + 1)
+            inside = build_any(inner, each if isinstance(shape, ListOf) else f"{here}[{each}]", part, question, depth + 1)
             return f"{here}.exists({each}, {inside})" if inside else ""
         case _:
             return ""
@@ -115,6 +115,6 @@ def is_set(obj: str, part: str, name: str) -> str:
     return f"(has({field}) && '{name}' in {field})"
 
 
-def value_of(obj: str, part: str, name: str) -> str:
+def build_value(obj: str, part: str, name: str) -> str:
     """A list of the value of a label or an annotation, empty where it is not set."""
     return f"({is_set(obj, part, name)} ? [{obj}.metadata.{part}['{name}']] : [])"

@@ -16,7 +16,7 @@ from typing import Any
 from core.api.conversion_review import CONVERT_PATH
 from core.jobs.contract import JobKind
 from core.jobs.kinds.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
-from core.jobs.kinds.pod_kinds import Reviewed, pod_kinds
+from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.podgroup_annotation import Grouping
@@ -66,7 +66,7 @@ def _is_new_or_has(annotation: str) -> list[dict[str, str]]:
     return [{"name": "is-new-or-can-do-with-fewer-pods", "expression": expression}] if annotation else []
 
 
-def _not_of(pod: Pod) -> dict[str, str]:
+def _build_exclusion(pod: Pod) -> dict[str, str]:
     """Returns the match condition for pods with a controller of a kind that is not queued itself."""
     kinds = sorted(f"{kind}.{group}" for kind, group in pod.left_alone)
     owned = f"({OWNER_KIND}) in {kinds}"
@@ -74,19 +74,19 @@ def _not_of(pod: Pod) -> dict[str, str]:
     return {"name": "is-queued-itself", "expression": f"!has(object.metadata.ownerReferences) || {all_of}"}
 
 
-def hook_path(action: str, group: str, version: str, kind: str) -> str:
+def build_hook_path(action: str, group: str, version: str, kind: str) -> str:
     """`/mutate-batch-v1-job`, `/validate-kueue-x-k8s-io-v1beta2-workload`."""
     return f"/{action}-{group.replace('.', '-')}-{version}-{kind.lower()}"
 
 
-def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
+def build_configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
     """Returns the mutating and the validating configuration.
 
     `client` has the address of the webhook: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
     """
 
     hooks = _Hooks(client, ca_bundle)
-    reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+    reviewed: tuple[Reviewed, ...] = (*kinds, *list_pod_kinds(kinds))
     found: dict[str, list[dict[str, Any]]] = {}
     for action in ("mutate", "validate"):
         jobs = [hook for kind in reviewed for hook in hooks.build_pair(action, kind)]
@@ -95,8 +95,8 @@ def configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[Jo
         found[action] = [*jobs, *groups, *own]
     found["validate"] += _scale_entries(hooks.build_client_config(SCALE_PATH), find_scalable(reviewed))
     return [
-        _configuration("MutatingWebhookConfiguration", MUTATING_NAME, found["mutate"]),
-        _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, found["validate"]),
+        _build_configuration("MutatingWebhookConfiguration", MUTATING_NAME, found["mutate"]),
+        _build_configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, found["validate"]),
     ]
 
 
@@ -135,7 +135,7 @@ class _Hooks:
             pair[1] |= {"rules": [{**pair[1]["rules"][0], "operations": ["CREATE"]}]}  # a change without a queue has left topogate
         more = [_NOT_A_STEP] if action == "validate" else []
         if isinstance(kind, Pod):
-            more += [_not_of(kind), *([_IS_SETTLED_ANEW] if action == "validate" else ())]
+            more += [_build_exclusion(kind), *([_IS_SETTLED_ANEW] if action == "validate" else ())]
         for hook in pair if more else ():
             hook["matchConditions"] = [*hook.get("matchConditions", ()), *more]
         return pair
@@ -158,7 +158,7 @@ class _Hooks:
         operations = ["CREATE"] if action == "mutate" and not updates else ["CREATE", "UPDATE"]
         return {
             "name": name,
-            "clientConfig": self.build_client_config(hook_path(action, group, version, kind)),
+            "clientConfig": self.build_client_config(build_hook_path(action, group, version, kind)),
             "rules": [{"apiGroups": [group], "apiVersions": [version], "resources": [plural], "operations": operations, "scope": scope}],
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
@@ -205,7 +205,7 @@ def _scale_entries(client_config: Mapping[str, Any], resources: Sequence[Resourc
     ]
 
 
-def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
+def build_conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `spec.conversion` of the CRDs with versions that topogate converts; `client` as above."""
     if "url" in client:
         where: dict[str, Any] = {"url": client["url"].rstrip("/") + CONVERT_PATH}
@@ -214,5 +214,5 @@ def conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
     return {"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": ca_bundle, **where}, "conversionReviewVersions": ["v1"]}}
 
 
-def _configuration(kind: str, name: str, hooks: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_configuration(kind: str, name: str, hooks: list[dict[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": hooks}

@@ -9,24 +9,24 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from core import trace_names as t
-from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied, patched
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, build_patched, deny
 from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
 from core.jobs.kinds.pod import Pod
-from core.jobs.kinds.pod_kinds import Reviewed, pod_kinds
+from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
-from core.jobs.schema_check import find_misshapen, spec_shape_of
+from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
-from core.runtime.report.telemetry import context_from, current_traceparent, link_from, tracer
-from webhook.answers import is_going, judge, metadata_map
+from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
+from webhook.answers import get_metadata_map, is_going, judge
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.podgroup_review import RETRY_AFTER_S, GroupReviews
-from webhook.registration import hook_path
+from webhook.registration import build_hook_path
 from webhook.scale import SCALE_PATH, ScaleReviews
 
 logger = logging.getLogger(__name__)
@@ -47,24 +47,24 @@ class Reviews:
         self._has_default_queue = has_default_queue
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
-        reviewed: tuple[Reviewed, ...] = (*kinds, *pod_kinds(kinds))
+        reviewed: tuple[Reviewed, ...] = (*kinds, *list_pod_kinds(kinds))
         # A StatefulSet or its like may be part of another object with queued pods. The controller of a job is a kind
         # that makes jobs. For a pod it counts only if the objects above it are queued for it.
         self._lookup = Lookup(reviewed, find)
         self._lookup_of_jobs = Lookup(kinds, find)
-        self._lookup_of_pods = LookupOfPods(kinds, find, pod_kinds(kinds))
+        self._lookup_of_pods = LookupOfPods(kinds, find, list_pod_kinds(kinds))
         for kind in reviewed:
-            mutate = hook_path("mutate", kind.group, kind.version, kind.kind)
+            mutate = build_hook_path("mutate", kind.group, kind.version, kind.kind)
             self._beginnings.add(mutate)
-            self.handlers[mutate] = self._mutate_job(kind)
-            self.handlers[hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
+            self.handlers[mutate] = self._make_job_mutator(kind)
+            self.handlers[build_hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
         self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=groups)
         self.handlers |= self._groups.handlers
         self.handlers[SCALE_PATH] = ScaleReviews(reviewed, find).handle
         for rules in OBJECTS:
             if rules.default is not None:
-                self.handlers[hook_path("mutate", GROUP, VERSION, rules.kind)] = self._mutate_object(rules.kind, rules.default)
-            self.handlers[hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
+                self.handlers[build_hook_path("mutate", GROUP, VERSION, rules.kind)] = self._make_object_mutator(rules.kind, rules.default)
+            self.handlers[build_hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
         """Returns the review's answer, in a span.
@@ -73,63 +73,63 @@ class Reviews:
         job's, or forged, so that the named trace is only linked. Later reviews are part of the trace that the
         annotation names.
         """
-        known = metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
+        known = get_metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"
-        with tracer(TRACER).start_as_current_span(
+        with make_tracer(TRACER).start_as_current_span(
             t.REVIEW,
-            context=Context() if begins else context_from(known),
+            context=Context() if begins else build_context(known),
             kind=SpanKind.SERVER,
-            links=link_from(known) if begins else None,
-            attributes=_attributes(path, request) | ({t.BEGINS: True} if begins else {}),
+            links=build_links(known) if begins else None,
+            attributes=_build_attributes(path, request) | ({t.BEGINS: True} if begins else {}),
         ) as span:
             try:
                 answer = await self.handlers[path](request)
             except RecursionError:
-                answer = denied(request, "the object is nested too deeply to be judged")
+                answer = deny(request, "the object is nested too deeply to be judged")
             _describe(span, answer)
             return answer
 
     # --- jobs ---------------------------------------------------------------------------------------
 
-    def _mutate_job(self, kind: Reviewed) -> Handler:
+    def _make_job_mutator(self, kind: Reviewed) -> Handler:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job = request.object
             if job is None or find_misshapen(kind.spec_shape, job):
-                return allowed(request)  # the validating review reports what is wrong with it
+                return allow(request)  # the validating review reports what is wrong with it
             if isinstance(kind, Pod) and kind.is_left_alone(job):
-                return allowed(request)
+                return allow(request)
             given, old = job, request.old_object
             if isinstance(kind, TemplatedKind) and old is not None:
                 if find_misshapen(kind.spec_shape, old):
-                    return allowed(request)
+                    return allow(request)
                 patch = list(diff(given, kind.default_change(old, job)))
-                return patched(request, patch, () if kind.is_suspended(job) else _put_back(kind, patch))
+                return build_patched(request, patch, () if kind.is_suspended(job) else _put_back(kind, patch))
             if isinstance(kind, PodParent) and old is not None and not find_misshapen(kind.spec_shape, old):
-                job = kind.taken_back(job, old)
+                job = kind.restore_templates(job, old)
             queue, what = None, "the owner of the object"
             try:
                 if await self._is_part_of_queued(kind, job, request):
-                    return allowed(request)
-                if QUEUE_NAME_LABEL not in metadata_map(job, "labels"):
+                    return allow(request)
+                if QUEUE_NAME_LABEL not in get_metadata_map(job, "labels"):
                     if request.operation != "CREATE":
-                        return patched(request, list(diff(given, job)))  # an object without a queue at its creation stays so
+                        return build_patched(request, list(diff(given, job)))  # an object without a queue at its creation stays so
                     what = f"the LocalQueue {DEFAULT_LOCAL_QUEUE!r} of the namespace"
                     queue = DEFAULT_LOCAL_QUEUE if await self._has_default_queue(request.namespace) else None
             except LookupFailed as error:
                 logger.warning("a lookup failed", extra={"what": what, "namespace": request.namespace, "error": str(error)})
                 message = f"{what} could not be looked up ({error}); try again"
-                return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
-            story = current_traceparent() if request.operation == "CREATE" else None
-            changed = kind.default(job, Defaults(queue, story))
-            is_placed = self._groups.serves(kind, changed)
-            return patched(request, list(diff(given, changed)), () if is_placed else _unqueued(request, changed))
+                return deny(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+            traceparent = get_current_traceparent() if request.operation == "CREATE" else None
+            changed = kind.default(job, Defaults(queue, traceparent))
+            is_placed = self._groups.is_served(kind, changed)
+            return build_patched(request, list(diff(given, changed)), () if is_placed else _list_unqueued_warnings(request, changed))
 
         return handle
 
     async def _is_part_of_queued(self, kind: Reviewed, job: Json, request: AdmissionRequest) -> bool:
         """Whether the object that made a new one was queued for it. A pod that names a queue itself is queued by itself."""
         if isinstance(kind, Pod):
-            if QUEUE_NAME_LABEL in metadata_map(job, "labels"):
+            if QUEUE_NAME_LABEL in get_metadata_map(job, "labels"):
                 return False
             return await self._lookup_of_pods.is_part(job, request.namespace, request.user_info.extra.get(_POD_OF_TOKEN, ()))
         lookup = self._lookup if isinstance(kind, PodParent) else self._lookup_of_jobs
@@ -139,12 +139,12 @@ class Reviews:
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             job, old = request.object, request.old_object
             if job is None or is_going(job):
-                return allowed(request)
-            before, after = (metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
+                return allow(request)
+            before, after = (get_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (old, job))
             if before is None and after is None:
-                return allowed(request)
+                return allow(request)
             own = _judge_own(kind, job, old) if after is not None else Rules()
-            is_kept = before == after and _same_spec(old, job)
+            is_kept = before == after and _has_same_spec(old, job)
             if is_kept and _has_same_marks(old, job) and not isinstance(kind, Pod):
                 return judge(request, own)
             misshapen = find_misshapen(kind.spec_shape, job)
@@ -152,13 +152,13 @@ class Reviews:
                 return judge(request, own)  # nothing of what is misshapen is of this change
             if misshapen:
                 return judge(request, Rules(misshapen))
-            job = await self._lookup.expanded(kind, job, request.namespace)
+            job = await self._lookup.expand(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
                 judged = await self._drop_limits_of_part(kind, job, request, kind.validate_create(job))
-                return judge(request, self._but_of_group(kind, job, _with(own, judged)))
-            old = await self._lookup.expanded(kind, old, request.namespace)
+                return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
+            old = await self._lookup.expand(kind, old, request.namespace)
             judged = await self._drop_limits_of_part(kind, job, request, kind.validate_update(old, job))
-            return judge(request, self._but_of_group(kind, job, _with(own, judged)))
+            return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
 
         return handle
 
@@ -175,33 +175,33 @@ class Reviews:
             return rules
         return Rules(tuple(error for error in rules.errors if error.type is not ErrorType.TOO_MANY), rules.warnings)
 
-    def _but_of_group(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
+    def _filter_gate_rule(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
         """Returns the rules without the gate that a job has by its annotation. The review of groups reports that the
         gate excludes a queue; of two webhooks that refuse, the API server may report either."""
-        if not self._groups.serves(kind, job):
+        if not self._groups.is_served(kind, job):
             return rules
         return Rules(tuple(error for error in rules.errors if error.value != PODGROUP_GATE), rules.warnings)
 
     # --- our own objects ------------------------------------------------------------------------------
 
-    def _mutate_object(self, kind: str, default: Callable[[Json], dict[str, Any]]) -> Handler:
-        shape = spec_shape_of(kind)
+    def _make_object_mutator(self, kind: str, default: Callable[[Json], dict[str, Any]]) -> Handler:
+        shape = build_spec_shape(kind)
 
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj = request.object
             if obj is None or find_misshapen(shape, obj):
-                return allowed(request)  # its schema has not been checked yet; that check reports what is wrong
-            return patched(request, list(diff(obj, default(obj))))
+                return allow(request)  # its schema has not been checked yet; that check reports what is wrong
+            return build_patched(request, list(diff(obj, default(obj))))
 
         return handle
 
     def _validate_object(self, rules: ObjectRules) -> Handler:
-        shape = spec_shape_of(rules.kind)
+        shape = build_spec_shape(rules.kind)
 
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj, old = request.object, request.old_object
-            if obj is None or is_going(obj) or _same_spec(old, obj):
-                return allowed(request)
+            if obj is None or is_going(obj) or _has_same_spec(old, obj):
+                return allow(request)
             misshapen = find_misshapen(shape, obj)
             if misshapen:
                 return judge(request, Rules(misshapen))
@@ -212,18 +212,18 @@ class Reviews:
 
 def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:
     """Checks annotations and labels of the object itself, before its spec is checked."""
-    notes, before, labels, labels_before = (metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
+    notes, before, labels, labels_before = (get_metadata_map(obj, part) for part in ("annotations", "labels") for obj in (job, old))
     if isinstance(kind, Pod):
         return validate_own(notes, before, None, labels, labels_before)
     places = Places(kind.kind, pods_alone=isinstance(kind, PodParent) and kind.pods_alone)
     # The place of the templates is only computed if it must be reported.
     misplaced = any(map(places.has_no_use_for, (*notes, *labels)))
     if isinstance(kind, TemplatedKind | PodParent) and misplaced and not find_misshapen(kind.spec_shape, job):
-        places = replace(places, templates=kind.annotations_shown(job))
+        places = replace(places, templates=kind.list_annotation_paths(job))
     return validate_own(notes, before, places, labels, labels_before)
 
 
-def _same_spec(old: Json | None, new: Json) -> bool:
+def _has_same_spec(old: Json | None, new: Json) -> bool:
     """Whether a change leaves alone what is judged: an object that a newer rule would refuse can still be labelled and finished."""
     return old is not None and old.get("spec") == new.get("spec")
 
@@ -235,7 +235,7 @@ def _has_same_marks(old: Json | None, new: Json) -> bool:
 
 def _read_marks(obj: Json | None, part: str) -> dict[str, Any]:
     prefixes = (f"{GROUP}/", f"{OWN_GROUP}/")
-    return {name: value for name, value in metadata_map(obj, part).items() if name.startswith(prefixes)}
+    return {name: value for name, value in get_metadata_map(obj, part).items() if name.startswith(prefixes)}
 
 
 def _with(own: Rules, rules: Rules) -> Rules:
@@ -251,14 +251,14 @@ def _put_back(kind: TemplatedKind, patch: Sequence[Mapping[str, Any]]) -> list[s
     return [f"a running {kind.kind} keeps what it was started with; suspend it to change that. Put back: {shown}"]
 
 
-def _unqueued(request: AdmissionRequest, job: Json) -> list[str]:
-    if QUEUE_NAME_LABEL in metadata_map(job, "labels"):
+def _list_unqueued_warnings(request: AdmissionRequest, job: Json) -> list[str]:
+    if QUEUE_NAME_LABEL in get_metadata_map(job, "labels"):
         return []
     where = f"namespace {request.namespace} is managed by topogate but has no LocalQueue {DEFAULT_LOCAL_QUEUE!r}"
     return [f"{where}: without the label {QUEUE_NAME_LABEL} this {request.kind.kind} is neither queued nor placed"]
 
 
-def _attributes(path: str, request: AdmissionRequest) -> dict[str, str | bool]:
+def _build_attributes(path: str, request: AdmissionRequest) -> dict[str, str | bool]:
     metadata = (request.object or {}).get("metadata")
     generated = metadata.get("generateName") if isinstance(metadata, dict) else None
     found: dict[str, str | bool] = {

@@ -8,16 +8,16 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allowed, denied
+from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, deny
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.kinds.pod_kinds import Reviewed
 from core.jobs.kinds.pod_parents import PodParent, judge_number
-from core.jobs.templated import TemplatedKind, get, integer
+from core.jobs.templated import TemplatedKind, get, parse_integer
 from core.jobs.templates import has_gate
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.resource import Resource
 from webhook.answers import judge
-from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, resource_of
+from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, get_resource
 
 logger = logging.getLogger(__name__)
 SCALE_PATH = "/validate-scale"
@@ -27,7 +27,7 @@ _REPLICAS = ("spec", "replicas")
 
 def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
     """What may have the subresource: everything but pods, of what is queued or makes pods of what is."""
-    return [*(resource_of(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
+    return [*(get_resource(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
 
 
 class ScaleReviews:
@@ -55,33 +55,33 @@ class ScaleReviews:
         asked = get(request.object, _REPLICAS)
         resource = self._resources.get((request.resource.group, request.resource.resource))
         if resource is None or asked == get(request.old_object, _REPLICAS):
-            return allowed(request)
+            return allow(request)
         try:
             found = await self._find(resource, request.name, request.namespace)
         except LookupFailed as error:
             logger.warning("a lookup failed", extra={"what": request.name, "namespace": request.namespace, "error": str(error)})
             message = f"{resource.kind} {request.name} could not be looked up ({error}); try again"
-            return denied(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
+            return deny(request, message, code=UNAVAILABLE, retry_after_s=RETRY_AFTER_S)
         owner = find_controller(found)
-        too_many = tuple(judge_number(integer(asked, 0))) if self._is_several_workloads(resource, found) else ()
+        too_many = tuple(judge_number(parse_integer(asked, 0))) if self._is_several_workloads(resource, found) else ()
         if too_many:
             return judge(request, Rules(too_many))
         if (
             found is not None
             and not owner
             and self._is_started_at_once(request, found)
-            and integer(asked, 0) > integer(_replicas(request), 0)
+            and parse_integer(asked, 0) > parse_integer(_get_replicas(request), 0)
         ):
             accepted = f"a running {resource.kind} gets no more pods on a flavor without a topology; suspend it first"
             return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
         if found is None or not owner or not _is_named(found.get("spec")):
-            return allowed(request)
+            return allow(request)
         above = f"{owner.get('kind')} {owner.get('name')}"
         accepted = f"this {resource.kind} was admitted as a part of {above}, with the pods that it has: change that, which is queued again"
         return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
 
 
-def _replicas(request: AdmissionRequest) -> Any:
+def _get_replicas(request: AdmissionRequest) -> Any:
     return get(request.old_object, _REPLICAS)
 
 

@@ -98,12 +98,12 @@ class AdmissionServer:
         self.small = _Lane(Intake(SMALL_BODIES_BYTES), SharedLimit(SMALL_JUDGED_BYTES), SharedLimit(AT_ONCE))
         self.large = _Lane(Intake(LARGE_BODIES_BYTES), SharedLimit(LARGE_JUDGED_BYTES), SharedLimit(AT_ONCE))
         self.conversions = _Lane(Intake(CONVERSION_BODIES_BYTES), SharedLimit(CONVERSIONS_JUDGED_BYTES), SharedLimit(AT_ONCE))
-        self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._counted])
+        self.app = web.Application(client_max_size=MAX_REVIEW_BYTES, middlewares=[self._count_request])
         for path in reviews.handlers:
-            self.app.router.add_post(path, self._review)
+            self.app.router.add_post(path, self._answer_review)
         self.app.router.add_post(CONVERT_PATH, self._convert)
-        self.app.router.add_get("/healthz", self._healthz)
-        self.app.router.add_get("/readyz", self._readyz)
+        self.app.router.add_get("/healthz", self._answer_healthz)
+        self.app.router.add_get("/readyz", self._answer_readyz)
 
     def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
         """Returns the runner that serves it. A review is dropped when its client has gone; a body that is not read yet
@@ -138,7 +138,9 @@ class AdmissionServer:
                 asked, until, is_busy = self._asked, now + QUIET_WHERE_ASKED_S, True
 
     @web.middleware
-    async def _counted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    async def _count_request(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         if request.method == "POST":  # not a probe
             self._asked += 1
             self._asked_at = self._clock.monotonic()
@@ -155,14 +157,14 @@ class AdmissionServer:
             response.force_close()
         return response
 
-    async def _healthz(self, _request: web.Request) -> web.Response:
+    async def _answer_healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _answer_readyz(self, _request: web.Request) -> web.Response:
         why_not = self._why_not_ready() if self.ready else "starting or stopping"
         return web.Response(status=503, text=f"not ready: {why_not}") if why_not else web.Response(text="ok")
 
-    async def _review(self, http: web.Request) -> web.Response:
+    async def _answer_review(self, http: web.Request) -> web.Response:
         began = time.perf_counter()
         result, response, is_read = await self._serve(http, MAX_REVIEW_BYTES, self._judge)
         self._sink.add(REVIEWS_ANSWERED, http.path, result)
@@ -221,10 +223,10 @@ class AdmissionServer:
         took = 0
         try:
             async with asyncio.timeout(WAIT_S):
-                await lane.judged.take(cost, client)
+                await lane.judged.wait_for(cost, client)
                 took = cost
                 if is_large:
-                    await lane.threads.take(1, client)
+                    await lane.threads.wait_for(1, client)
         except TimeoutError:
             lane.judged.give(took)
             return FAILED, _refuse(503, _BUSY)
@@ -254,7 +256,7 @@ class AdmissionServer:
             return MALFORMED, _refuse(400, str(error))
         try:
             answer = await self._reviews.answer(path, request)
-            written = _dump(answer)
+            written = _encode_answer(answer)
         except Exception:
             return FAILED, _fail(path, request.uid)
         return ALLOWED if answer["response"]["allowed"] else DENIED, web.Response(body=written, content_type="application/json")
@@ -292,12 +294,12 @@ def _fail(path: str, uid: str | None = None) -> web.Response:
 def _answer_conversion(body: bytes) -> bytes:
     answer = conversion.answer(parse_conversion(body))
     objects = answer["response"].pop("convertedObjects", None)
-    written = _dump(answer)
+    written = _encode_answer(answer)
     if objects is None:
         return written
     # One by one: the encoder blocks all other tasks until it has encoded what it was given.
-    return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_dump, objects)))
+    return b'%b,"convertedObjects":[%b]}}' % (written.removesuffix(b"}}"), b",".join(map(_encode_answer, objects)))
 
 
-def _dump(answer: dict[str, Any]) -> bytes:
+def _encode_answer(answer: dict[str, Any]) -> bytes:
     return encode(answer)

@@ -15,7 +15,7 @@ from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
 from core.model.gates import NO_GATES, POD_GROUPS, BadGates, ChosenGates, read_gates
 from core.names import VARIABLE_PREFIX
-from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, port
+from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
 from core.runtime.report.sampling import SLOW_S
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
@@ -55,7 +55,7 @@ def make_parser() -> OneLineParser:
     parser = OneLineParser("python -m webhook", "Defaults and validates jobs and queues at admission.", VARIABLE_PREFIX)
     add_config(parser)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
-    parser.add_argument("--port", type=port, default=9443, help="port to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=parse_port, default=9443, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--feature-gates",
         action="append",
@@ -76,17 +76,17 @@ def make_parser() -> OneLineParser:
     own.add_argument("--cert-namespace", type=_name, metavar="NAMESPACE", help="where it is")
     own.add_argument(
         "--cert-dns-name",
-        type=_host,
+        type=_parse_host,
         action="append",
         metavar="NAME",
         help="of the service, as clients call it, or an IP address of its own; repeatable",
     )
     own.add_argument(
         "--cert-configuration",
-        type=_configuration,
+        type=_parse_configuration,
         action="append",
         metavar="KIND/NAME",
-        help=f"whose caBundle is kept right; KIND is one of {', '.join(KINDS)}; repeatable",
+        help=f"a configuration with a caBundle that is kept right; KIND is one of {', '.join(KINDS)}; repeatable",
     )
     parser.add_argument(
         "--client-ca-file",
@@ -97,13 +97,13 @@ def make_parser() -> OneLineParser:
     policy = RotationPolicy()
     own.add_argument(
         "--cert-overlap",
-        type=_seconds,
+        type=_parse_seconds,
         metavar="SECONDS",
         help=f"how long a former CA stays trusted (default: {policy.overlap.total_seconds():.0f})",
     )
     own.add_argument(
         "--cert-settle",
-        type=_seconds,
+        type=_parse_seconds,
         metavar="SECONDS",
         help=f"how long a new CA is published before it is used (default: {policy.settle.total_seconds():.0f})",
     )
@@ -120,16 +120,16 @@ def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | No
     try:
         file = read_configuration_file(given.get("config")) if given.has("config") else file
     except InvalidFile as error:
-        in_file = [f"{given.where('config')}: {mistake}" for mistake in error.mistakes]
-    given.mistakes += _wrong_gates(given)
+        in_file = [f"{given.describe_places('config')}: {mistake}" for mistake in error.mistakes]
+    given.mistakes += _list_wrong_gates(given)
     if given.is_whole and not in_file:
-        given.mistakes += _misfits(given, file)
+        given.mistakes += _list_misfits(given, file)
     if given.mistakes or in_file:
         parser.refuse(given.mistakes, in_file)
-    return _settings(given, file)
+    return _build_settings(given, file)
 
 
-def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
+def _list_misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
     """What is missing, and what is not meant for a certificate of this kind."""
     mode = given.get("cert_mode")
     if given.has("cert_mode") and not given.layers.get("cert_mode"):
@@ -142,7 +142,7 @@ def _misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
         yield f"not allowed with --cert-mode {mode}: {', '.join(extra)}"
 
 
-def _wrong_gates(given: Given) -> Iterator[str]:
+def _list_wrong_gates(given: Given) -> Iterator[str]:
     for where, texts in given.layers.get("feature_gates", ()):
         try:
             read_gates(texts)
@@ -150,7 +150,7 @@ def _wrong_gates(given: Given) -> Iterator[str]:
             yield f"{where}: {error}"
 
 
-def _pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
+def _read_pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
     """Returns the one gate that changes something here; the reconciler checks whether all gates together make sense."""
     values = {**file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
@@ -158,7 +158,7 @@ def _pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
     return ChosenGates({name: value for name, value in values.items() if name == POD_GROUPS})
 
 
-def _settings(given: Given, file: ConfigurationFile) -> Settings:
+def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
     own = given.get("cert_mode") == "own"
     folder = Path(file.webhook.certificates) if file.webhook.certificates is not None and not own else None
     metrics = file.metrics or Address(None, METRICS_PORT)
@@ -171,18 +171,18 @@ def _settings(given: Given, file: ConfigurationFile) -> Settings:
         given.get("kubeconfig"),
         given.get("otlp_endpoint"),
         given.get("log_level"),
-        _own(given) if own else None,
+        _read_own(given) if own else None,
         host if given.has("host") else metrics.host or host,
         given.get("metrics_port", metrics.port),
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
-        _pod_groups(given, file),
+        _read_pod_groups(given, file),
         given.get("client_ca_file"),
     )
 
 
-def _own(given: Given) -> CertificateTarget:
+def _read_own(given: Given) -> CertificateTarget:
     usual = RotationPolicy()
     times = RotationPolicy(settle=given.get("cert_settle", usual.settle), overlap=given.get("cert_overlap", usual.overlap))
     names, configurations = (tuple(dict.fromkeys(given.get(name))) for name in ("cert_dns_name", "cert_configuration"))
@@ -197,21 +197,21 @@ def _name(text: str) -> str:
     return text
 
 
-def _host(text: str) -> str:
+def _parse_host(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
         return _name(text)
 
 
-def _configuration(text: str) -> BundleHolder:
+def _parse_configuration(text: str) -> BundleHolder:
     kind, _, name = text.partition("/")
     if kind not in KINDS or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; KIND/NAME with one of {', '.join(KINDS)} as KIND is expected")
     return BundleHolder(kind, _name(name))
 
 
-def _seconds(text: str) -> timedelta:
+def _parse_seconds(text: str) -> timedelta:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 366 * 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; whole seconds, from 1 to a year, are expected")
     return timedelta(seconds=int(text))

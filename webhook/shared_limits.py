@@ -30,7 +30,7 @@ class SharedLimit:
         """How many wait."""
         return sum(map(len, self._waiting.values()))
 
-    async def take(self, amount: int, client: str = "") -> None:
+    async def wait_for(self, amount: int, client: str = "") -> None:
         """Waits for the amount; a request that is cancelled meanwhile has nothing. Raises ValueError where it is above the limit."""
         if amount > self.limit:
             raise ValueError(f"{amount} is more than {self.limit}")

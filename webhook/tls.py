@@ -37,22 +37,22 @@ class HeldCertificate:
         self._digest = ""
         self.not_after: datetime | None = None
         """When what is served runs out."""
-        self.context = _server_context(self._client_ca)
-        self.context.sni_callback = self._hand_over
+        self.context = _make_server_context(self._client_ca)
+        self.context.sni_callback = self._select_certificate
 
-    def take(self, certificate: bytes, key: bytes) -> None:
+    def use_pair(self, certificate: bytes, key: bytes) -> None:
         """Uses this pair for new handshakes from now on. Raises UnusableCertificate, and then keeps the present pair."""
         # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
         # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
             file.write(certificate.rstrip() + b"\n" + key)
             file.flush()
-            context = _server_context(self._client_ca)
+            context = _make_server_context(self._client_ca)
             try:
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
             except OSError as error:
-                raise UnusableCertificate(f"the serving certificate cannot be served: {_reason(error)}") from error
-        self._current, self.not_after, self._pair = context, _not_after(certificate), (certificate, key)
+                raise UnusableCertificate(f"the serving certificate cannot be served: {_describe_error(error)}") from error
+        self._current, self.not_after, self._pair = context, _find_end(certificate), (certificate, key)
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def reload(self) -> bool:
@@ -61,7 +61,7 @@ class HeldCertificate:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
                 return False
-            self.take(*self._pair)
+            self.use_pair(*self._pair)
         except UnusableCertificate as error:
             if str(error) != self._complaint:
                 logger.warning("CA of clients not taken over", extra={"error": str(error)})
@@ -77,7 +77,7 @@ class HeldCertificate:
             await clock.sleep(POLL_S)
             self.reload()
 
-    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
+    def _select_certificate(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         # By these lines it can be seen which certificate clients are still shown, and that they come back after a change.
@@ -99,18 +99,18 @@ class ServingCertificate:
             self._current = self._load()
         except OSError as error:
             raise UnusableCertificate(self._describe(error)) from error
-        self._digest = _digest(content)
-        self.not_after = _not_after(content[0])
+        self._digest = _compute_digest(content)
+        self.not_after = _find_end(content[0])
         """When what is served runs out."""
         # Its own certificate is none: the callback is asked in every handshake, whether the client names a server or not.
-        self.context = _server_context(self._client_ca)
-        self.context.sni_callback = self._hand_over
+        self.context = _make_server_context(self._client_ca)
+        self.context.sni_callback = self._select_certificate
 
     def reload(self) -> bool:
         """Serves the files' content if it has changed and is a good pair; returns whether it did."""
         try:
             content = self._read()
-            digest = _digest(content)
+            digest = _compute_digest(content)
             if digest == self._digest:
                 self._complaint = ""
                 return False
@@ -126,7 +126,7 @@ class ServingCertificate:
             self._complaint = complaint
             return False
         self._current, self._digest, self._complaint = loaded, digest, ""
-        self.not_after = _not_after(content[0])
+        self.not_after = _find_end(content[0])
         logger.info("certificate taken over", extra={"file": str(self._cert_file)})
         return True
 
@@ -136,14 +136,14 @@ class ServingCertificate:
             await clock.sleep(POLL_S)
             self.reload()
 
-    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _select_certificate(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
     def _read(self) -> tuple[bytes, bytes, bytes]:
         return self._cert_file.read_bytes(), self._key_file.read_bytes(), _read_ca(self._client_ca)
 
     def _load(self) -> ssl.SSLContext:
-        context = _server_context(self._client_ca)
+        context = _make_server_context(self._client_ca)
         # An encrypted key is refused: without a password given here OpenSSL would ask the terminal for one, and wait.
         context.load_cert_chain(self._cert_file, self._key_file, password="")
         return context
@@ -151,18 +151,18 @@ class ServingCertificate:
     def _describe(self, error: OSError | UnusableCertificate) -> str:
         if isinstance(error, UnusableCertificate):
             return str(error)
-        return f"certificate {self._cert_file} and key {self._key_file} cannot be served: {_reason(error)}"
+        return f"certificate {self._cert_file} and key {self._key_file} cannot be served: {_describe_error(error)}"
 
 
-async def tell_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
+async def warn_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
     """Logs that the served certificate has ended, once for each that does: otherwise only probes and API servers would
     know. Never returns."""
-    told: datetime | None = None
+    logged: datetime | None = None
     while True:
         end = certificate.not_after
-        if end is not None and end <= clock.now() and end != told:
+        if end is not None and end <= clock.now() and end != logged:
             logger.error("the certificate has ended: API servers refuse it", extra={"ended": end.isoformat()})
-            told = end
+            logged = end
         await clock.sleep(POLL_S)
 
 
@@ -171,10 +171,10 @@ def _read_ca(client_ca: Path | None) -> bytes:
     try:
         return client_ca.read_bytes() if client_ca is not None else b""
     except OSError as error:
-        raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_reason(error)}") from error
+        raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_describe_error(error)}") from error
 
 
-def _server_context(client_ca: Path | None) -> ssl.SSLContext:
+def _make_server_context(client_ca: Path | None) -> ssl.SSLContext:
     """`client_ca` verifies the certificates of clients that show one: probes show none, and whether one is needed is decided by path."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
@@ -182,13 +182,13 @@ def _server_context(client_ca: Path | None) -> ssl.SSLContext:
         try:
             context.load_verify_locations(client_ca)
         except OSError as error:
-            raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_reason(error)}") from error
+            raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_describe_error(error)}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # an API server does not resume sessions, and sends nothing but reviews after the handshake
     return context
 
 
-def _reason(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     if not isinstance(error, ssl.SSLError):
         return str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
@@ -196,7 +196,7 @@ def _reason(error: OSError) -> str:
     return f"no complete PEM of a certificate chain and an unencrypted key ({error.reason or error})"
 
 
-def _not_after(chain: bytes) -> datetime | None:
+def _find_end(chain: bytes) -> datetime | None:
     """Of the first certificate, which is the one that is served; None where that cannot be read, though it can be served."""
     try:
         return x509.load_pem_x509_certificate(chain).not_valid_after_utc
@@ -204,5 +204,5 @@ def _not_after(chain: bytes) -> datetime | None:
         return None
 
 
-def _digest(content: tuple[bytes, ...]) -> bytes:
+def _compute_digest(content: tuple[bytes, ...]) -> bytes:
     return hashlib.sha256(b"\0".join(content)).digest()

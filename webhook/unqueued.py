@@ -7,10 +7,21 @@ from core.jobs.annotation_catalog import GROUPED, PODSET, WORKLOAD
 from core.jobs.contract import JobKind
 from core.jobs.podgroup_annotation import Grouping
 from core.names import PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
-from webhook.policy_expressions import MANAGED, NOT_SYSTEM, Kind, controlling, in_any, is_set, parents_of, policy_of, rule_of_pods, rules_of
+from webhook.policy_expressions import (
+    MANAGED,
+    NOT_SYSTEM,
+    Kind,
+    build_any,
+    build_controlling,
+    build_pod_rule,
+    build_policy,
+    is_set,
+    list_parents,
+    list_rules,
+)
 
 
-def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def build_unqueued_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """Returns the policy for objects without a queue that describe the placement of their pods, or name a queue where
     it has no effect. Such an object runs wherever there is room.
 
@@ -19,19 +30,19 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """
     so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
     validations = [
-        _warning_of_misspelt("label", QUEUE_NAME_LABEL),
-        _warning_of_misspelt("annotation", PODGROUP_TOPOLOGY),
+        _build_misspelt_warning("label", QUEUE_NAME_LABEL),
+        _build_misspelt_warning("annotation", PODGROUP_TOPOLOGY),
         {
             "expression": f"!{is_set('object', 'annotations', QUEUE_NAME_LABEL)}",
             "message": f"metadata.annotations[{QUEUE_NAME_LABEL}]: this is a label and does nothing as an annotation: "
             "set it in metadata.labels",
         },
         {
-            "expression": f"!has(object.metadata.annotations) || !{_asks('object.metadata.annotations')}",
+            "expression": f"!has(object.metadata.annotations) || !{_build_question('object.metadata.annotations')}",
             "message": f"it has annotations that say how to place its pods, but {so}",
         },
     ]
-    grouped = [f"{kind.kind}.{kind.group}" for kind in (*kinds, *parents_of(kinds)) if isinstance(kind, Grouping)]
+    grouped = [f"{kind.kind}.{kind.group}" for kind in (*kinds, *list_parents(kinds)) if isinstance(kind, Grouping)]
     validations.append(
         {
             "expression": f"!{is_set('object', 'annotations', PODGROUP_TOPOLOGY)}"
@@ -40,28 +51,28 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
             f"{', '.join(GROUPED[:-1])} and {GROUPED[-1]} read it",
         }
     )
-    parents = parents_of(kinds)
+    parents = list_parents(kinds)
     with_templates: tuple[Kind, ...] = (*kinds, *parents)
     for kind in with_templates:
-        groups = in_any(kind.spec_shape, "dyn(object).spec", "annotations", lambda there: f"'{PODGROUP_TOPOLOGY}' in {there}")
+        groups = build_any(kind.spec_shape, "dyn(object).spec", "annotations", lambda there: f"'{PODGROUP_TOPOLOGY}' in {there}")
         if groups and isinstance(kind, Grouping):
             place = f"set it in metadata.annotations of the {kind.kind} itself"
             message = f"the annotation {PODGROUP_TOPOLOGY} does nothing on a pod template: {place}"
-            validations.append({"expression": _unless(kind, groups), "message": message})
+            validations.append({"expression": _build_unless(kind, groups), "message": message})
         # Templates are read as what they are in one kind only, which the type checker of the API server cannot know.
-        asks = in_any(kind.spec_shape, "dyn(object).spec", "annotations", _asks)
-        queued = in_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
-        told = f"annotations of its pod template say how to place its pods, but {so}"
+        asks = build_any(kind.spec_shape, "dyn(object).spec", "annotations", _build_question)
+        queued = build_any(kind.spec_shape, "dyn(object).spec", "labels", lambda there: f"'{QUEUE_NAME_LABEL}' in {there}")
+        warning = f"annotations of its pod template say how to place its pods, but {so}"
         if kind in parents:  # kinds with pods that are queued themselves where the template names the queue
             asks = f"{asks} && !({queued})"
         elif queued:
             message = f"the label {QUEUE_NAME_LABEL} does nothing on a pod template: set it in metadata.labels of the {kind.kind} itself"
-            validations.append({"expression": _unless(kind, queued), "message": message})
+            validations.append({"expression": _build_unless(kind, queued), "message": message})
         if asks:
-            validations.append({"expression": _unless(kind, asks), "message": told})
-    rules = [rule_of_pods("CREATE"), *rules_of((*kinds, *parents), ["CREATE"])]
-    is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({controlling('object')}) == 0"}
-    policy = policy_of("unqueued", rules, validations, [is_made_by_a_user])
+            validations.append({"expression": _build_unless(kind, asks), "message": warning})
+    rules = [build_pod_rule("CREATE"), *list_rules((*kinds, *parents), ["CREATE"])]
+    is_made_by_a_user = {"name": "is-made-by-a-user", "expression": f"size({build_controlling('object')}) == 0"}
+    policy = build_policy("unqueued", rules, validations, [is_made_by_a_user])
     policy["spec"]["failurePolicy"] = "Ignore"  # what cannot be evaluated is no reason to refuse anything
     unmanaged = {**MANAGED, "operator": "NotIn"}
     policy["spec"]["matchConstraints"] |= {
@@ -71,20 +82,20 @@ def unqueued(kinds: Sequence[JobKind]) -> dict[str, Any]:
     return policy
 
 
-def _asks(annotations: str) -> str:
+def _build_question(annotations: str) -> str:
     """Whether annotations define how close pods are to be."""
     return f"{annotations}.exists(k, k.startsWith('{PODSET}') || k.startsWith('{WORKLOAD}'))"
 
 
-def _unless(kind: Kind, question: str) -> str:
+def _build_unless(kind: Kind, question: str) -> str:
     is_kind = f"request.kind.kind == '{kind.kind}' && request.kind.group == '{kind.group}'"
     return f"!({is_kind} && has(dyn(object).spec) && {question})"
 
 
-def _warning_of_misspelt(what: str, name: str) -> dict[str, str]:
+def _build_misspelt_warning(what: str, name: str) -> dict[str, str]:
     """Of a label or an annotation of the object itself that is nearly this one."""
     there = f"object.metadata.{what}s"
-    misspelt = f"k, k != '{name}' && k.matches('{_misspelt(name)}')"
+    misspelt = f"k, k != '{name}' && k.matches('{_build_misspelt_pattern(name)}')"
     return {
         "expression": f"!has({there}) || !{there}.exists({misspelt})",
         "message": f"{'an' if what[0] == 'a' else 'a'} {what} is not known; did you mean {name}?",
@@ -93,7 +104,7 @@ def _warning_of_misspelt(what: str, name: str) -> dict[str, str]:
     }
 
 
-def _misspelt(name: str) -> str:
+def _build_misspelt_pattern(name: str) -> str:
     """A regular expression of what one finger makes of a name: a letter too many, too few, another one, two in the wrong order."""
     prefix, _, rest = name.partition("/")
     prefixes = "|".join(sorted({prefix.replace(".", "[.]"), "topogate[.]dev"}))

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from core.api.files.mistakes import Mistake, at
+from core.api.files.mistakes import Mistake, build_path
 from core.model.pod_resources import PODS
-from core.model.quantity import InvalidQuantity, exact_quantity
+from core.model.quantity import InvalidQuantity, parse_exact_quantity
 
 
 def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
@@ -17,14 +17,14 @@ def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
         return
     for name, written in amounts.items():
         try:
-            amount = exact_quantity(str(written))
+            amount = parse_exact_quantity(str(written))
         except InvalidQuantity:
-            yield Mistake(at(path, str(name)), str(InvalidQuantity(written)))
+            yield Mistake(build_path(path, str(name)), str(InvalidQuantity(written)))
             continue
         if amount < 0:
-            yield Mistake(at(path, str(name)), f"{written!r} is negative; 0 or more is expected")
+            yield Mistake(build_path(path, str(name)), f"{written!r} is negative; 0 or more is expected")
         elif amount.denominator != 1 and (name == PODS or "/" in str(name)):
-            yield Mistake(at(path, str(name)), f"{written!r} is a fraction; a whole number is expected")
+            yield Mistake(build_path(path, str(name)), f"{written!r} is a fraction; a whole number is expected")
 
 
 def find_wrong_amounts_of_pod(path: str, spec: Any) -> Iterator[Mistake]:
@@ -34,11 +34,11 @@ def find_wrong_amounts_of_pod(path: str, spec: Any) -> Iterator[Mistake]:
     asking = [(path, spec)]
     for part in ("containers", "initContainers"):
         containers = spec.get(part)
-        asking += [(at(path, part, i), each) for i, each in enumerate(containers if isinstance(containers, list) else ())]
+        asking += [(build_path(path, part, i), each) for i, each in enumerate(containers if isinstance(containers, list) else ())]
     for where, each in asking:
         resources = each.get("resources") if isinstance(each, dict) else None
         if not isinstance(resources, dict):
             continue
         for part in ("requests", "limits"):
-            yield from find_wrong_amounts(at(where, "resources", part), resources.get(part))
-    yield from find_wrong_amounts(at(path, "overhead"), spec.get("overhead"))
+            yield from find_wrong_amounts(build_path(where, "resources", part), resources.get(part))
+    yield from find_wrong_amounts(build_path(path, "overhead"), spec.get("overhead"))

@@ -13,12 +13,12 @@ from pydantic_core import ErrorDetails
 from cli.failures import BadInput
 from cli.planning.amounts import find_wrong_amounts, find_wrong_amounts_of_pod
 from core.api.convert import Unconvertible, convert
-from core.api.files.mistakes import Mistake, at, shown, suggestion
+from core.api.files.mistakes import Mistake, build_path, find_nearest, format_value
 from core.api.files.strict import EXPECTED
 from core.api.schema import KINDS as MODELS
 from core.jobs.contract import FieldError
 from core.jobs.objects import OBJECTS
-from core.jobs.schema_check import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, find_mismatches, find_misshapen, spec_shape_of
+from core.jobs.schema_check import BOOLEAN, INTEGER, METADATA, POD_TEMPLATE, Fields, build_spec_shape, find_mismatches, find_misshapen
 from core.names import API_VERSION, GROUP, OLD_API_VERSION, OWN_GROUP
 from core.plan.steps import api_resources as r
 from core.podgroups.devices.claims import read_claim, read_class, read_slice, read_template
@@ -84,7 +84,7 @@ def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
         try:
             for number, value in enumerate(_load(path), 1):
                 if value is not None:  # nothing between two lines of dashes
-                    _take(value, f"{path}: document {number}", found, wrong)
+                    _add_document(value, f"{path}: document {number}", found, wrong)
         except BadInput as error:
             wrong += error.lines
     return found
@@ -107,16 +107,16 @@ def _load(path: Path) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise BadInput(f"{path}: it is not YAML: {error.problem or error.context}{where}") from error
+        raise BadInput(f"{path}: YAML syntax error: {error.problem or error.context}{where}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: it is not YAML: {' '.join(str(error).split())[:200]}") from error
+        raise BadInput(f"{path}: YAML syntax error: {' '.join(str(error).split())[:200]}") from error
     if all(value is None for value in found):
         raise BadInput(f"{path}: the file is empty")
     return found
 
 
-def _take(value: object, where: str, found: list[Document], wrong: list[str]) -> None:
-    mistakes = list(_misshapen(value))
+def _add_document(value: object, where: str, found: list[Document], wrong: list[str]) -> None:
+    mistakes = list(_list_shape_mistakes(value))
     if mistakes:
         wrong += [f"{where}: {mistake}" for mistake in mistakes]
         return
@@ -130,7 +130,7 @@ def _take(value: object, where: str, found: list[Document], wrong: list[str]) ->
         for number, item in enumerate(value["items"], 1):
             # In lists of one kind the server leaves out which.
             typed = {"apiVersion": value["apiVersion"], "kind": kind, **item} if kind and isinstance(item, dict) else item
-            _take(typed, f"{where}, item {number}", found, wrong)
+            _add_document(typed, f"{where}, item {number}", found, wrong)
         return
     found.append(Document(value, f"{where}: {value['kind']} {_name_of(value)}"))
 
@@ -140,35 +140,37 @@ def _name_of(obj: Mapping[str, Any]) -> str:
     return str(metadata.get("name") or metadata.get("generateName") or "without a name")
 
 
-def _misshapen(value: object) -> Iterator[Mistake]:
+def _list_shape_mistakes(value: object) -> Iterator[Mistake]:
     """Yields what is missing or has a wrong type of the fields that every object of Kubernetes has."""
     if not isinstance(value, dict):
-        yield Mistake("", f"{shown(value)} is no object of Kubernetes; apiVersion, kind and metadata are expected")
+        yield Mistake("", f"{format_value(value)} is no object of Kubernetes; apiVersion, kind and metadata are expected")
         return
     for name in ("apiVersion", "kind"):
         if not isinstance(value.get(name), str) or not value[name]:
-            yield Mistake(name, "it is missing; it has to be given" if value.get(name) is None else f"{shown(value[name])} is no text")
+            yield Mistake(
+                name, "it is missing; it has to be given" if value.get(name) is None else f"{format_value(value[name])} is no text"
+            )
     metadata = value.get("metadata")
     if metadata is None:
         return
     if not isinstance(metadata, dict):
-        yield Mistake("metadata", f"{shown(metadata)} is not accepted; an object is expected")
+        yield Mistake("metadata", f"{format_value(metadata)} is not accepted; an object is expected")
         return
     for name in _TEXTS:
         if metadata.get(name) is not None and not isinstance(metadata[name], str):
-            yield Mistake(f"metadata.{name}", f"{shown(metadata[name])} is not accepted; text is expected, put it into quotes")
+            yield Mistake(f"metadata.{name}", f"{format_value(metadata[name])} is not accepted; text is expected, put it into quotes")
     for part in ("labels", "annotations"):
-        yield from _not_texts(metadata.get(part), f"metadata.{part}")
+        yield from _list_non_texts(metadata.get(part), f"metadata.{part}")
 
 
-def _not_texts(value: object, path: str) -> Iterator[Mistake]:
+def _list_non_texts(value: object, path: str) -> Iterator[Mistake]:
     if value is not None and not isinstance(value, dict):
-        yield Mistake(path, f"{shown(value)} is not accepted; an object is expected")
+        yield Mistake(path, f"{format_value(value)} is not accepted; an object is expected")
     for key, text in value.items() if isinstance(value, dict) else ():
         if not isinstance(key, str) or not isinstance(text, str):
             yield Mistake(
-                at(path, key if isinstance(key, str) else shown(key)),
-                f"{shown(text)} is not accepted; text is expected, put it into quotes",
+                build_path(path, key if isinstance(key, str) else format_value(key)),
+                f"{format_value(text)} is not accepted; text is expected, put it into quotes",
             )
 
 
@@ -238,21 +240,23 @@ def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> I
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return
     if resource.group in (GROUP, OWN_GROUP) and resource.kind in MODELS:
-        yield from _mistakes_of_ours(resource.kind, obj)
+        yield from _list_own_kind_mistakes(resource.kind, obj)
         return
     misshapen = find_misshapen(spec, obj) if spec is not None else find_mismatches(obj, _SHAPES.get(resource, _ANY))
     for error in misshapen:
-        yield Mistake(error.field, f"{shown(error.value)} is not accepted; {error.accepted}" if error.value is not None else error.accepted)
+        yield Mistake(
+            error.field, f"{format_value(error.value)} is not accepted; {error.accepted}" if error.value is not None else error.accepted
+        )
     if misshapen:
         return
     if resource == r.NODES:
-        yield from _mistakes_of_node(obj)
+        yield from _list_node_mistakes(obj)
     elif resource in _READERS:
         wrong = list(_find_amounts(resource, obj))
         yield from wrong or _find_unreadable(_READERS[resource], obj)
 
 
-def _mistakes_of_node(node: Obj) -> Iterator[Mistake]:
+def _list_node_mistakes(node: Obj) -> Iterator[Mistake]:
     status = node.get("status")
     allocatable = status.get("allocatable") if isinstance(status, dict) else None
     if not isinstance(allocatable, dict) or not allocatable:
@@ -278,27 +282,27 @@ def _find_unreadable(read: Callable[[Obj], object], obj: Obj) -> Iterator[Mistak
         yield Mistake("", "it cannot be read: a field of it has another type than in Kubernetes")
 
 
-def _mistakes_of_ours(kind: str, obj: Obj) -> Iterator[Mistake]:
+def _list_own_kind_mistakes(kind: str, obj: Obj) -> Iterator[Mistake]:
     """By the model from which the CustomResourceDefinition is made, then by the rules of the webhook."""
     model = MODELS[kind][0].model
-    unknown = list(_unknown_keys(model, obj, ""))
+    unknown = list(_list_unknown_keys(model, obj, ""))
     yield from unknown
     named: set[str] = set()
     try:
         model.model_validate(obj)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            path = at("", *one["loc"])
+            path = build_path("", *one["loc"])
             named.add(path)
-            yield Mistake(path, f"{'an empty list' if one['input'] == [] else shown(one['input'])} is not accepted; {_explain(one)}")
+            yield Mistake(path, f"{'an empty list' if one['input'] == [] else format_value(one['input'])} is not accepted; {_explain(one)}")
     rules = _RULES.get(kind)
     errors: Sequence[FieldError] = ()
     if rules is not None:
-        errors = find_misshapen(spec_shape_of(kind), obj) or rules.validate(obj, None).errors
+        errors = find_misshapen(build_spec_shape(kind), obj) or rules.validate(obj, None).errors
     for wrong in errors:
         if wrong.field in named:
             continue
-        value = "" if wrong.value is None else f"{shown(wrong.value)} is not accepted; "
+        value = "" if wrong.value is None else f"{format_value(wrong.value)} is not accepted; "
         yield Mistake(wrong.field, f"{value}{wrong.accepted}")
 
 
@@ -317,24 +321,24 @@ def _explain(error: ErrorDetails) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _unknown_keys(model: type[BaseModel], value: object, path: str) -> Iterator[Mistake]:
+def _list_unknown_keys(model: type[BaseModel], value: object, path: str) -> Iterator[Mistake]:
     """Keys that no field is called by: the API server would drop them with a warning, and the author means something by them."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, inner in value.items() if isinstance(value, dict) else ():
-        where = at(path, str(key))
+        where = build_path(path, str(key))
         if key in fields:
-            nested = _model_in(fields[key].annotation)
+            nested = _find_model(fields[key].annotation)
             if nested is not None and where not in ("metadata", "status"):  # the models have only those parts of both that topogate reads
                 for index, item in enumerate(inner) if isinstance(inner, list) else ((None, inner),):
-                    yield from _unknown_keys(nested, item, where if index is None else at(where, index))
+                    yield from _list_unknown_keys(nested, item, where if index is None else build_path(where, index))
         elif where not in ("metadata", "status"):
-            near = suggestion(str(key), fields)
+            near = find_nearest(str(key), fields)
             yield Mistake(
                 where, f"unknown key; did you mean {near}?" if near else f"unknown key; {', '.join(sorted(fields))} are known here"
             )
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
+def _find_model(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for inner in get_args(annotation) if (model := _model_in(inner)) is not None), None)
+    return next((model for inner in get_args(annotation) if (model := _find_model(inner)) is not None), None)

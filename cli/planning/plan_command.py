@@ -6,18 +6,18 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cli.cluster_view import Target, add_related, connected, look, offline, tell_of_others
+from cli.cluster_view import Target, add_related, build_offline, connect, look, warn_of_unused_documents
 from cli.failures import ADMITTED, WAITS, BadInput
 from cli.planning.documents import complete, read_documents
 from cli.planning.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
-from cli.planning.plan_jobs import Planned, Planner, kinds_by_api
-from cli.reporting.draw import BAD, GOOD, WAITING, draw_found, draw_refusal, labelled, write, write_data
-from cli.reporting.podgroup_report import draw_places_of_group
+from cli.planning.plan_jobs import Planned, Planner, index_kinds_by_api
+from cli.reporting.draw import BAD, GOOD, WAITING, format_labelled, render_found, render_refusal, write, write_data
+from cli.reporting.podgroup_report import render_places_of_group
 from cli.reporting.report import Report, report_found, report_refusal
 from core.jobs.contract import JobKind
 from core.plan.steps import api_resources as r
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from core.state.cluster import ClusterState
 from reconciler.settings import Settings
 
@@ -27,7 +27,7 @@ async def plan(
 ) -> list[Report]:
     """One report per job and per replica of a group of pods. Raises Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
-    known = kinds_by_api(kinds)
+    known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)
     grouped = sort_out_groups(documents, known, namespace, wrong)
     jobs = [document for document in grouped.others if document.api in known]
@@ -43,15 +43,15 @@ async def plan(
             what = f"it has {found or 'no object'}; known kinds of job are {', '.join(map(_name_api, (*known, POD_GROUP_API)))}"
         wrong.append(f"{where}: {what}")
     if nodes:
-        outlook, others = offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
+        outlook, others = build_offline([*read_documents(nodes, wrong), *others], settings, kinds, namespace, wrong)
     elif wrong:
         raise BadInput(wrong)
     else:
-        async with connected(target) as client:
+        async with connect(target) as client:
             outlook = await look(client, settings, kinds)
         others = add_related(outlook, others, namespace, wrong)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
-    tell_of_others(others)
+    warn_of_unused_documents(others)
     for group in grouped.groups:
         outlook.observed.pod_groups.put(group)
     named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
@@ -63,7 +63,7 @@ def report(state: ClusterState, planned: Planned) -> Report:
     found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
     if planned.part is not None:
         found["replica"] = planned.part
-    facts = state.workloads.facts.get(object_key(planned.workload)) if planned.workload is not None else None
+    facts = state.workloads.facts.get(build_object_key(planned.workload)) if planned.workload is not None else None
     if isinstance(planned.outcome, Admissible):
         found |= {"outcome": "admitted" if planned.is_admitted else "waits", **report_found(state, planned.outcome, facts)}
         if planned.outcome.checks:
@@ -85,27 +85,27 @@ def print_reports(reports: Sequence[Report], form: str | None, console: Console)
         write_data(console, {"jobs": list(reports)}, form)
     else:
         for each in reports:
-            _draw(console, each)
+            _render(console, each)
     return ADMITTED if all(each["outcome"] in ("admitted", "placed") for each in reports) else WAITS
 
 
-def _draw(console: Console, told: Report) -> None:
-    name = f"{told['kind']} {told['namespace']}/{told['name']}" + (f" replica {told['replica']}" if "replica" in told else "")
-    if "job" in told:
-        name += f" (for {told['job']['kind']} {told['job']['name']})"
-    if told["outcome"] == "placed":
-        write(console, labelled(name, told["message"], GOOD))
-    elif told["outcome"] == "admitted":
-        write(console, labelled(name, f"would be admitted by ClusterQueue {told['clusterQueue']}", GOOD))
+def _render(console: Console, answer: Report) -> None:
+    name = f"{answer['kind']} {answer['namespace']}/{answer['name']}" + (f" replica {answer['replica']}" if "replica" in answer else "")
+    if "job" in answer:
+        name += f" (for {answer['job']['kind']} {answer['job']['name']})"
+    if answer["outcome"] == "placed":
+        write(console, format_labelled(name, answer["message"], GOOD))
+    elif answer["outcome"] == "admitted":
+        write(console, format_labelled(name, f"would be admitted by ClusterQueue {answer['clusterQueue']}", GOOD))
     else:
-        style = BAD if told.get("breaksRule") else WAITING
-        write(console, labelled(name, f"would wait: {told['reason']}", style))
-        write(console, told["message"], indent=1)
-    draw_places_of_group(console, told, 1)
-    if "podSets" in told:
-        draw_found(console, told)
-    if "attempts" in told:
-        draw_refusal(console, told)
+        style = BAD if answer.get("breaksRule") else WAITING
+        write(console, format_labelled(name, f"would wait: {answer['reason']}", style))
+        write(console, answer["message"], indent=1)
+    render_places_of_group(console, answer, 1)
+    if "podSets" in answer:
+        render_found(console, answer)
+    if "attempts" in answer:
+        render_refusal(console, answer)
 
 
 def _name_api(api: tuple[str, str]) -> str:

@@ -11,18 +11,18 @@ from cli.reporting.podgroup_report import report_step
 from cli.reporting.report import Report
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
-from core.jobs.podgroup_annotation import Grouping, asked, group_name, rules_of_new, with_membership
+from core.jobs.podgroup_annotation import Grouping, find_asked, group_name, validate_new, with_membership
 from core.jobs.schema_check import find_misshapen
 from core.names import JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, QUEUE_NAME_LABEL, REPLICA_LABEL
 from core.plan.jobs.job_podgroup import build_pod_group
 from core.plan.steps import api_resources as r
 from core.podgroups.members import GroupKey, group_of
 from core.resource import Obj
-from core.runtime.watch.store import object_key
-from core.state.facts import controller_of
+from core.runtime.watch.store import build_object_key
+from core.state.facts import find_controller
 from reconciler.measure.outlook import Outlook
 from reconciler.observe.observed import Observed
-from reconciler.podgroups.group_steps import keep_place, keys_of, members_of
+from reconciler.podgroups.group_steps import keep_place, list_members, list_replicas
 
 POD_GROUP_API = r.POD_GROUPS.api_version, r.POD_GROUPS.kind
 MOST_PODS = 100_000  # of one document
@@ -44,23 +44,23 @@ def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str
     for document in documents:
         kind = known.get(document.api)
         try:
-            if kind is None or not _take(document, kind, namespace, found):
+            if kind is None or not _add_pods(document, kind, namespace, found):
                 found.others.append(document)
         except BadInput as error:
             wrong += error.lines
     return found
 
 
-def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> bool:
+def _add_pods(document: Document, kind: Queued, namespace: str, found: Grouped) -> bool:
     """Adds the pods that a document describes, if they name a group or it asks for one. Returns whether there are any.
     Raises BadInput."""
-    obj = complete(document.obj, r.resource_of(kind), namespace)
-    asks = isinstance(kind, Grouping) and asked(obj) is not None
+    obj = complete(document.obj, r.get_resource(kind), namespace)
+    asks = isinstance(kind, Grouping) and find_asked(obj) is not None
     if not asks and (QUEUE_NAME_LABEL in (obj["metadata"].get("labels") or {}) or not _has_key(obj, MEMBER_OF_LABEL)):
         return False
     errors = [*find_misshapen(kind.spec_shape, obj)]
     if isinstance(kind, Grouping) and asks and not errors:
-        errors += rules_of_new(kind, obj).errors
+        errors += validate_new(kind, obj).errors
     if errors:
         raise BadInput([f"{document.where}: {error}" for error in errors])
     if isinstance(kind, Grouping) and asks:
@@ -68,7 +68,7 @@ def _take(document: Document, kind: Queued, namespace: str, found: Grouped) -> b
         group = build_pod_group(kind, obj)
         if group is not None:  # one that makes no pods has none
             found.groups.append(complete(group, r.POD_GROUPS, namespace))
-    pods = [obj] if isinstance(kind, Pod) else _made_of(obj, kind)
+    pods = [obj] if isinstance(kind, Pod) else _build_pods(obj, kind)
     members = [pod for pod in pods if group_of(pod) is not None]
     found.pods.extend(members)
     return bool(members) or asks
@@ -81,11 +81,11 @@ def _has_key(value: object, key: str) -> bool:
     return isinstance(value, list) and any(_has_key(inner, key) for inner in value)
 
 
-def _made_of(obj: Obj, kind: Queued) -> list[Obj]:
+def _build_pods(obj: Obj, kind: Queued) -> list[Obj]:
     """One pod for each that its controller would make, by the templates as they are."""
-    templates = _templates(obj, kind)
+    templates = _list_templates(obj, kind)
     if sum(count for _, count, _ in templates) > MOST_PODS:
-        raise BadInput(f"{object_key(obj)}: it has more than {MOST_PODS} pods, which are planned at most")
+        raise BadInput(f"{build_object_key(obj)}: it has more than {MOST_PODS} pods, which are planned at most")
     found = []
     for name, count, template in templates:
         given = template.get("metadata") or {}
@@ -97,19 +97,19 @@ def _made_of(obj: Obj, kind: Queued) -> list[Obj]:
     return found
 
 
-def _templates(obj: Obj, kind: Queued) -> list[tuple[str, int, Mapping[str, Any]]]:
+def _list_templates(obj: Obj, kind: Queued) -> list[tuple[str, int, Mapping[str, Any]]]:
     if not isinstance(kind, PodParent):
-        return [(pod_set.name, pod_set.count, pod_set.template) for pod_set in kind.pod_sets(obj)]
+        return [(pod_set.name, pod_set.count, pod_set.template) for pod_set in kind.list_pod_sets(obj)]
     if not kind.several:
-        return [(role.pod_set, role.count, role.template) for role in kind.roles(obj)]
+        return [(role.pod_set, role.count, role.template) for role in kind.list_roles(obj)]
     return [
-        (f"{index}-{role.pod_set}", role.count, _of_replica(role.template, index))
-        for index in range(kind.workloads(obj))
-        for role in kind.roles(obj)
+        (f"{index}-{role.pod_set}", role.count, _build_replica_template(role.template, index))
+        for index in range(kind.count_workloads(obj))
+        for role in kind.list_roles(obj)
     ]
 
 
-def _of_replica(template: Mapping[str, Any], index: int) -> Mapping[str, Any]:
+def _build_replica_template(template: Mapping[str, Any], index: int) -> Mapping[str, Any]:
     metadata = template.get("metadata") or {}
     return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), REPLICA_LABEL: str(index)}}}
 
@@ -118,35 +118,35 @@ def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) ->
     """One report for each replica of a group, those of higher priority first; what one is given the next does not find free."""
     observed = outlook.observed
     for pod in pods:
-        observed.pods.put(_waiting(observed, pod))
+        observed.pods.put(_build_waiting_pod(observed, pod))
     keys = {key for key in map(group_of, pods) if key is not None}
     for group in groups:
         metadata = group["metadata"]
-        keys |= set(keys_of(observed, object_key(group))) or {GroupKey(metadata["namespace"], metadata["name"])}
-    return [_plan_one(outlook, key) for key in sorted(keys, key=lambda key: (-_priority(observed, key), key))]
+        keys |= set(list_replicas(observed, build_object_key(group))) or {GroupKey(metadata["namespace"], metadata["name"])}
+    return [_plan_one(outlook, key) for key in sorted(keys, key=lambda key: (-_find_priority(observed, key), key))]
 
 
-def _waiting(observed: Observed, pod: Obj) -> Obj:
+def _build_waiting_pod(observed: Observed, pod: Obj) -> Obj:
     """Returns the pod as the API server would have it before any controller has changed it."""
     named = observed.priority_classes.store.get(pod["spec"].get("priorityClassName") or "")
     spec = pod["spec"] if named is None else {**pod["spec"], "priority": named["value"]}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def _priority(observed: Observed, key: GroupKey) -> int:
-    return max((member.priority for member in members_of(observed, key).values()), default=0)
+def _find_priority(observed: Observed, key: GroupKey) -> int:
+    return max((member.priority for member in list_members(observed, key).values()), default=0)
 
 
 def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
-    members, step = outlook.step_of(key)
+    members, step = outlook.plan_group(key)
     for member, node in step.keep:
         keep_place(outlook.observed, replace(member, kept=node), node)
-    told: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}
-    told |= {"replica": key.replica} if key.replica else {}
+    answer: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}
+    answer |= {"replica": key.replica} if key.replica else {}
     group = outlook.observed.pod_groups.store.get(f"{key.namespace}/{key.name}")
-    made_for = controller_of(group) if group is not None else None
+    made_for = find_controller(group) if group is not None else None
     if made_for is not None:  # the job is more useful than a name that is not final yet
-        told["job"] = {"kind": made_for["kind"], "name": made_for["name"]}
+        answer["job"] = {"kind": made_for["kind"], "name": made_for["name"]}
     adrift = [member.key for member in members if member.is_live and not member.gated and not member.place]
     warnings = [f"pod {pod} has no scheduling gate {PODGROUP_GATE}: kube-scheduler places it wherever it fits" for pod in adrift[:_SHOWN]]
-    return told | report_step(step) | ({"warnings": warnings} if warnings else {})
+    return answer | report_step(step) | ({"warnings": warnings} if warnings else {})

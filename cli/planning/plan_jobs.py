@@ -9,27 +9,27 @@ from cli.planning.documents import Document
 from cli.planning.reviewing import Queued, Reviewing
 from core.jobs.contract import JobKind
 from core.jobs.kinds.pod import Pod
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import Deployment, PodParent
-from core.jobs.prebuilt_label import prebuilt_name
-from core.jobs.templated import integer
+from core.jobs.prebuilt_label import find_prebuilt_name
+from core.jobs.templated import parse_integer
 from core.model.quantity import show_count
 from core.plan.jobs.workload_priority import MissingClass, find_priority
-from core.plan.pods.pod_units import ALONE, GROUP, Unit, role_of_pod, unit_of_pod
+from core.plan.pods.pod_units import ALONE, GROUP, Unit, find_pod_role, find_pod_unit
 from core.plan.pods.pod_workloads import (
     DesiredWorkload,
+    build_group_workload,
+    build_parent_workload,
+    build_pod_workload,
     build_workload_of_pods,
     read_group,
-    wanted_alone,
-    wanted_of_group,
-    wanted_of_parent,
 )
 from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import build_workload
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from reconciler.jobs.read_jobs import read_classes
 from reconciler.measure.outlook import Outlook
 
@@ -62,7 +62,7 @@ class Planner:
     def __init__(self, outlook: Outlook, kinds: Sequence[JobKind]) -> None:
         self._outlook, self._observed = outlook, outlook.observed
         self._pod = Pod(kinds)
-        self._kinds = kinds_by_api(kinds)
+        self._kinds = index_kinds_by_api(kinds)
         self._reviewing = Reviewing(outlook, kinds)
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
@@ -79,73 +79,75 @@ class Planner:
                 wrong += error.lines
         for unit, members in groups.items():
             try:
-                planned.append(await self._of_group(unit, members))
+                planned.append(await self._plan_pod_group(unit, members))
             except BadInput as error:
                 wrong += error.lines
         if wrong:
             raise BadInput(wrong)
-        verdicts = self._outlook.decide([object_key(each.workload) for each in planned if each.workload is not None])
+        verdicts = self._outlook.decide([build_object_key(each.workload) for each in planned if each.workload is not None])
         return [_with_verdict(each, verdicts) for each in planned]
 
     async def _create(self, document: Document, namespace: str, groups: dict[Unit, list[tuple[Document, Obj]]]) -> list[Planned]:
         kind = self._kinds[document.api]
         if isinstance(kind, Deployment):
-            return await self._of_deployment(document, kind, namespace)
-        admitted = await self._reviewing.job(document, kind, namespace)
-        planned = self._anew(_planned(document, kind.kind, admitted.obj, admitted.warnings), kind)
+            return await self._plan_deployment(document, kind, namespace)
+        admitted = await self._reviewing.review_job(document, kind, namespace)
+        planned = self._warn_if_present(_build_planned(document, kind.kind, admitted.obj, admitted.warnings), kind)
         if isinstance(kind, PodParent):
-            return await self._of_parent(planned, kind, admitted.obj)
+            return await self._plan_parent(planned, kind, admitted.obj)
         if not isinstance(kind, Pod):
-            return [await self._of_job(planned, kind, admitted.obj)]
-        unit = unit_of_pod(admitted.obj)
+            return [await self._plan_job(planned, kind, admitted.obj)]
+        unit = find_pod_unit(admitted.obj)
         if unit is not None and unit.source == GROUP:
             groups.setdefault(unit, []).append((document, admitted.obj))
             return []
         if unit is None or unit.source != ALONE:
             raise BadInput(f"{document.where}: it is a pod of something else that is queued; plan that")
-        return [await self._of_pods(planned, wanted_alone(admitted.obj, self._pod))]
+        return [await self._plan_pods(planned, build_pod_workload(admitted.obj, self._pod))]
 
-    def _anew(self, planned: Planned, kind: Queued) -> Planned:
+    def _warn_if_present(self, planned: Planned, kind: Queued) -> Planned:
         """With a warning, where there is one by this name that may hold already what is asked for here."""
-        store = self._there.get(r.resource_of(kind))
+        store = self._there.get(r.get_resource(kind))
         if store is None or f"{planned.namespace}/{planned.name}" not in store:
             return planned
-        tells = f"`topogate explain {kind.kind.lower()} {planned.name}` tells of it"
-        return replace(planned, warnings=(*planned.warnings, f"it is there already, and {tells}; this is what one more like it would get"))
+        hint = f"`topogate explain {kind.kind.lower()} {planned.name}` describes it"
+        return replace(planned, warnings=(*planned.warnings, f"it exists already: {hint}; this is what one more like it would get"))
 
-    async def _of_job(self, planned: Planned, kind: JobKind, job: Obj) -> Planned:
-        if prebuilt_name(job) is not None:
+    async def _plan_job(self, planned: Planned, kind: JobKind, job: Obj) -> Planned:
+        if find_prebuilt_name(job) is not None:
             where = planned.document.where
-            raise BadInput(f"{where}: it takes a Workload that was made beforehand: `topogate explain workload` tells of that one")
-        job, missing = self._observed.related.expanded(kind, job)
+            raise BadInput(f"{where}: it takes a Workload that was made beforehand: `topogate explain workload` describes it")
+        job, missing = self._observed.related.expand(kind, job)
         if missing is not None:
             return replace(planned, problem=f"it would not be queued yet: {missing}")
 
         def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
             return build_workload(kind, job, priority=priority, priority_class=priority_class)
 
-        return await self._queued(planned, job["metadata"]["labels"], kind.priority_class(job), build)
+        return await self._queue_workload(planned, job["metadata"]["labels"], kind.find_priority_class(job), build)
 
-    async def _of_parent(self, planned: Planned, kind: PodParent, obj: Obj) -> list[Planned]:
-        units = [Unit(kind.kind, planned.namespace, planned.name, index if kind.several else None) for index in range(kind.workloads(obj))]
-        wanted = [(replace(planned, part=unit.index), wanted_of_parent(kind, obj, unit)) for unit in units]
-        return [await self._of_pods(each, asked) for each, asked in wanted if asked is not None]
+    async def _plan_parent(self, planned: Planned, kind: PodParent, obj: Obj) -> list[Planned]:
+        units = [
+            Unit(kind.kind, planned.namespace, planned.name, index if kind.several else None) for index in range(kind.count_workloads(obj))
+        ]
+        wanted = [(replace(planned, part=unit.index), build_parent_workload(kind, obj, unit)) for unit in units]
+        return [await self._plan_pods(each, asked) for each, asked in wanted if asked is not None]
 
-    async def _of_deployment(self, document: Document, kind: Deployment, namespace: str) -> list[Planned]:
+    async def _plan_deployment(self, document: Document, kind: Deployment, namespace: str) -> list[Planned]:
         """Plans each pod of a Deployment as a workload by itself, made from its template."""
-        admitted = await self._reviewing.job(document, kind, namespace)
-        deployment = _planned(document, kind.kind, admitted.obj, admitted.warnings)
+        admitted = await self._reviewing.review_job(document, kind, namespace)
+        deployment = _build_planned(document, kind.kind, admitted.obj, admitted.warnings)
         spec = admitted.obj["spec"]
         planned = []
-        for index in range(integer(spec.get("replicas"), 1)):
+        for index in range(parse_integer(spec.get("replicas"), 1)):
             metadata = {**(spec["template"].get("metadata") or {}), "name": f"{deployment.name}-{index}", "namespace": deployment.namespace}
             pod = {"apiVersion": Pod.version, "kind": Pod.kind, "metadata": metadata, "spec": spec["template"].get("spec") or {}}
-            made = await self._reviewing.job(replace(document, obj=pod), self._pod, deployment.namespace)
+            made = await self._reviewing.review_job(replace(document, obj=pod), self._pod, deployment.namespace)
             of_pod = replace(deployment, part=index, warnings=deployment.warnings if index == 0 else ())
-            planned.append(await self._of_pods(of_pod, wanted_alone(made.obj, self._pod)))
+            planned.append(await self._plan_pods(of_pod, build_pod_workload(made.obj, self._pod)))
         return planned
 
-    async def _of_group(self, unit: Unit, members: Sequence[tuple[Document, Obj]]) -> Planned:
+    async def _plan_pod_group(self, unit: Unit, members: Sequence[tuple[Document, Obj]]) -> Planned:
         document, pods = members[0][0], [pod for _, pod in members]
         planned = Planned(document, GROUP, unit.namespace, unit.name)
         group = read_group(unit, pods)
@@ -155,36 +157,36 @@ class Planner:
             return replace(
                 planned, problem=f"group {unit.name} waits for {show_count(group.missing, 'more pod')}; it is queued when all are there"
             )
-        examples = {role_of_pod(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
-        return await self._of_pods(planned, wanted_of_group(unit, group, pods, examples))
+        examples = {find_pod_role(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
+        return await self._plan_pods(planned, build_group_workload(unit, group, pods, examples))
 
-    async def _of_pods(self, planned: Planned, wanted: DesiredWorkload) -> Planned:
+    async def _plan_pods(self, planned: Planned, wanted: DesiredWorkload) -> Planned:
         def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
             return build_workload_of_pods(wanted, planned.namespace, priority=priority, priority_class=dict(priority_class or {}) or None)
 
-        return await self._queued(planned, wanted.labels, wanted.priority_class, build)
+        return await self._queue_workload(planned, wanted.labels, wanted.priority_class, build)
 
-    async def _queued(self, planned: Planned, labels: Mapping[str, str], class_of_pods: str | None, build: Build) -> Planned:
+    async def _queue_workload(self, planned: Planned, labels: Mapping[str, str], class_of_pods: str | None, build: Build) -> Planned:
         """With its Workload, which waits from now on."""
         try:
             priority, priority_class = find_priority(read_classes(self._observed), labels, lambda: class_of_pods)
         except MissingClass as error:
             return replace(planned, problem=str(error))
-        admitted = await self._reviewing.workload(planned.document, build(priority, priority_class))
+        admitted = await self._reviewing.review_workload(planned.document, build(priority, priority_class))
         self._observed.workloads.put(admitted.obj)
         return replace(planned, workload=admitted.obj, warnings=(*planned.warnings, *admitted.warnings))
 
 
-def kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
+def index_kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
     """All that can be planned, by apiVersion and kind."""
-    return {(r.resource_of(kind).api_version, kind.kind): kind for kind in (*kinds, *pod_kinds(kinds))}
+    return {(r.get_resource(kind).api_version, kind.kind): kind for kind in (*kinds, *list_pod_kinds(kinds))}
 
 
-def _planned(document: Document, kind: str, obj: Obj, warnings: tuple[str, ...]) -> Planned:
+def _build_planned(document: Document, kind: str, obj: Obj, warnings: tuple[str, ...]) -> Planned:
     return Planned(document, kind, obj["metadata"]["namespace"], obj["metadata"]["name"], warnings)
 
 
 def _with_verdict(planned: Planned, verdicts: Mapping[str, Verdict]) -> Planned:
     if planned.workload is None:
         return planned
-    return replace(planned, outcome=verdicts[object_key(planned.workload)].outcome)
+    return replace(planned, outcome=verdicts[build_object_key(planned.workload)].outcome)

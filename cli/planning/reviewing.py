@@ -17,7 +17,7 @@ from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
 from reconciler.measure.outlook import Outlook
 from webhook.jsonpatch import apply
-from webhook.registration import hook_path
+from webhook.registration import build_hook_path
 from webhook.review import Reviews
 
 SYSTEM_NAMESPACE = "kube-system"
@@ -48,20 +48,20 @@ class Reviewing:
         informer = self._informers.get(str(resource))
         return informer.store.get(f"{namespace}/{name}" if resource.namespaced else name) if informer is not None else None
 
-    async def job(self, document: Document, kind: Queued, namespace: str) -> Admitted:
+    async def review_job(self, document: Document, kind: Queued, namespace: str) -> Admitted:
         """What is queued, created from a document. Raises BadInput, which names every field that is refused."""
         metadata = document.obj.get("metadata") or {}
         name = metadata.get("name") or (f"{metadata['generateName']}plan" if metadata.get("generateName") else None)
         if not name:
             raise BadInput(f"{document.where}: metadata.name: it is missing; it has to be given")
-        job = self._complete({**document.obj, "metadata": {**metadata, "name": name}}, r.resource_of(kind), namespace)
-        admitted = await self._admit(document, job, r.resource_of(kind)) if self._is_asked_about(job) else Admitted(job)
+        job = self._complete({**document.obj, "metadata": {**metadata, "name": name}}, r.get_resource(kind), namespace)
+        admitted = await self._admit(document, job, r.get_resource(kind)) if self._is_asked_about(job) else Admitted(job)
         if QUEUE_NAME_LABEL not in (admitted.obj["metadata"].get("labels") or {}):
             queue = f"the label {QUEUE_NAME_LABEL} is missing"
             raise BadInput(f"{document.where}: metadata.labels: {queue}: topogate leaves alone what names no LocalQueue")
         return admitted
 
-    async def workload(self, document: Document, workload: Obj) -> Admitted:
+    async def review_workload(self, document: Document, workload: Obj) -> Admitted:
         """A Workload that the reconciler would create for a document. Raises BadInput."""
         rules = next(rules for rules in OBJECTS if rules.kind == r.WORKLOADS.kind)
         admitted = await self._admit(document, workload, Resource(GROUP, VERSION, rules.plural, rules.kind))
@@ -75,11 +75,11 @@ class Reviewing:
     async def _admit(self, document: Document, obj: Obj, resource: Resource) -> Admitted:
         warnings: list[str] = []
         for action in ("mutate", "validate"):
-            path = hook_path(action, resource.group, resource.version, resource.kind)
+            path = build_hook_path(action, resource.group, resource.version, resource.kind)
             response = (await self._reviews.answer(path, _request(obj, resource)))["response"]
             warnings += response.get("warnings", ())
             if not response["allowed"]:
-                raise BadInput(_refused(document, response["status"]))
+                raise BadInput(_list_refusals(document, response["status"]))
             obj = apply(obj, patch_of(response))
         return Admitted(obj, tuple(warnings))
 
@@ -106,6 +106,6 @@ def _request(obj: Obj, resource: Resource) -> AdmissionRequest:
     )
 
 
-def _refused(document: Document, status: Mapping[str, Any]) -> list[str]:
+def _list_refusals(document: Document, status: Mapping[str, Any]) -> list[str]:
     causes = status.get("details", {}).get("causes") or ()
     return [f"{document.where}: {cause['field']}: {cause['message']}" for cause in causes] or [f"{document.where}: {status['message']}"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,10 +17,11 @@ from core.names import MIN_PARALLELISM
 Line = str | Text
 _SHOWN_DOMAINS = 12
 _WIDE = 1000
+_RESOURCE = re.compile(r'resource "([^"]+)"')
 GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
 
-def out() -> Console:
+def make_console() -> Console:
     """What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
@@ -40,26 +42,26 @@ def write_data(console: Console, report: Any, form: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def labelled(name: str, value: str, style: str = "") -> Text:
+def format_labelled(name: str, value: str, style: str = "") -> Text:
     """A name in bold before its value."""
     return Text(f"{name}: ", HEAD).append(value, style)
 
 
-def draw_found(console: Console, found: Report, indent: int = 1) -> None:
+def render_found(console: Console, found: Report, indent: int = 1) -> None:
     """Where pods go, and why there."""
-    draw_places(console, found["podSets"], indent)
+    render_places(console, found["podSets"], indent)
     render_fewer(console, found, indent)
     for sentence in found.get("why", ()):
-        write(console, labelled("why there", sentence), indent=indent)
+        write(console, format_labelled("why there", sentence), indent=indent)
 
 
 def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
     """Why it has fewer pods than it asked for, where that is known."""
     if "fewerSince" in report:
-        write(console, labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
+        write(console, format_labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
 
 
-def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
+def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
     """Pod sets with their flavors and domains."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
@@ -80,10 +82,17 @@ def draw_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -
         if more > 0:
             write(console, f"and {show_count(more, 'more domain')}; -o json names all", QUIET, indent + 1)
         if pod_set.get("spares"):
-            write(console, labelled("kept free for it", ", ".join(pod_set["spares"])), indent=indent + 1)
+            write(console, format_labelled("kept free for it", ", ".join(pod_set["spares"])), indent=indent + 1)
 
 
-def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
+def describe_excluded(excluded: Report, total: int) -> str:
+    """How many of all nodes an attempt left out, and why."""
+    nodes = f"{excluded['count']} of {show_count(total, 'node')}"
+    resource = _RESOURCE.fullmatch(excluded["reason"])
+    return f"{nodes} have too few free {resource[1]}" if resource is not None else f"{nodes} cannot be used: {excluded['reason']}"
+
+
+def render_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
     """Per flavor tried: what the best domain of each level lacks, which nodes are out, what would help."""
     for attempt in refusal["attempts"]:
         pods = f" with {show_count(attempt['pods'], 'pod')}" if "pods" in attempt else ""
@@ -97,13 +106,13 @@ def draw_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
             style = GOOD if level["fit"] >= level["wanted"] else WAITING if level["fit"] else BAD
             write(console, Text(level["message"], style).append(f" ({show_count(level['domains'], 'domain')})", QUIET), indent=indent + 1)
         for excluded in attempt["excluded"]:
-            text = f"excluded: {excluded['count']} of {show_count(attempt['totalNodes'], 'node')}: {excluded['reason']}"
+            text = describe_excluded(excluded, attempt["totalNodes"])
             write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent + 1)
         for note in attempt["notes"]:
             write(console, note, indent=indent + 1)
         for change in attempt["wouldHelp"]:
-            write(console, labelled("would fit", change["message"], GOOD), indent=indent + 1)
+            write(console, format_labelled("would fit", change["message"], GOOD), indent=indent + 1)
         if "never" in attempt:
-            write(console, labelled("never", attempt["never"], BAD), indent=indent + 1)
+            write(console, format_labelled("will never fit", attempt["never"], BAD), indent=indent + 1)
     for victim in refusal.get("preempting", {}).get("victims", ()):
-        write(console, labelled("to be preempted", f"{victim['workload']} ({victim['why']})", WAITING), indent=indent)
+        write(console, format_labelled("to be preempted", f"{victim['workload']} ({victim['why']})", WAITING), indent=indent)

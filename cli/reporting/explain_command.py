@@ -8,7 +8,19 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.cluster_view import find_event_time
-from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, draw_found, draw_places, draw_refusal, labelled, render_fewer, write
+from cli.reporting.draw import (
+    BAD,
+    GOOD,
+    HEAD,
+    QUIET,
+    WAITING,
+    format_labelled,
+    render_fewer,
+    render_found,
+    render_places,
+    render_refusal,
+    write,
+)
 from cli.reporting.report import Report, report_admission, report_choices, report_found, report_refusal
 from core.names import (
     ADMITTED,
@@ -25,10 +37,10 @@ from core.names import (
 from core.plan.workloads.admission_status import BEFORE, FEWER, PLACED, find_former
 from core.queueing.cycle.explain_current import explain_standing
 from core.queueing.flavors.outcome import Admissible
-from core.queueing.flavors.spare_lending import borrowed_by, loans_of
+from core.queueing.flavors.spare_lending import list_borrowed, list_loans
 from core.resource import Obj
-from core.runtime.watch.store import object_key
-from core.state.facts import WorkloadFacts, controller_of, find_condition
+from core.runtime.watch.store import build_object_key
+from core.state.facts import WorkloadFacts, find_condition, find_controller
 from core.state.owners import read_owner, show_owner
 from reconciler.measure.outlook import Outlook
 
@@ -38,9 +50,9 @@ _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": B
 
 def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
     """All of it as data; `events` are those of the workload, as far as there still are any."""
-    key = object_key(workload)
+    key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
-    metadata, owner = workload["metadata"], controller_of(workload)
+    metadata, owner = workload["metadata"], find_controller(workload)
     report: Report = {"kind": "Workload", "namespace": metadata["namespace"], "name": metadata["name"]}
     if owner is not None:
         report["job"] = {"kind": owner["kind"], "name": owner["name"]}
@@ -48,32 +60,32 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
     if facts is None:  # written past all checks
         return report | {"state": "unreadable", "message": "the Workload cannot be read; the reconciler leaves it alone"}
     queue = outlook.state.find_cluster_queue(facts)
-    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": _state(facts)}
-    told = _told(workload, facts)
-    if told is not None:
-        report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": _describe_state(facts)}
+    reported = _find_reported_condition(workload, facts)
+    if reported is not None:
+        report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     if facts.finished:
         return report
     kept = (PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT, SPARES_HELD)
-    broken = [found for kind in kept if (found := _broken(workload, kind)) is not None]
+    broken = [found for kind in kept if (found := _find_broken_condition(workload, kind)) is not None]
     if broken:
         report["notKept"] = broken
     if facts.checks:
         report["admissionChecks"] = [{"name": check.name, "state": check.state} for check in facts.checks]
     former = find_former(workload.get("status") or {})
-    if former and (told or {}).get("type") != EVICTED:
+    if former and (reported or {}).get("type") != EVICTED:
         report["before"] = former
-    preemptor = _preemptor(outlook, workload)
+    preemptor = _find_preemptor(outlook, workload)
     if preemptor is not None:
-        report["preemptedBy"] = object_key(preemptor)
+        report["preemptedBy"] = build_object_key(preemptor)
     if facts.requeue_at is not None and outlook.is_later(facts):
         report["queuedAgainAt"] = facts.requeue_at
     if facts.unhealthy_nodes:
         report["failedNodes"] = sorted(facts.unhealthy_nodes)
-    return report | _place(outlook, facts, events) | _outlook(outlook, facts)
+    return report | _place(outlook, facts, events) | _report_outlook(outlook, facts)
 
 
-def _state(facts: WorkloadFacts) -> str:
+def _describe_state(facts: WorkloadFacts) -> str:
     if facts.finished:
         return "finished"
     if facts.deleting:
@@ -89,7 +101,7 @@ def _state(facts: WorkloadFacts) -> str:
     return "quota reserved" if facts.quota_reserved else "waiting"
 
 
-def _told(workload: Obj, facts: WorkloadFacts) -> Any:
+def _find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
     """Returns the condition that explains the state of a workload."""
     types: Sequence[str] = {
         "finished": (FINISHED,),
@@ -97,17 +109,17 @@ def _told(workload: Obj, facts: WorkloadFacts) -> Any:
         "deactivated": (EVICTED, DEACTIVATION_TARGET, QUOTA_RESERVED),
         "admitted": (ADMITTED,),
         "quota reserved": (ADMITTED, QUOTA_RESERVED),
-    }.get(_state(facts), (QUOTA_RESERVED,))
+    }.get(_describe_state(facts), (QUOTA_RESERVED,))
     return next((found for kind in types if (found := find_condition(workload, kind)) is not None), None)
 
 
-def _broken(workload: Obj, kind: str) -> Report | None:
+def _find_broken_condition(workload: Obj, kind: str) -> Report | None:
     """Returns a condition that is normally True, if it is False; None otherwise."""
     found = find_condition(workload, kind)
     return {name: found.get(name, "") for name in ("type", "reason", "message")} if found and found.get("status") == "False" else None
 
 
-def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
+def _find_preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
     """Returns the workload for which this one was preempted, while it exists: the condition names it by its uid alone,
     as Kueue's does."""
     named = _UID.search((find_condition(workload, PREEMPTED) or {}).get("message") or "")
@@ -118,10 +130,10 @@ def _preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
 
 def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:
     """Where its pods are to be, why there, and how far they are."""
-    admission = outlook.state.workloads.holding(facts.key)
+    admission = outlook.state.workloads.find_holding(facts.key)
     if admission is None:
         return {}
-    pods = outlook.observed.live_pods(facts.pods_key)
+    pods = outlook.observed.list_live_pods(facts.pods_key)
     report: Report = {
         "podSets": report_admission(outlook.state, admission, facts),
         "why": report_choices(explain_standing(outlook.state, facts)),
@@ -130,10 +142,10 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
     gone = sum(bool(pod.node) and outlook.observed.nodes.store.get(pod.node) is None for pod in pods)
     if gone:
         report["pods"]["onNodesThatAreGone"] = gone
-    borrowed = borrowed_by(outlook.state, facts)
+    borrowed = list_borrowed(outlook.state, facts)
     if borrowed:
         report["borrowed"] = [{"of": key, "nodes": list(nodes)} for key, nodes in borrowed]
-    lent = loans_of(outlook.state, facts)
+    lent = list_loans(outlook.state, facts)
     if lent:
         report["lent"] = [{"node": loan.node, "to": list(loan.keys)} for loan in lent]
     admissions = [event["message"].partition(BEFORE)[0] for event in events if PLACED in (event.get("message") or "")]
@@ -156,9 +168,9 @@ def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | No
     if warnings is None:
         command = f"kubectl get events -n {namespace} --field-selector type=Warning"
         return {"podWarning": {"message": f"you may not list events; an identity that may sees there why pods are missing: {command}"}}
-    owner, since = controller_of(workload), str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")[:19]
-    uids = {pod.uid for pod in outlook.observed.pods_of(outlook.state.workloads.facts[object_key(workload)].pods_key)}
-    keys = outlook.observed.owners.descendants(show_owner(namespace, owner["uid"])) if owner is not None else set()
+    owner, since = find_controller(workload), str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")[:19]
+    uids = {pod.uid for pod in outlook.observed.list_pods(outlook.state.workloads.facts[build_object_key(workload)].pods_key)}
+    keys = outlook.observed.owners.list_descendants(show_owner(namespace, owner["uid"])) if owner is not None else set()
     uids |= set(map(read_owner, keys))
     found = [event for event in warnings if (event.get("involvedObject") or {}).get("uid") in uids and find_event_time(event) >= since]
     if not found:
@@ -168,7 +180,7 @@ def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | No
     return {"podWarning": {**named, "reason": str(found[-1].get("reason") or ""), "message": text}}
 
 
-def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
+def _report_outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     """What a reconciler that starts now would decide on it."""
     if not facts.active or facts.deleting or facts.on_hold or (facts.admitted and not facts.unhealthy_nodes):
         return {}
@@ -183,74 +195,74 @@ def _outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
 # --- on a terminal ------------------------------------------------------------------------------------
 
 
-def draw(console: Console, report: Report) -> None:
+def render(console: Console, report: Report) -> None:
     """The report for people; each sentence whole, in one line."""
-    write(console, Text(f"Workload {report['namespace']}/{report['name']}", HEAD).append(_made_for(report), QUIET))
-    write(console, labelled("state", report["state"], _STYLES.get(report["state"], WAITING)), indent=1)
+    write(console, Text(f"Workload {report['namespace']}/{report['name']}", HEAD).append(_describe_owner(report), QUIET))
+    write(console, format_labelled("state", report["state"], _STYLES.get(report["state"], WAITING)), indent=1)
     if "clusterQueue" in report:
         queue = f"LocalQueue {report['localQueue']}, ClusterQueue {report['clusterQueue'] or 'none'}, priority {report['priority']}"
-        write(console, labelled("queue", queue), indent=1)
+        write(console, format_labelled("queue", queue), indent=1)
     condition = report.get("condition")
     if condition is not None:
         since = f" since {condition['lastTransitionTime']}" if condition["lastTransitionTime"] else ""
-        write(console, labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
+        write(console, format_labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
         write(console, condition["message"], indent=2)
     elif report["state"] == "waiting":
-        write(console, "nobody has decided on it yet; is the reconciler running?", WAITING, 1)
+        write(console, "no decision yet; is the reconciler running?", WAITING, 1)
     if "message" in report:
         write(console, report["message"], BAD, 1)
     for broken in report.get("notKept", ()):
-        write(console, labelled(f"{broken['type']}=False, {broken['reason']}", broken["message"], BAD), indent=1)
+        write(console, format_labelled(f"{broken['type']}=False, {broken['reason']}", broken["message"], BAD), indent=1)
     for check in report.get("admissionChecks", ()):
-        write(console, labelled(f"admission check {check['name']}", check["state"]), indent=1)
+        write(console, format_labelled(f"admission check {check['name']}", check["state"]), indent=1)
     if "before" in report:
-        write(console, labelled("before", report["before"]), indent=1)
+        write(console, format_labelled("before", report["before"]), indent=1)
     if "preemptedBy" in report:
-        write(console, labelled("preempted by", report["preemptedBy"]), indent=1)
+        write(console, format_labelled("preempted by", report["preemptedBy"]), indent=1)
     if "queuedAgainAt" in report:
-        write(console, labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
+        write(console, format_labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
     if "failedNodes" in report:
-        write(console, labelled("failed nodes", ", ".join(report["failedNodes"]), BAD), indent=1)
-    _draw_place(console, report)
-    _draw_outlook(console, report)
+        write(console, format_labelled("failed nodes", ", ".join(report["failedNodes"]), BAD), indent=1)
+    _render_place(console, report)
+    _render_outlook(console, report)
 
 
-def _made_for(report: Report) -> str:
+def _describe_owner(report: Report) -> str:
     return f" (for {report['job']['kind']} {report['job']['name']})" if "job" in report else ""
 
 
-def _draw_place(console: Console, report: Report) -> None:
+def _render_place(console: Console, report: Report) -> None:
     if "podSets" not in report:
         return
-    draw_places(console, report["podSets"])
+    render_places(console, report["podSets"])
     render_fewer(console, report)
     for loan in report.get("borrowed", ()):
         text = f"{', '.join(loan['nodes'])} of {loan['of']}, until that needs them"
-        write(console, labelled("spare nodes lent to it", text, WAITING), indent=1)
+        write(console, format_labelled("spare nodes lent to it", text, WAITING), indent=1)
     for loan in report.get("lent", ()):
         text = f"{loan['node']} to {', '.join(loan['to']) or 'pods that are ending'}"
-        write(console, labelled("of its spare nodes lent", text), indent=1)
+        write(console, format_labelled("of its spare nodes lent", text), indent=1)
     if "whyThen" in report:
-        write(console, labelled("why there, when it was admitted", report["whyThen"]), indent=1)
+        write(console, format_labelled("why there, when it was admitted", report["whyThen"]), indent=1)
     for sentence in report["why"]:
-        write(console, labelled("why there, as things are now", sentence), indent=1)
+        write(console, format_labelled("why there, as things are now", sentence), indent=1)
     pods = report["pods"]
     gone = f" ({pods['onNodesThatAreGone']} of them on nodes that are gone)" if "onNodesThatAreGone" in pods else ""
-    write(console, labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes{gone}, {pods['gated']} gated"), indent=1)
+    write(console, format_labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes{gone}, {pods['gated']} gated"), indent=1)
     if "podWarning" in report:
         warning = report["podWarning"]
         about = f"{warning['reason']} of {warning['kind']} {warning['name']}: " if "reason" in warning else ""
-        write(console, labelled("last warning about its pods", f"{about}{warning['message']}", WAITING), indent=1)
+        write(console, format_labelled("last warning about its pods", f"{about}{warning['message']}", WAITING), indent=1)
 
 
-def _draw_outlook(console: Console, report: Report) -> None:
+def _render_outlook(console: Console, report: Report) -> None:
     now = report.get("now")
     if now is None:
         return
     if now["outcome"] == "admitted":
-        write(console, labelled("now", f"it would be admitted by ClusterQueue {now['clusterQueue']}", GOOD), indent=1)
-        draw_found(console, now, 2)
+        write(console, format_labelled("now", f"it would be admitted by ClusterQueue {now['clusterQueue']}", GOOD), indent=1)
+        render_found(console, now, 2)
         return
     if now["message"] != report.get("condition", {}).get("message"):
-        write(console, labelled("now", f"{now['reason']}: {now['message']}", WAITING), indent=1)
-    draw_refusal(console, now)
+        write(console, format_labelled("now", f"{now['reason']}: {now['message']}", WAITING), indent=1)
+    render_refusal(console, now)

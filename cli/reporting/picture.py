@@ -11,7 +11,7 @@ from rich.text import Text
 FREE = "·"
 FOREIGN = "#"
 OUT = "x"  # free on a node that takes no pods: cordoned, or not Ready
-_OF_NOBODY = {FOREIGN: "others", OUT: "on nodes that take no pods"}
+_UNUSED = {FOREIGN: "others", OUT: "on nodes that take no pods"}
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f")
 _CELL, _GAP, _LABEL, _HEAD = 11, 3, 104, 26
 _LETTER = 6.5  # pixels of one, at most
@@ -37,7 +37,7 @@ class Seats:
     @property
     def jobs(self) -> tuple[str, ...]:
         """All jobs that sit anywhere."""
-        return tuple(sorted({job for held in self.owners.values() for job in held if job is not None and job not in _OF_NOBODY}))
+        return tuple(sorted({job for held in self.owners.values() for job in held if job is not None and job not in _UNUSED}))
 
 
 class Legend:
@@ -46,16 +46,16 @@ class Legend:
     def __init__(self, jobs: Sequence[str]) -> None:
         self._places = {job: place for place, job in enumerate(jobs)}
 
-    def colour(self, job: str) -> str:
+    def get_colour(self, job: str) -> str:
         """Returns the colour of a job, grey for all other uses."""
         return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
-    def letter(self, job: str) -> str:
+    def get_letter(self, job: str) -> str:
         """Of a job."""
         return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else job
 
 
-def natural(name: str) -> list[Any]:
+def make_natural_key(name: str) -> list[Any]:
     """A key by which rack-2 comes before rack-10."""
     parts, current = [], ""
     for char in name:
@@ -66,7 +66,7 @@ def natural(name: str) -> list[Any]:
     return [(part.isdigit(), int(part) if part.isdigit() and part.isascii() else part) for part in [*parts, current]]
 
 
-def draw_seats(seats: Seats, console: Console) -> None:
+def render_seats(seats: Seats, console: Console) -> None:
     """One line per row, one cell per seat."""
     legend = Legend(seats.jobs)
     width = max((len(row.name) for rows in seats.tree.values() for row in rows), default=0)
@@ -77,16 +77,18 @@ def draw_seats(seats: Seats, console: Console) -> None:
             line = Text(f"  {row.name:<{width}} ")
             for node in row.nodes:
                 for job in seats.owners[node]:
-                    line.append(FREE if job is None else legend.letter(job), style="dim" if job is None else f"bold {legend.colour(job)}")
+                    line.append(
+                        FREE if job is None else legend.get_letter(job), style="dim" if job is None else f"bold {legend.get_colour(job)}"
+                    )
                 line.append(" ")
             # A terminal shows what it has room for; a file gets it whole.
             console.print(line, overflow="crop", no_wrap=True, soft_wrap=not console.is_terminal)
     names = Text("  ")
     for job in seats.jobs:
-        names.append(f"{legend.letter(job)} {job}   ", style=f"bold {legend.colour(job)}")
-    for sign, what in _OF_NOBODY.items():
+        names.append(f"{legend.get_letter(job)} {job}   ", style=f"bold {legend.get_colour(job)}")
+    for sign, what in _UNUSED.items():
         if any(sign in held for held in seats.owners.values()):
-            names.append(f"{sign} {what}   ", style=legend.colour(sign))
+            names.append(f"{sign} {what}   ", style=legend.get_colour(sign))
     console.print(names.append(f"{FREE} free {seats.unit}", style="dim"))
 
 
@@ -103,12 +105,12 @@ def to_svg(seats: Seats, title: str) -> str:
             y += _HEAD
         for row in rows_below:
             body.append(f'<text x="24" y="{y + 9}">{escape(row.name)}</text>')
-            body += _cells(seats, legend, row, label, y)
+            body += _list_cells(seats, legend, row, label, y)
             y += 16
         y += 10
     x = 24
     for job in seats.jobs:
-        body.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{legend.colour(job)}"/>')
+        body.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{legend.get_colour(job)}"/>')
         body.append(f'<text x="{x + 14}" y="{y + 9}">{escape(job)}</text>')
         x += 26 + int(_LETTER * len(job)) + 4
     style = "text{font:11px sans-serif;fill:#263238}.b{font-weight:bold;font-size:13px}.t{font-size:15px;font-weight:bold}"
@@ -120,13 +122,13 @@ def to_svg(seats: Seats, title: str) -> str:
     )
 
 
-def _cells(seats: Seats, legend: Legend, row: Row, x: int, y: int) -> list[str]:
+def _list_cells(seats: Seats, legend: Legend, row: Row, x: int, y: int) -> list[str]:
     cells = []
     for node in row.nodes:
         for job in seats.owners[node]:
-            fill = "#eceff1" if job is None else legend.colour(job)
-            whose = "free" if job is None else _OF_NOBODY.get(job, job)
-            tip = escape(f"{node}: {whose}")
+            fill = "#eceff1" if job is None else legend.get_colour(job)
+            owner = "free" if job is None else _UNUSED.get(job, job)
+            tip = escape(f"{node}: {owner}")
             cells.append(f'<rect x="{x}" y="{y}" width="{_CELL - 1}" height="10" fill="{fill}"><title>{tip}</title></rect>')
             x += _CELL
         x += _GAP

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.finding import NamedObject, find_group
-from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
+from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, describe_excluded, format_labelled, write
 from cli.reporting.report import Report
 from core.model.quantity import show_count
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
@@ -16,12 +16,12 @@ from core.plan.steps import api_resources as r
 from core.podgroups.acting import GroupStep
 from core.podgroups.group_explanation import GroupExplanation
 from core.podgroups.members import GroupKey
-from core.podgroups.podgroup_facts import PodGroupFacts, made_from, read_pod_group
+from core.podgroups.podgroup_facts import PodGroupFacts, find_template, read_pod_group
 from core.resource import Obj
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from core.state.facts import find_condition
 from reconciler.measure.outlook import Outlook
-from reconciler.podgroups.group_steps import is_native, keys_of
+from reconciler.podgroups.group_steps import is_native, list_replicas
 
 _SHOWN = 12  # nodes, and placements, that the terminal names
 
@@ -38,20 +38,25 @@ def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Re
 def explain_group(outlook: Outlook, group: Obj) -> Report:
     """Returns the whole report: what the group asks for, its condition, and each replica with pods."""
     facts, metadata = read_pod_group(group), group["metadata"]
-    report: Report = {"kind": r.POD_GROUPS.kind, "namespace": metadata["namespace"], "name": metadata["name"], "asks": _asks(facts)}
+    report: Report = {
+        "kind": r.POD_GROUPS.kind,
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "asks": _report_request(facts),
+    }
     report |= {"by": "kube-scheduler"} if is_native(group) else {}
-    made = made_from(group)
+    made = find_template(group)
     report |= {"madeFrom": {"workload": made[0], "template": made[1]}} if made is not None else {}
     verified = find_condition(group, POD_GROUP_VERIFIED) if is_native(group) else None
-    told = verified or find_condition(group, POD_GROUP_SCHEDULED)
-    report["state"] = "waiting" if told is None or told.get("status") != "True" else "scheduled"
-    if told is not None:
-        report["condition"] = {name: told.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
-    report["replicas"] = [_replica(outlook, key) for key in keys_of(outlook.observed, object_key(group))]
+    reported = verified or find_condition(group, POD_GROUP_SCHEDULED)
+    report["state"] = "waiting" if reported is None or reported.get("status") != "True" else "scheduled"
+    if reported is not None:
+        report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    report["replicas"] = [_report_replica(outlook, key) for key in list_replicas(outlook.observed, build_object_key(group))]
     return report
 
 
-def _asks(facts: PodGroupFacts) -> Report:
+def _report_request(facts: PodGroupFacts) -> Report:
     asks: Report = {"replicas": facts.replicas}
     asks |= {"minCount": facts.min_count} if facts.min_count is not None else {}
     asks |= {"desiredCount": facts.desired_count} if facts.desired_count is not None else {}
@@ -59,8 +64,8 @@ def _asks(facts: PodGroupFacts) -> Report:
     return asks | {"levels": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in facts.levels]}
 
 
-def _replica(outlook: Outlook, key: GroupKey) -> Report:
-    members, step = outlook.step_of(key)
+def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
+    members, step = outlook.plan_group(key)
     live = [member for member in members if member.is_live]
     bound = Counter(member.node for member in live if member.node)
     kept = Counter(member.place for member in live if member.place and not member.node)
@@ -77,10 +82,10 @@ def report_step(step: GroupStep) -> Report:
     is_placed = bool(step.keep) or step.is_scheduled
     report: Report = {"outcome": "placed" if is_placed else "waits", "reason": step.reason, "message": step.message}
     report |= {"places": dict(sorted(places.items()))} if places else {}
-    return report | (_explained(step.explanation) if step.explanation is not None else {})
+    return report | (_report_explanation(step.explanation) if step.explanation is not None else {})
 
 
-def _explained(explanation: GroupExplanation) -> Report:
+def _report_explanation(explanation: GroupExplanation) -> Report:
     return {
         "wanted": explanation.wanted,
         "placements": [
@@ -100,30 +105,30 @@ def _explained(explanation: GroupExplanation) -> Report:
 # --- on a terminal ------------------------------------------------------------------------------------
 
 
-def draw_group(console: Console, report: Report) -> None:
+def render_group(console: Console, report: Report) -> None:
     """The report for people; each sentence whole, in one line."""
     by = f" of {report['by']}'s own" if "by" in report else ""
     write(console, Text(f"PodGroup {report['namespace']}/{report['name']}{by}", HEAD))
     if "madeFrom" in report:
         made = report["madeFrom"]
-        write(console, labelled("made from", f"template {made['template']} of Workload {made['workload']}"), indent=1)
-    write(console, labelled("asks for", _said(report["asks"])), indent=1)
-    write(console, labelled("state", report["state"], GOOD if report["state"] == "scheduled" else WAITING), indent=1)
+        write(console, format_labelled("made from", f"template {made['template']} of Workload {made['workload']}"), indent=1)
+    write(console, format_labelled("asks for", _format_request(report["asks"])), indent=1)
+    write(console, format_labelled("state", report["state"], GOOD if report["state"] == "scheduled" else WAITING), indent=1)
     condition = report.get("condition")
     if condition is not None:
         since = f" since {condition['lastTransitionTime']}" if condition["lastTransitionTime"] else ""
-        write(console, labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
+        write(console, format_labelled("condition", f"{condition['type']}={condition['status']}, {condition['reason']}{since}"), indent=1)
         write(console, condition["message"], indent=2)
     elif report["replicas"]:
         gate = "--feature-gates TopologyAwareWorkloadScheduling=true"
-        write(console, f"nobody has judged it yet; does the reconciler run, with {gate}?", WAITING, 1)
+        write(console, f"no decision yet; does the reconciler run with {gate}?", WAITING, 1)
     if not report["replicas"]:
         write(console, "no pod names it", QUIET, 1)
     for replica in report["replicas"]:
-        _draw_replica(console, replica, condition["message"] if condition else "", several=report["asks"]["replicas"] > 1)
+        _render_replica(console, replica, condition["message"] if condition else "", several=report["asks"]["replicas"] > 1)
 
 
-def _said(asks: Report) -> str:
+def _format_request(asks: Report) -> str:
     several = f"{asks['replicas']} replicas of " if asks["replicas"] > 1 else ""
     count = f"at least {asks['minCount']} pods at once" if "minCount" in asks else "pods as they come"
     count += f", {asks['desiredCount']} in the end" if "desiredCount" in asks else ""
@@ -132,49 +137,49 @@ def _said(asks: Report) -> str:
     return f"{several}{count}{levels}" + "".join(f", devices of {name} in one pool" for name in asks.get("claimTemplates", ()))
 
 
-def _draw_replica(console: Console, replica: Report, said: str, *, several: bool) -> None:
+def _render_replica(console: Console, replica: Report, said: str, *, several: bool) -> None:
     pods, indent = replica["pods"], 1
     if several:
         write(console, f"replica {replica['replica']}", HEAD, indent)
         indent = 2
     text = f"{pods['live']} live, {pods['bound']} on nodes, {pods['placed']} with a place, {pods['gated']} without"
-    write(console, labelled("pods", text), indent=indent)
+    write(console, format_labelled("pods", text), indent=indent)
     for name, nodes in (("on nodes", replica.get("nodes")), ("places kept on", replica.get("kept"))):
         if nodes:
-            write(console, labelled(name, _listed(nodes)), indent=indent)
-    _draw_now(console, replica["now"], said, indent)
+            write(console, format_labelled(name, _format_nodes(nodes)), indent=indent)
+    _render_now(console, replica["now"], said, indent)
 
 
-def _draw_now(console: Console, now: Report, said: str, indent: int) -> None:
+def _render_now(console: Console, now: Report, said: str, indent: int) -> None:
     """Prints what would happen to a group now, if anything; a message that was printed already is left out."""
     if now["outcome"] == "placed" and "places" not in now and "placements" not in now:
         return
     if now["message"] != said:
-        write(console, labelled("now", now["message"], GOOD if now["outcome"] == "placed" else WAITING), indent=indent)
-    draw_places_of_group(console, now, indent + 1)
+        write(console, format_labelled("now", now["message"], GOOD if now["outcome"] == "placed" else WAITING), indent=indent)
+    render_places_of_group(console, now, indent + 1)
 
 
-def draw_places_of_group(console: Console, now: Report, indent: int) -> None:
+def render_places_of_group(console: Console, now: Report, indent: int) -> None:
     """Where its pods would go, or what each placement lacks."""
     if "places" in now:
-        write(console, labelled("would go to", _listed(now["places"])), indent=indent)
+        write(console, format_labelled("would go to", _format_nodes(now["places"])), indent=indent)
     for one in now.get("placements", ())[:_SHOWN]:
-        _draw_placement(console, one, now["wanted"], indent)
+        _render_placement(console, one, now["wanted"], indent)
     more = len(now.get("placements", ())) - _SHOWN
     if more > 0:
         write(console, f"and {show_count(more, 'more placement')}; -o json names all", QUIET, indent)
     for excluded in now.get("excluded", ()):
-        text = f"excluded: {excluded['count']} of {show_count(now['totalNodes'], 'node')}: {excluded['reason']}"
+        text = describe_excluded(excluded, now["totalNodes"])
         write(console, Text(text, BAD).append(f", e.g. {excluded['example']}", QUIET), indent=indent)
 
 
-def _draw_placement(console: Console, one: Report, wanted: int, indent: int) -> None:
+def _render_placement(console: Console, one: Report, wanted: int, indent: int) -> None:
     lacks = ", ".join(f"{amount} {resource}" for resource, amount in one["lacks"].items())
     text = f"{one['name'] or 'all nodes'}: {one['fit']} of at least {show_count(wanted, 'pod')}" + (f", short of {lacks}" if lacks else "")
     style = GOOD if one["fit"] >= wanted else WAITING if one["fit"] else BAD
     write(console, Text(text, style).append(f" ({show_count(one['nodes'], 'node')})", QUIET), indent=indent)
 
 
-def _listed(nodes: dict[str, Any]) -> str:
+def _format_nodes(nodes: dict[str, Any]) -> str:
     names: Sequence[str] = [f"{name} ({count})" if count > 1 else name for name, count in nodes.items()]
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

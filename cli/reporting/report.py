@@ -30,7 +30,7 @@ def report_admission(state: ClusterState, admission: Admission, facts: WorkloadF
             "count": given.count,
             **asked.get(given.name, {}),
             "flavors": dict(given.flavors),
-            "domains": _domains(state, given),
+            "domains": _report_domains(state, given),
         }
         | ({"spares": list(given.spares)} if given.spares else {})
         | ({"awaitsTopology": True} if given.delayed is not None and given.assignment is None else {})
@@ -38,14 +38,15 @@ def report_admission(state: ClusterState, admission: Admission, facts: WorkloadF
     ]
 
 
-def _domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
+def _report_domains(state: ClusterState, given: PodSetAdmission) -> list[Report]:
     domains = given.assignment.domains if given.assignment is not None else ()
-    flavor = state.topology_flavor(given.flavors.values())
-    view = state.view(flavor) if flavor is not None else None
+    flavor = state.find_topology_flavor(given.flavors.values())
+    view = state.get_view(flavor) if flavor is not None else None
     levels = list(view.topology.levels) if view is not None else []
     places = state.find_places([given])
     return [
-        {"levels": levels, "values": list(places.level_values(given, index)), "count": domain.count} for index, domain in enumerate(domains)
+        {"levels": levels, "values": list(places.list_level_values(given, index)), "count": domain.count}
+        for index, domain in enumerate(domains)
     ]
 
 
@@ -72,7 +73,7 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
 
 def report_refusal(refusal: NotAdmissible) -> Report:
     """Returns why there is no way now, what was tried, and the workloads that would be preempted."""
-    report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_attempt(one) for one in refusal.attempts]}
+    report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_report_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True
     if refusal.preempting is not None:
@@ -83,16 +84,16 @@ def report_refusal(refusal: NotAdmissible) -> Report:
     return report
 
 
-def _attempt(attempt: Attempt) -> Report:
+def _report_attempt(attempt: Attempt) -> Report:
     report: Report = {"podSet": attempt.pod_set, "flavor": attempt.flavor, "reason": attempt.reason, "message": attempt.sentence}
     report |= {"pods": attempt.pods} if attempt.pods is not None else {}
     explanation = attempt.refusal.explanation if attempt.refusal is not None else None
-    return report | (_explanation(explanation) if explanation is not None else {})
+    return report | (_report_explanation(explanation) if explanation is not None else {})
 
 
-def _explanation(explanation: Explanation) -> Report:
+def _report_explanation(explanation: Explanation) -> Report:
     report: Report = {
-        "levels": [_level(fact) for fact in explanation.levels],
+        "levels": [_report_level(fact) for fact in explanation.levels],
         "totalNodes": explanation.total_nodes,
         "excluded": [{"reason": one.reason, "count": one.count, "example": one.example} for one in explanation.exclusions],
         "largestFit": explanation.largest_fit,
@@ -102,7 +103,7 @@ def _explanation(explanation: Explanation) -> Report:
     return report | ({"never": str(explanation.never)} if explanation.never is not None else {})
 
 
-def _level(fact: LevelFact) -> Report:
+def _report_level(fact: LevelFact) -> Report:
     return {
         "level": fact.level,
         "domains": fact.domains,

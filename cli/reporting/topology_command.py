@@ -11,15 +11,15 @@ from rich.text import Text
 from rich.tree import Tree
 
 from cli.failures import BadInput, Failure
-from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, labelled, write
-from cli.reporting.picture import FOREIGN, OUT, Row, Seats, draw_seats, natural, to_svg
+from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, format_labelled, write
+from cli.reporting.picture import FOREIGN, OUT, Row, Seats, make_natural_key, render_seats, to_svg
 from cli.reporting.report import Report
 from core.model.podset import PodSetRequest
-from core.model.quantity import InvalidQuantity, canonical, format_quantity, show_count
+from core.model.quantity import InvalidQuantity, format_quantity, parse_canonical, show_count
 from core.names import HOSTNAME_LABEL
-from core.placement.explain.survey import LevelSurvey, out_of_use, survey
+from core.placement.explain.survey import LevelSurvey, list_out_of_use, list_surveys
 from core.placement.topology.tree import Indices, TopologyTree
-from core.queueing.flavors.spare_lending import counted_once
+from core.queueing.flavors.spare_lending import count_reserved_once
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from reconciler.observe.observed import Observed
@@ -55,7 +55,7 @@ def read_pod(text: str) -> PodShape:
     for part in text.split(","):
         name, _, amount = part.strip().partition("=")
         try:
-            requests[name] = canonical(name, amount)
+            requests[name] = parse_canonical(name, amount)
         except InvalidQuantity as error:
             raise BadInput(f"--pod {text}: {part.strip()!r} is not accepted; RESOURCE=QUANTITY is expected: {error}") from error
         if not name or requests[name] < 1:
@@ -65,7 +65,7 @@ def read_pod(text: str) -> PodShape:
 
 def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: PodShape) -> None:
     """Raises BadInput for a resource that no node of the topologies of these names offers."""
-    views = [view for flavor in state.flavors.values() if flavor.topology in names and (view := state.view(flavor.name)) is not None]
+    views = [view for flavor in state.flavors.values() if flavor.topology in names and (view := state.get_view(flavor.name)) is not None]
     offered = {name for view in views for name, row in view.capacity.axis.items() if view.capacity.allocatable[row].any()}
     for name in sorted(pod.requests.keys() - offered) if offered else ():
         short = {known.rpartition("/")[2]: known for known in sorted(offered)}
@@ -87,31 +87,31 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
 def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
     """A topology with each of its flavors over its nodes."""
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
-    views = [view for flavor in flavors if (view := state.view(flavor)) is not None]
-    return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_flavor(state, view, pod) for view in views]}
+    views = [view for flavor in flavors if (view := state.get_view(flavor)) is not None]
+    return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_report_flavor(state, view, pod) for view in views]}
 
 
-def _flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) -> Report:
+def _report_flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) -> Report:
     capacity, tree = view.capacity, view.capacity.tree
-    resources = shown_resources(state, view)
+    resources = list_shown_resources(state, view)
     pod = pod or PodShape({resources[0]: 1000 if resources[0] == "cpu" else 1})
     request = PodSetRequest("pod", 1, pod.requests, None, {}, None, view.flavor.tolerations)
-    levels = survey(counted_once(state, view), request, resources)
+    levels = list_surveys(count_reserved_once(state, view), request, resources)
     return {
         "name": view.flavor.name,
         "nodeLabels": dict(view.flavor.node_labels),
         "pod": {name: format_quantity(name, amount) for name, amount in pod.requests.items()},
-        "levels": [_level(view, index, level) for index, level in enumerate(levels)],
-        "domains": _domains(view, levels, resources, 0, range(tree.levels[0].count)),
+        "levels": [_report_level(view, index, level) for index, level in enumerate(levels)],
+        "domains": _report_domains(view, levels, resources, 0, range(tree.levels[0].count)),
         "leftOut": {
             "missingLabel": {label: list(names) for label, names in tree.left_out.missing_label.items()},
             "samePath": [list(names) for names in tree.left_out.same_path],
         },
-        "outOfUse": out_of_use(capacity, request),
+        "outOfUse": list_out_of_use(capacity, request),
     }
 
 
-def shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
+def list_shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
     """Resources of the flavor that some queue has quota of and its nodes have, accelerators first; without any what its nodes have."""
     given = {resource for queue in state.cluster_queues.values() for flavor, resource in queue.quota if flavor == view.flavor.name}
     axis = view.capacity.axis
@@ -119,31 +119,37 @@ def shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
     return sorted(found, key=lambda name: ("/" not in name, name))
 
 
-def _level(view: FlavorView, index: int, level: LevelSurvey) -> Report:
+def _report_level(view: FlavorView, index: int, level: LevelSurvey) -> Report:
     report: Report = {"label": level.label, "domains": len(level.nodes)}
     best = level.best
     if best is not None:
-        report["largestFit"] = {"values": list(view.capacity.tree.values(index, best)), "pods": int(level.fits[best])}
+        report["largestFit"] = {"values": list(view.capacity.tree.get_values(index, best)), "pods": int(level.fits[best])}
     return report
 
 
-def _domains(view: FlavorView, levels: Sequence[LevelSurvey], resources: Sequence[str], depth: int, domains: Iterable[int]) -> list[Report]:
+def _report_domains(
+    view: FlavorView, levels: Sequence[LevelSurvey], resources: Sequence[str], depth: int, domains: Iterable[int]
+) -> list[Report]:
     level, tree = levels[depth], view.capacity.tree
 
-    def amounts(table: Sequence[Indices], domain: int) -> dict[str, str]:
+    def report_amounts(table: Sequence[Indices], domain: int) -> dict[str, str]:
         return {name: _show_sum(tree, name, int(row[domain])) for name, row in zip(resources, table, strict=True)}
 
     return [
         {
-            "values": list(tree.values(depth, domain)),
+            "values": list(tree.get_values(depth, domain)),
             "nodes": int(level.nodes[domain]),
             "usable": int(level.usable[domain]),
-            "capacity": amounts(level.capacity, domain),
-            "used": amounts(level.used, domain),
-            "free": amounts(level.free, domain),
+            "capacity": report_amounts(level.capacity, domain),
+            "used": report_amounts(level.used, domain),
+            "free": report_amounts(level.free, domain),
             "fits": int(level.fits[domain]),
         }
-        | ({"domains": _domains(view, levels, resources, depth + 1, tree.children(depth, domain).tolist())} if depth < tree.lowest else {})
+        | (
+            {"domains": _report_domains(view, levels, resources, depth + 1, tree.list_children(depth, domain).tolist())}
+            if depth < tree.lowest
+            else {}
+        )
         for domain in domains
     ]
 
@@ -156,7 +162,7 @@ def _show_sum(tree: TopologyTree, resource: str, amount: int) -> str:
 # --- on a terminal ------------------------------------------------------------------------------------
 
 
-def draw(console: Console, report: Report, *, shows_hosts: bool) -> None:
+def render(console: Console, report: Report, *, shows_hosts: bool) -> None:
     """The tree of each flavor, down to the lowest level, or to the one above where that is the hostname."""
     write(console, Text(f"Topology {report['name']}", HEAD))
     if not report["flavors"]:
@@ -164,41 +170,41 @@ def draw(console: Console, report: Report, *, shows_hosts: bool) -> None:
     for flavor in report["flavors"]:
         selector = ",".join(f"{key}={value}" for key, value in flavor["nodeLabels"].items())
         pod = ", ".join(f"{name}={amount}" for name, amount in flavor["pod"].items())
-        write(console, labelled(f"flavor {flavor['name']}", f"nodes with {selector}"), indent=1)
+        write(console, format_labelled(f"flavor {flavor['name']}", f"nodes with {selector}"), indent=1)
         for level in flavor["levels"]:
             best = level.get("largestFit")
             text = f"{show_count(level['domains'], 'domain')}"
             text += (
                 f", the largest fit is {show_count(best['pods'], 'pod')} of {pod} in {'/'.join(best['values'])}" if best is not None else ""
             )
-            write(console, labelled(level["label"], text), indent=2)
-        _draw_left_out(console, flavor["leftOut"])
+            write(console, format_labelled(level["label"], text), indent=2)
+        _render_left_out(console, flavor["leftOut"])
         for reason, names in flavor["outOfUse"].items():
-            write(console, labelled("out of use", f"{_some(names)}, {reason}", BAD), indent=2)
+            write(console, format_labelled("out of use", f"{_format_some(names)}, {reason}", BAD), indent=2)
         hosts_below = report["levels"][-1] == HOSTNAME_LABEL and not shows_hosts
         tree = Tree(Text(flavor["name"], HEAD), guide_style=QUIET)
         _grow(tree, flavor["domains"], len(report["levels"]) - (1 if hosts_below else 0))
         console.print(tree, soft_wrap=True, highlight=False)
 
 
-def _draw_left_out(console: Console, left_out: Report) -> None:
+def _render_left_out(console: Console, left_out: Report) -> None:
     for label, names in left_out["missingLabel"].items():
-        write(console, labelled("left out", f"{_some(names)} without the label {label}", BAD), indent=2)
+        write(console, format_labelled("left out", f"{_format_some(names)} without the label {label}", BAD), indent=2)
     for names in left_out["samePath"]:
-        write(console, labelled("left out", f"{_some(names)}, which share all level values", BAD), indent=2)
+        write(console, format_labelled("left out", f"{_format_some(names)}, which share all level values", BAD), indent=2)
 
 
-def _some(names: Sequence[str]) -> str:
+def _format_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
     return f"{show_count(len(names), 'node')} ({', '.join(names[:_MOST_LEFT_OUT])}{more})"
 
 
 def _grow(tree: Tree, domains: Sequence[Report], levels: int) -> None:
     for domain in domains if levels else ():
-        _grow(tree.add(_line(domain)), domain.get("domains", ()), levels - 1)
+        _grow(tree.add(_format_line(domain)), domain.get("domains", ()), levels - 1)
 
 
-def _line(domain: Report) -> Text:
+def _format_line(domain: Report) -> Text:
     line = Text(domain["values"][-1], HEAD)
     out = domain["nodes"] - domain["usable"]
     line.append(f"  {show_count(domain['nodes'], 'node')}", "default").append(f", {out} of them out" if out else "", BAD)
@@ -210,7 +216,7 @@ def _line(domain: Report) -> Text:
 # --- jobs on nodes ------------------------------------------------------------------------------------
 
 
-def seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
+def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
     """A seat per whole unit of a resource on each node of a flavor. Raises BadInput where that is no picture."""
     state, tree = observed.state, view.capacity.tree
     unit = 1000 if resource == "cpu" else 1
@@ -221,61 +227,63 @@ def seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
     if not 0 < most <= _SEATS_AT_MOST:
         raise BadInput(f"--resource {resource}: nodes have up to {most} of it; a picture needs 1 to {_SEATS_AT_MOST} a node, such as GPUs")
     owners: dict[str, list[str | None]] = {name: [] for name in tree.names}
-    ours = {facts.pods_key: key for key, facts in state.workloads.facts.items() if state.workloads.holding(key) is not None}
+    ours = {facts.pods_key: key for key, facts in state.workloads.facts.items() if state.workloads.find_holding(key) is not None}
     for pods_key, key in sorted(ours.items()):
-        for requests, nodes in state.ledger.held_by(pods_key):
+        for requests, nodes in state.ledger.list_held(pods_key):
             for node, count in nodes:
                 if node in owners:
-                    owners[node] += [_job_of(observed, key)] * (requests.get(resource, 0) * count // unit)
+                    owners[node] += [_find_job(observed, key)] * (requests.get(resource, 0) * count // unit)
     for pod in observed.pod_facts.values():
         if pod.holds and pod.node in owners and pod.workload not in ours:
             owners[pod.node] += [FOREIGN] * (pod.requests.get(resource, 0) // unit)
     for name, held in owners.items():
         held.sort(key=lambda job: (job == FOREIGN, job))
         held += [None if view.capacity.usable[tree.index[name]] else OUT] * (sizes[name] - len(held))
-    return Seats(_rows(view), owners, resource)
+    return Seats(_list_rows(view), owners, resource)
 
 
-def _job_of(observed: Observed, key: str) -> str:
+def _find_job(observed: Observed, key: str) -> str:
     workload = observed.workloads.store.get(key)
     owners = (workload or {"metadata": {}})["metadata"].get("ownerReferences") or ()
     return next((str(owner["name"]) for owner in owners), key.partition("/")[2])
 
 
-def _rows(view: FlavorView) -> dict[str, list[Row]]:
+def _list_rows(view: FlavorView) -> dict[str, list[Row]]:
     """A row per domain of the level above the nodes, under a heading per domain above that."""
     tree = view.capacity.tree
     depth = tree.lowest - 1 if tree.is_hostname else tree.lowest
     if depth < 0:
-        return {"": [Row("", sorted(tree.names, key=natural))]}
+        return {"": [Row("", sorted(tree.names, key=make_natural_key))]}
     rows: dict[str, list[Row]] = {}
     level = tree.levels[depth]
     for domain in range(level.count):
-        *above, name = tree.values(depth, domain)
+        *above, name = tree.get_values(depth, domain)
         heading = "/".join(above)
-        rows.setdefault(heading, []).append(Row(name, sorted(tree.names[level.starts[domain] : level.ends[domain]], key=natural)))
-    return {heading: sorted(rows[heading], key=lambda row: natural(row.name)) for heading in sorted(rows, key=natural)}
+        rows.setdefault(heading, []).append(Row(name, sorted(tree.names[level.starts[domain] : level.ends[domain]], key=make_natural_key)))
+    return {heading: sorted(rows[heading], key=lambda row: make_natural_key(row.name)) for heading in sorted(rows, key=make_natural_key)}
 
 
-def picture(observed: Observed, names: Sequence[str], resource: str | None, svg: Path | None, console: Console | None) -> None:
+def draw_picture(observed: Observed, names: Sequence[str], resource: str | None, svg: Path | None, console: Console | None) -> None:
     """Draws all flavors of some topologies, into a file and on a terminal. Raises BadInput."""
     views = [
-        view for name in sorted(observed.state.flavors) if (view := observed.state.view(name)) is not None and view.topology.name in names
+        view
+        for name in sorted(observed.state.flavors)
+        if (view := observed.state.get_view(name)) is not None and view.topology.name in names
     ]
     drawn: dict[str, list[Row]] = {}
     owners: dict[str, Sequence[str | None]] = {}
     units = []
     for view in views:
-        units.append(resource or shown_resources(observed.state, view)[0])
-        found = seats(observed, view, units[-1])
+        units.append(resource or list_shown_resources(observed.state, view)[0])
+        found = list_seats(observed, view, units[-1])
         for heading, rows in found.tree.items():
             drawn[" ".join(filter(None, (f"{view.flavor.name}:" if len(views) > 1 else "", heading)))] = list(rows)
         owners |= found.owners
     whole = Seats(drawn, owners, "/".join(dict.fromkeys(units)))
     if svg is not None:
         try:
-            svg.write_text(to_svg(whole, f"Topology {', '.join(names)}: who sits where"))
+            svg.write_text(to_svg(whole, f"Topology {', '.join(names)}: jobs on nodes"))
         except OSError as error:
             raise Failure(f"--svg {svg}: {error.strerror or error}") from error
     if console is not None:
-        draw_seats(whole, console)
+        render_seats(whole, console)

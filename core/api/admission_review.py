@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from core.api.body import MAX_MESSAGE_CHARS, MalformedReview, parse_body, shorten
+from core.api.body import MAX_MESSAGE_CHARS, MalformedReview, cut_text, parse_body
 from core.api.kinds.meta import Wire
 
 API_VERSION = "admission.k8s.io/v1"
@@ -84,17 +84,17 @@ def parse_review(body: bytes) -> AdmissionRequest:
     return parse_body(body, AdmissionReview, f"an {KIND} of {API_VERSION}").request
 
 
-def allowed(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def allow(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """Yes, perhaps with warnings that kubectl shows to the user."""
-    return _review(request, {"allowed": True}, warnings)
+    return _build_review(request, {"allowed": True}, warnings)
 
 
-def patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> dict[str, Any]:
+def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> dict[str, Any]:
     """Yes, with these JSON Patch operations applied; an empty patch is a plain yes."""
     if not patch:
-        return allowed(request, warnings)
+        return allow(request, warnings)
     encoded = base64.b64encode(json.dumps(list(patch), separators=(",", ":")).encode()).decode()
-    return _review(request, {"allowed": True, "patchType": "JSONPatch", "patch": encoded}, warnings)
+    return _build_review(request, {"allowed": True, "patchType": "JSONPatch", "patch": encoded}, warnings)
 
 
 def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
     return operations
 
 
-def denied(
+def deny(
     request: AdmissionRequest,
     message: str,
     causes: Sequence[Cause] = (),
@@ -122,7 +122,7 @@ def denied(
         "status": "Failure",
         "reason": _REASONS.get(code, "Forbidden"),
         "code": code,
-        "message": shorten("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
+        "message": cut_text("\n".join(line for line in lines if line), MAX_MESSAGE_CHARS),
     }
     if listed:
         status["details"] = {
@@ -130,18 +130,18 @@ def denied(
             "group": request.kind.group,
             "kind": request.kind.kind,
             "causes": [
-                {"reason": cause.reason, "field": cause.field, "message": shorten(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
+                {"reason": cause.reason, "field": cause.field, "message": cut_text(cause.message, MAX_MESSAGE_CHARS)} for cause in listed
             ],
         }
     if retry_after_s is not None:
         status.setdefault("details", {})["retryAfterSeconds"] = retry_after_s
-    return _review(request, {"allowed": False, "status": status}, warnings)
+    return _build_review(request, {"allowed": False, "status": status}, warnings)
 
 
-def _review(request: AdmissionRequest, response: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+def _build_review(request: AdmissionRequest, response: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     # The API server refuses an answer that does not name the version, the kind and the request it is for.
     answer = {"uid": request.uid, **response}
     if warnings:
         # Longer ones the API server may drop without a word.
-        answer["warnings"] = [shorten(warning, MAX_WARNING_CHARS) for warning in warnings]
+        answer["warnings"] = [cut_text(warning, MAX_WARNING_CHARS) for warning in warnings]
     return {"apiVersion": API_VERSION, "kind": KIND, "response": answer}

@@ -24,28 +24,28 @@ class MalformedReview(ValueError):
 def parse_body(body: bytes, model: type[Review], what: str) -> Review:
     """The body as `model`, which messages call `what`; raises `MalformedReview` with a short message whatever the body is."""
     try:
-        value = json.loads(body, parse_float=_finite, parse_constant=_refuse)
+        value = json.loads(body, parse_float=_parse_finite, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise MalformedReview(f"the body is not JSON: {shorten(str(error), MAX_QUOTE_CHARS)}") from None
+        raise MalformedReview(f"the body is not JSON: {cut_text(str(error), MAX_QUOTE_CHARS)}") from None
     try:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
-        problem = shorten(f"{where}: {first['msg']}", MAX_QUOTE_CHARS)
+        problem = cut_text(f"{where}: {first['msg']}", MAX_QUOTE_CHARS)
         raise MalformedReview(f"the body is not {what}: {problem}") from None
 
 
-def shorten(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int) -> str:
     """A text of at most `limit` characters, which shows that it was longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     """A number as Python's own reader takes it, but not 1e400: it would be written back as Infinity, which is no JSON."""
     number = float(text)
     return number if isfinite(number) else _refuse(text)
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{shorten(text, MAX_QUOTE_CHARS)} is no number that JSON can say again")
+    raise ValueError(f"{cut_text(text, MAX_QUOTE_CHARS)} is no number that JSON can say again")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from core.api.body import MAX_MESSAGE_CHARS, parse_body, shorten
+from core.api.body import MAX_MESSAGE_CHARS, cut_text, parse_body
 from core.api.kinds.meta import Wire
 
 API_VERSION = "apiextensions.k8s.io/v1"
@@ -41,15 +41,15 @@ def parse_conversion(body: bytes) -> ConversionRequest:
     return parse_body(body, ConversionReview, f"a {KIND} of {API_VERSION}").request
 
 
-def converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def build_converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """All objects, in the order of the request."""
-    return _review({"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": list(objects)})
+    return _build_review({"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": list(objects)})
 
 
-def failed(request: ConversionRequest, message: str) -> dict[str, Any]:
+def build_failed(request: ConversionRequest, message: str) -> dict[str, Any]:
     """Returns a failure for all objects, with the reason: the API server shows the message to the client that requested them."""
-    return _review({"uid": request.uid, "result": {"status": "Failure", "message": shorten(message, MAX_MESSAGE_CHARS)}})
+    return _build_review({"uid": request.uid, "result": {"status": "Failure", "message": cut_text(message, MAX_MESSAGE_CHARS)}})
 
 
-def _review(response: dict[str, Any]) -> dict[str, Any]:
+def _build_review(response: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "response": response}

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from core.api.convert_assignment import MAX_CHARS, count_chars, to_domains, to_slices
-from core.api.convert_notes import Json, own, own_items, part, put_note, rename, take_note
+from core.api.convert_notes import Json, copy_items, copy_object, get_part, put_note, remove_note, rename
 from core.api.kinds.meta import DNS_SUBDOMAIN
 from core.api.kinds.workload_kind import MAX_SLICE_LAYERS
 from core.api.v1beta1 import POD_PRIORITY, WORKLOAD_PRIORITY
@@ -40,21 +40,21 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
     # By comparison: what stands there may be anything, and not everything can be in a set.
     if functions is None or given not in (API_VERSION, OLD_API_VERSION) or version not in (API_VERSION, OLD_API_VERSION):
-        asked = f"{_quote(kind)} of {_quote(given)} cannot be converted to {_quote(version)}"
+        asked = f"{_format_value(kind)} of {_format_value(given)} cannot be converted to {_format_value(version)}"
         raise Unconvertible(f"{asked}: {', '.join(_KINDS)} of {GROUP} can, between v1beta1 and v1beta2")
     converted = {**obj, "apiVersion": version}
     if given == version:
         return converted
     upwards = version == API_VERSION
     here, there = (FIELDS_OF_V1BETA2, FIELDS_OF_V1BETA1) if upwards else (FIELDS_OF_V1BETA1, FIELDS_OF_V1BETA2)
-    note = take_note(converted, here)
-    take_note(converted, there)  # it belongs to the other version: here it means nothing
+    note = remove_note(converted, here)
+    remove_note(converted, there)  # it belongs to the other version: here it means nothing
     try:
         put_note(converted, there, functions[upwards](converted, note))
     except InvalidAssignment as error:
         metadata = obj.get("metadata")
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-        raise Unconvertible(f"{kind} {_quote(name)!r} cannot be converted to {version}: {error}") from None
+        raise Unconvertible(f"{kind} {_format_value(name)!r} cannot be converted to {version}: {error}") from None
     return converted
 
 
@@ -77,7 +77,7 @@ def _find_given(obj: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     return (given for given in (assigned if isinstance(assigned, list) else ()) if isinstance(given, dict))
 
 
-def _quote(given: Any) -> str:
+def _format_value(given: Any) -> str:
     text = str(given)
     return text if len(text) <= _MAX_QUOTE_CHARS else text[: _MAX_QUOTE_CHARS - 1] + "…"
 
@@ -85,18 +85,18 @@ def _quote(given: Any) -> str:
 # --- Workload ---------------------------------------------------------------------------------------------
 
 
-def workload_to_v1beta1(obj: Json, note: Json) -> Json:
+def convert_workload_to_v1beta1(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    spec, status = own(obj, "spec"), own(obj, "status")
+    spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     constraints, shapes = {}, {}
     if spec is not None:
         _name_priority(spec, note)
-        for pod_set in own_items(spec, "podSets"):
-            request = own(pod_set, "topologyRequest")
+        for pod_set in copy_items(spec, "podSets"):
+            request = copy_object(pod_set, "topologyRequest")
             if request is not None and _CONSTRAINTS in request:
                 constraints[_name_of(pod_set)] = request.pop(_CONSTRAINTS)
     rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
-    for given in _assignments(status):
+    for given in _list_assignments(status):
         wire = given.get("topologyAssignment")
         if isinstance(wire, dict):
             given["topologyAssignment"], shape = to_domains(wire)
@@ -105,33 +105,33 @@ def workload_to_v1beta1(obj: Json, note: Json) -> Json:
     return {"constraints": constraints, "slices": shapes}
 
 
-def workload_to_v1beta2(obj: Json, note: Json) -> Json:
+def convert_workload_to_v1beta2(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    spec, status = own(obj, "spec"), own(obj, "status")
+    spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     noted: Json = {}
     if spec is not None:
-        noted = _refer_to_priority(spec)
-        for pod_set in own_items(spec, "podSets"):
-            request = own(pod_set, "topologyRequest")
+        noted = _build_priority_reference(spec)
+        for pod_set in copy_items(spec, "podSets"):
+            request = copy_object(pod_set, "topologyRequest")
             if request is not None:
                 request.pop(_CONSTRAINTS, None)
-                constraints = part(note, "constraints", _name_of(pod_set))
+                constraints = get_part(note, "constraints", _name_of(pod_set))
                 if _may_be_added(constraints, request):
                     request[_CONSTRAINTS] = constraints
     rename(status, "accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
-    for index, given in enumerate(_assignments(status)):
+    for index, given in enumerate(_list_assignments(status)):
         shown = given.get("topologyAssignment")
         if isinstance(shown, dict):
             try:
-                given["topologyAssignment"] = to_slices(shown, part(note, "slices", _name_of(given)))
+                given["topologyAssignment"] = to_slices(shown, get_part(note, "slices", _name_of(given)))
             except InvalidAssignment as error:
                 raise InvalidAssignment(f"status.admission.podSetAssignments[{index}].topologyAssignment.{error}") from None
     return noted
 
 
-def _assignments(status: Json | None) -> list[Json]:
-    admission = own(status, "admission") if status is not None else None
-    return own_items(admission, "podSetAssignments") if admission is not None else []
+def _list_assignments(status: Json | None) -> list[Json]:
+    admission = copy_object(status, "admission") if status is not None else None
+    return copy_items(admission, "podSetAssignments") if admission is not None else []
 
 
 def _name_of(pod_set: Json) -> str:
@@ -167,14 +167,14 @@ def _name_priority(spec: Json, note: Json) -> None:
             if group_and_kind == [*named]:
                 spec |= {"priorityClassName": reference.get("name"), "priorityClassSource": source}
         return
-    name, source = (part(note, field) for field in ("priorityClassName", "priorityClassSource"))
+    name, source = (get_part(note, field) for field in ("priorityClassName", "priorityClassSource"))
     if name is not None and not _is_source(source) and "priority" in spec and _is_name(name):
         spec["priorityClassName"] = name
     if source == "" or (_is_source(source) and name is None):
         spec["priorityClassSource"] = source
 
 
-def _refer_to_priority(spec: Json) -> Json:
+def _build_priority_reference(spec: Json) -> Json:
     spec.pop("priorityClassRef", None)
     name, source = (spec.pop(field, None) for field in ("priorityClassName", "priorityClassSource"))
     if name is not None and _is_source(source):
@@ -195,37 +195,37 @@ def _is_name(name: Any) -> bool:
 # --- queues -----------------------------------------------------------------------------------------------
 
 
-def cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
+def convert_cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    spec = own(obj, "spec")
+    spec = copy_object(obj, "spec")
     rename(spec, "cohortName", "cohort")
     if spec is None:
         return {}
     spec.pop("admissionChecks", None)
-    checks, strategy = part(note, "admissionChecks"), spec.get("admissionChecksStrategy")
-    if isinstance(checks, list) and strategy == _strategy(checks):
+    checks, strategy = get_part(note, "admissionChecks"), spec.get("admissionChecksStrategy")
+    if isinstance(checks, list) and strategy == _build_strategy(checks):
         spec.pop("admissionChecksStrategy", None)
         spec["admissionChecks"] = checks
-    fungibility = own(spec, "flavorFungibility") or {}
+    fungibility = copy_object(spec, "flavorFungibility") or {}
     for field, word in _OLD_WORDS.items():
-        if fungibility.get(field) == _STOP and part(note, field) == word:
+        if fungibility.get(field) == _STOP and get_part(note, field) == word:
             fungibility[field] = word
     return {}
 
 
-def cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
+def convert_cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    spec = own(obj, "spec")
+    spec = copy_object(obj, "spec")
     rename(spec, "cohort", "cohortName")
     if spec is None:
         return {}
     noted: Json = {}
     checks = spec.pop("admissionChecks", None)
     if isinstance(checks, list) and "admissionChecksStrategy" not in spec:
-        strategy = _strategy(checks)
+        strategy = _build_strategy(checks)
         spec |= {"admissionChecksStrategy": strategy} if strategy is not None else {}
         noted["admissionChecks"] = checks
-    fungibility = own(spec, "flavorFungibility") or {}
+    fungibility = copy_object(spec, "flavorFungibility") or {}
     for field, word in _OLD_WORDS.items():
         if fungibility.get(field) == word:
             fungibility[field] = _STOP
@@ -233,28 +233,28 @@ def cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
     return noted
 
 
-def _strategy(checks: list[Any]) -> Json | None:
+def _build_strategy(checks: list[Any]) -> Json | None:
     return {"admissionChecks": [{"name": check} for check in checks]} if checks else None
 
 
-def local_queue_to_v1beta1(obj: Json, note: Json) -> Json:
+def convert_local_queue_to_v1beta1(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    rename(own(obj, "status"), "flavorsUsage", "flavorUsage")
+    rename(copy_object(obj, "status"), "flavorsUsage", "flavorUsage")
     return {}
 
 
-def local_queue_to_v1beta2(obj: Json, note: Json) -> Json:
+def convert_local_queue_to_v1beta2(obj: Json, note: Json) -> Json:
     """In place; what is to be noted."""
-    rename(own(obj, "status"), "flavorUsage", "flavorsUsage")
+    rename(copy_object(obj, "status"), "flavorUsage", "flavorsUsage")
     return {}
 
 
-def cohort_to_v1beta1(obj: Json, note: Json) -> Json:
+def convert_cohort_to_v1beta1(obj: Json, note: Json) -> Json:
     """Both versions say the same."""
     return {}
 
 
-def cohort_to_v1beta2(obj: Json, note: Json) -> Json:
+def convert_cohort_to_v1beta2(obj: Json, note: Json) -> Json:
     """Both versions say the same."""
     return {}
 
@@ -262,9 +262,9 @@ def cohort_to_v1beta2(obj: Json, note: Json) -> Json:
 _Function = Callable[[Json, Json], Json]
 # Kind -> (to v1beta1, to v1beta2).
 _KINDS: Mapping[str, tuple[_Function, _Function]] = {
-    "ClusterQueue": (cluster_queue_to_v1beta1, cluster_queue_to_v1beta2),
-    "Cohort": (cohort_to_v1beta1, cohort_to_v1beta2),
-    "LocalQueue": (local_queue_to_v1beta1, local_queue_to_v1beta2),
-    "Workload": (workload_to_v1beta1, workload_to_v1beta2),
+    "ClusterQueue": (convert_cluster_queue_to_v1beta1, convert_cluster_queue_to_v1beta2),
+    "Cohort": (convert_cohort_to_v1beta1, convert_cohort_to_v1beta2),
+    "LocalQueue": (convert_local_queue_to_v1beta1, convert_local_queue_to_v1beta2),
+    "Workload": (convert_workload_to_v1beta1, convert_workload_to_v1beta2),
 }
 CONVERTED = tuple(_KINDS)

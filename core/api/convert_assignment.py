@@ -73,7 +73,7 @@ def to_domains(wire: Json) -> tuple[Json, Any]:
         return _show_nothing(wire), wire
     domains = [{"values": list(domain.values), "count": domain.count} for domain in assignment.domains]
     shown = {"levels": list(assignment.levels), "domains": domains}
-    return shown, None if _is_as_unnoted(assignment, wire) else [_shape_of(one) for one in wire.get("slices") or ()]
+    return shown, None if _is_as_unnoted(assignment, wire) else [_compute_shape(one) for one in wire.get("slices") or ()]
 
 
 def to_slices(shown: Json, noted: Any) -> Json:
@@ -153,12 +153,12 @@ def _are_strings(value: Any) -> TypeGuard[list[str]]:
 # --- shapes -----------------------------------------------------------------------------------------------
 
 
-def _shape_of(wire: Json) -> list[Any]:
-    columns = [_column_shape(column) for column in wire.get("valuesPerLevel") or ()]
+def _compute_shape(wire: Json) -> list[Any]:
+    columns = [_compute_column_shape(column) for column in wire.get("valuesPerLevel") or ()]
     return [wire["domainCount"], columns, "i" if wire["podCounts"].get("universal") is None else "u"]
 
 
-def _column_shape(column: Json) -> Any:
+def _compute_column_shape(column: Json) -> Any:
     if column.get("universal") is not None:
         return "u"
     affixes = (column["individual"].get(end) for end in ("prefix", "suffix"))

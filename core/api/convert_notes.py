@@ -14,7 +14,7 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def take_note(obj: Json, name: str) -> Json:
+def remove_note(obj: Json, name: str) -> Json:
     """Removes the note from the object and returns it; empty if there is no valid one. The metadata of the object must
     be its own copy."""
     metadata = obj.get("metadata")
@@ -45,7 +45,7 @@ def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
     obj["metadata"] = metadata
 
 
-def part(note: Mapping[str, Any], *way: str) -> Any:
+def get_part(note: Mapping[str, Any], *way: str) -> Any:
     """What a note says at some place; None if it says nothing there."""
     found: Any = note
     for name in way:
@@ -53,7 +53,7 @@ def part(note: Mapping[str, Any], *way: str) -> Any:
     return found
 
 
-def own(parent: Json, name: str) -> Json | None:
+def copy_object(parent: Json, name: str) -> Json | None:
     """The object at a field, as a copy of its own that may be changed; None where there is no object."""
     child = parent.get(name)
     if not isinstance(child, dict):
@@ -63,7 +63,7 @@ def own(parent: Json, name: str) -> Json | None:
     return copied
 
 
-def own_items(parent: Json, name: str) -> list[Json]:
+def copy_items(parent: Json, name: str) -> list[Json]:
     """The objects of a list at a field, as copies that may be changed; what is no object stays in its place."""
     items = parent.get(name)
     if not isinstance(items, list):

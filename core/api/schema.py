@@ -82,7 +82,7 @@ class NotStructural(ValueError):
 
 def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
-    crd = _crd_of(versions[0].model)
+    crd = _find_crd(versions[0].model)
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:
         names["shortNames"] = list(crd.short_names)
@@ -98,7 +98,7 @@ def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
 
 
 def _build_version(version: Version) -> dict[str, Any]:
-    crd = _crd_of(version.model)
+    crd = _find_crd(version.model)
     built: dict[str, Any] = {
         "name": version.name,
         "served": True,
@@ -114,7 +114,7 @@ def _build_version(version: Version) -> dict[str, Any]:
     return built
 
 
-def _crd_of(model: type[KubernetesObject]) -> Crd:
+def _find_crd(model: type[KubernetesObject]) -> Crd:
     crd = getattr(model, "crd", None)
     if not isinstance(crd, Crd):
         raise TypeError(f"{model.__name__} does not say how it is offered: its `crd` is missing")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.kinds.marks import ATOMIC_LIST, RULES, SET_LIST, Mark, merge, rule
+from core.api.kinds.marks import ATOMIC_LIST, RULES, SET_LIST, Mark, add_rule, merge
 from core.api.kinds.meta import DNS_SUBDOMAIN, MAX_LEVELS, Int32, Int64, LevelLabel, NodeLabelValue, Wire
 from core.api.kinds.quota_fields import CheckName
 from core.names import OLD_API_VERSION, VERSION
@@ -47,7 +47,7 @@ class PriorityFields(Wire):
     """What v1beta1 has instead of priorityClassRef."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("!has(self.priorityClassName) || has(self.priority)", "priority must be set where priorityClassName is"),
+        add_rule("!has(self.priorityClassName) || has(self.priority)", "priority must be set where priorityClassName is"),
     )
 
     priority_class_name: Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)] | None = None
@@ -60,7 +60,7 @@ class CheckFields(Wire):
     """What v1beta1 has beside admissionChecksStrategy."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!has(self.admissionChecks) || !has(self.admissionChecksStrategy)",
             "admissionChecks and admissionChecksStrategy exclude each other",
         ),
@@ -86,8 +86,8 @@ def describe(kind: str, entry: Json, build: Builder) -> None:
         change(entry, build)
 
 
-def _workload(entry: Json, build: Builder) -> None:
-    root = _schema(entry)
+def _build_workload(entry: Json, build: Builder) -> None:
+    root = _build_schema(entry)
     spec, status = (root["properties"][name] for name in ("spec", "status"))
     del spec["properties"]["priorityClassRef"]
     _drop_rules(spec, "priorityClassRef")
@@ -103,8 +103,8 @@ def _workload(entry: Json, build: Builder) -> None:
     given["topologyAssignment"] = {**build(OldTopologyAssignment), "description": given["topologyAssignment"]["description"]}
 
 
-def _cluster_queue(entry: Json, build: Builder) -> None:
-    spec = _schema(entry)["properties"]["spec"]
+def _build_cluster_queue(entry: Json, build: Builder) -> None:
+    spec = _build_schema(entry)["properties"]["spec"]
     _rename(spec, "cohortName", "cohort")
     for one in spec[RULES]:
         one.update({key: text.replace("cohortName", "cohort") for key, text in one.items()})
@@ -116,47 +116,47 @@ def _cluster_queue(entry: Json, build: Builder) -> None:
     fungibility["whenCanPreempt"]["enum"] = [*fungibility["whenCanPreempt"]["enum"], "Preempt"]
 
 
-def _local_queue(entry: Json, build: Builder) -> None:
-    _rename(_schema(entry)["properties"]["status"], "flavorsUsage", "flavorUsage")
+def _build_local_queue(entry: Json, build: Builder) -> None:
+    _rename(_build_schema(entry)["properties"]["status"], "flavorsUsage", "flavorUsage")
 
 
-def _topology(entry: Json, build: Builder) -> None:
-    levels = _schema(entry)["properties"]["spec"]["properties"]["levels"]
+def _build_topology(entry: Json, build: Builder) -> None:
+    levels = _build_schema(entry)["properties"]["spec"]["properties"]["levels"]
     _drop_rules(levels, "oldSelf")
-    _add_rules(levels, rule("self == oldSelf", "levels cannot be changed in v1beta1; v1beta2 lets those above the hostname change"))
+    _add_rules(levels, add_rule("self == oldSelf", "levels cannot be changed in v1beta1; v1beta2 lets those above the hostname change"))
 
 
-def _admission_check(entry: Json, build: Builder) -> None:
-    _add(_schema(entry)["properties"]["spec"], build(RetryFields))
+def _build_admission_check(entry: Json, build: Builder) -> None:
+    _add(_build_schema(entry)["properties"]["spec"], build(RetryFields))
 
 
 _CHANGES: Mapping[str, Callable[[Json, Builder], None]] = {
-    "AdmissionCheck": _admission_check,
-    "ClusterQueue": _cluster_queue,
-    "LocalQueue": _local_queue,
-    "Topology": _topology,
-    "Workload": _workload,
+    "AdmissionCheck": _build_admission_check,
+    "ClusterQueue": _build_cluster_queue,
+    "LocalQueue": _build_local_queue,
+    "Topology": _build_topology,
+    "Workload": _build_workload,
 }
 
 
-def _text(who: str, field: str) -> str:
-    return f"(has({who}.spec.{field}) ? {who}.spec.{field} : '')"
+def _build_text(subject: str, field: str) -> str:
+    return f"(has({subject}.spec.{field}) ? {subject}.spec.{field} : '')"
 
 
 _WAS_RESERVED = """(has(oldSelf.status) && has(oldSelf.status.conditions)
     && oldSelf.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True'))"""
-_SAME_SOURCE = f"{_text('self', 'priorityClassSource')} == {_text('oldSelf', 'priorityClassSource')}"
-_SAME_NAME = f"{_text('self', 'priorityClassName')} == {_text('oldSelf', 'priorityClassName')}"
+_SAME_SOURCE = f"{_build_text('self', 'priorityClassSource')} == {_build_text('oldSelf', 'priorityClassSource')}"
+_SAME_NAME = f"{_build_text('self', 'priorityClassName')} == {_build_text('oldSelf', 'priorityClassName')}"
 _PRIORITY_WHILE_RESERVED = (
-    rule(f"!{_WAS_RESERVED} || ({_SAME_SOURCE})", "priorityClassSource cannot be changed while quota is reserved"),
-    rule(
-        f"!{_WAS_RESERVED} || {_text('self', 'priorityClassSource')} == '{WORKLOAD_PRIORITY}' || ({_SAME_NAME})",
+    add_rule(f"!{_WAS_RESERVED} || ({_SAME_SOURCE})", "priorityClassSource cannot be changed while quota is reserved"),
+    add_rule(
+        f"!{_WAS_RESERVED} || {_build_text('self', 'priorityClassSource')} == '{WORKLOAD_PRIORITY}' || ({_SAME_NAME})",
         "while quota is reserved priorityClassName can only be changed to another WorkloadPriorityClass",
     ),
 )
 
 
-def _schema(entry: Json) -> Json:
+def _build_schema(entry: Json) -> Json:
     schema: Json = entry["schema"]["openAPIV3Schema"]
     return schema
 

@@ -73,7 +73,7 @@ class PodSetAnnotations:
         return (self.template.get("metadata") or {}).get("labels") or {}
 
 
-def topology_request(
+def build_topology_request(
     annotations: Mapping[str, str],
     *,
     pod_index_label: str | None = None,
@@ -94,11 +94,11 @@ def topology_request(
         request["preferred"] = annotations[PREFERRED_TOPOLOGY]
     elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + _FALSE:
         request["unconstrained"] = annotations[UNCONSTRAINED_TOPOLOGY] in _TRUE
-    layers = _layers(annotations.get(SLICE_CONSTRAINTS))
+    layers = _parse_layers(annotations.get(SLICE_CONSTRAINTS))
     if layers:
         request["podsetSliceRequiredTopologyConstraints"] = [{"topology": name, "size": size} for name, size in layers]
     elif annotations.get(SLICE_REQUIRED_TOPOLOGY):
-        size = _integer(annotations[SLICE_SIZE]) if SLICE_SIZE in annotations else default_slice_size
+        size = _parse_integer(annotations[SLICE_SIZE]) if SLICE_SIZE in annotations else default_slice_size
         if size is not None and size > 0:
             request |= {"podSetSliceRequiredTopology": annotations[SLICE_REQUIRED_TOPOLOGY], "podSetSliceSize": size}
     if annotations.get(PODSET_GROUP_NAME) and ("required" in request or "preferred" in request):
@@ -174,7 +174,7 @@ def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
     # By their text: the value of an error may be any JSON.
-    return Rules(tuple({repr(error): error for error in errors}.values()), tuple(_warnings(pod_sets)))
+    return Rules(tuple({repr(error): error for error in errors}.values()), tuple(_list_warnings(pod_sets)))
 
 
 def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
@@ -187,7 +187,7 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     yield from _validate_spares(pod_set)
     gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()
     if any(gate.get("name") == PODGROUP_GATE for gate in gates):
-        accepted = "the pods of a queued job are placed by its Workload, and nobody takes this gate off: leave it out, or the queue"
+        accepted = "the pods of a queued job are placed by its Workload, and no controller removes this gate: leave it out, or the queue"
         yield FieldError(ErrorType.FORBIDDEN, f"{pod_set.path.removesuffix(OWN)}spec.schedulingGates", PODGROUP_GATE, accepted)
 
 
@@ -265,7 +265,7 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     if SLICE_REQUIRED_TOPOLOGY not in annotations:
         if text is not None:
             yield FieldError(ErrorType.FORBIDDEN, field, None, f"means nothing without {SLICE_REQUIRED_TOPOLOGY}; set both or none")
-            if not _is_size(_integer(text)):
+            if not _is_size(_parse_integer(text)):
                 yield FieldError(ErrorType.INVALID, field, text, _SIZE_EXPECTED)
         return
     if text is None:
@@ -274,11 +274,11 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
             return
         size: int | None = pod_set.default_slice_size
     else:
-        size = _integer(text)
+        size = _parse_integer(text)
     if size is None or not _is_size(size):
-        yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count) if pod_set.count else _SIZE_EXPECTED)
+        yield FieldError(ErrorType.INVALID, field, text, _format_divisors(pod_set.count) if pod_set.count else _SIZE_EXPECTED)
     elif pod_set.count is not None and pod_set.count % size:
-        yield FieldError(ErrorType.INVALID, field, text, _divisors(pod_set.count))
+        yield FieldError(ErrorType.INVALID, field, text, _format_divisors(pod_set.count))
 
 
 def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldError]:
@@ -296,7 +296,7 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
         accepted = f"layers are given; a list of 1 to {MAX_LAYERS} layers such as {example} is expected"
         yield FieldError(ErrorType.INVALID, field, len(entries), accepted)
         return
-    layers = [_layer(entry or {}) if isinstance(entry, dict) or entry is None else (None, None) for entry in entries]
+    layers = [_parse_layer(entry or {}) if isinstance(entry, dict) or entry is None else (None, None) for entry in entries]
     unreadable = [i for i, (topology, size) in enumerate(layers) if not isinstance(topology, str) or size is None or abs(size) > _MAX_INT32]
     if unreadable:  # what has the wrong type makes the annotation unreadable as a whole
         problems = "; ".join(problem for i, entry in enumerate(entries) for problem in _explain_layer(pod_set, f"[{i}]", entry))
@@ -325,7 +325,7 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
             accepted = f"a divisor of the {above} of the layer above is expected"
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, accepted)
         if i == 0 and pod_set.count is not None and pod_set.count % size:
-            yield FieldError(ErrorType.INVALID, field, size, _divisors(pod_set.count))
+            yield FieldError(ErrorType.INVALID, field, size, _format_divisors(pod_set.count))
         above = size
 
 
@@ -335,20 +335,20 @@ def _validate_groups(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[FieldErr
         if pod_set.annotations.get(PODSET_GROUP_NAME):
             groups.setdefault(pod_set.annotations[PODSET_GROUP_NAME], []).append(pod_set)
     for name, members in groups.items():
-        if len({_asked(member) for member in members}) > 1:
+        if len({_find_asked_levels(member) for member in members}) > 1:
             for member in members:
                 accepted = f"all pod templates of group {name!r} must have the same {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY}"
                 yield FieldError(ErrorType.INVALID, member.path, name, accepted)
 
 
-def _asked(pod_set: PodSetAnnotations) -> tuple[str | None, str | None]:
+def _find_asked_levels(pod_set: PodSetAnnotations) -> tuple[str | None, str | None]:
     """Returns the required and the preferred level, of which at most one is set; that they exclude each other is
     reported elsewhere."""
     required = pod_set.annotations.get(REQUIRED_TOPOLOGY)
     return (required, None) if required else (None, pod_set.annotations.get(PREFERRED_TOPOLOGY))
 
 
-def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
+def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
     asking = [p for p in pod_sets if REQUIRED_TOPOLOGY in p.annotations or PREFERRED_TOPOLOGY in p.annotations]
     for pod_set in pod_sets if asking else ():
         if pod_set not in asking and pod_set.annotations.get(UNCONSTRAINED_TOPOLOGY) not in _TRUE:
@@ -359,7 +359,7 @@ def _warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             yield f"{pod_set.path}[{SPARE_NODES}]: has no effect: a pod by itself is not replaced when its node fails"
         yield from warn_of_template(pod_set.path, pod_set.annotations, pod_set.labels, is_job=pod_set.is_job)
         yield from warn_of_values(pod_set.path, pod_set.annotations, pod_set.labels)
-        for i, entry in enumerate(_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
+        for i, entry in enumerate(_parse_entries(pod_set.annotations.get(SLICE_CONSTRAINTS))):
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:
                 yield f"{pod_set.path}[{SLICE_CONSTRAINTS}][{i}]: only topology and size are read, not {', '.join(unknown)}"
@@ -373,7 +373,7 @@ def is_label_name(text: str) -> bool:
     return len(name) <= 63 and _NAME.fullmatch(name) is not None
 
 
-def _divisors(count: int) -> str:
+def _format_divisors(count: int) -> str:
     if count < 1:
         return "there are no pods to be sliced"
     small = [size for size in range(1, min(isqrt(count), 50_000) + 1) if count % size == 0]
@@ -396,7 +396,7 @@ def _load(text: str) -> Any:
         raise _NotReadable("too long or too deep") from None
 
 
-def _entries(text: str | None) -> list[dict[str, Any]]:
+def _parse_entries(text: str | None) -> list[dict[str, Any]]:
     """The layers of an annotation as far as they can be read at all."""
     try:
         entries = _load(text) if text else []
@@ -405,16 +405,16 @@ def _entries(text: str | None) -> list[dict[str, Any]]:
     return entries if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) else []
 
 
-def _layers(text: str | None) -> list[tuple[str, int]]:
-    layers = [_layer(entry) for entry in _entries(text)]
+def _parse_layers(text: str | None) -> list[tuple[str, int]]:
+    layers = [_parse_layer(entry) for entry in _parse_entries(text)]
     return [(name, size) for name, size in layers if isinstance(name, str) and size is not None]
 
 
-def _layer(entry: Mapping[str, Any]) -> tuple[Any, int | None]:
+def _parse_layer(entry: Mapping[str, Any]) -> tuple[Any, int | None]:
     """Returns the level and the size of a layer; the case of its keys is ignored, as in Kueue."""
     read = {key.lower(): value for key, value in entry.items()}
     topology, size = read.get("topology"), read.get("size")
-    return "" if topology is None else topology, _size(0 if size is None else size)
+    return "" if topology is None else topology, _parse_size(0 if size is None else size)
 
 
 def _explain_layer(pod_set: PodSetAnnotations, at: str, entry: Any) -> Iterator[str]:
@@ -423,12 +423,12 @@ def _explain_layer(pod_set: PodSetAnnotations, at: str, entry: Any) -> Iterator[
         yield f"{at} is {_show_json(entry)}, and a topology with a size is expected"
         return
     read = {key.lower(): value for key, value in (entry or {}).items()}
-    topology, size = _layer(entry or {})
+    topology, size = _parse_layer(entry or {})
     if not isinstance(topology, str) or not is_label_name(topology):
         yield f"{at}.topology is {_show_json(read.get('topology'))}, and {_LABEL_NAME}"
     if not _is_size(size):
         is_first = at == "[0]" and bool(pod_set.count)
-        yield f"{at}.size is {_show_json(read.get('size'))}, and {_divisors(pod_set.count or 0) if is_first else _SIZE_EXPECTED}"
+        yield f"{at}.size is {_show_json(read.get('size'))}, and {_format_divisors(pod_set.count or 0) if is_first else _SIZE_EXPECTED}"
 
 
 def _show_json(value: Any) -> str:
@@ -437,10 +437,10 @@ def _show_json(value: Any) -> str:
     return "missing" if value is None else text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _size(value: Any) -> int | None:
+def _parse_size(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
-    return value if isinstance(value, int) else _integer(value) if isinstance(value, str) else None
+    return value if isinstance(value, int) else _parse_integer(value) if isinstance(value, str) else None
 
 
 def _is_size(size: int | None) -> bool:
@@ -452,5 +452,5 @@ def _is_unsigned(text: str) -> bool:
     return re.fullmatch(r"[0-9]{1,20}", text) is not None and int(text) < 2**64
 
 
-def _integer(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,10}", text) else None

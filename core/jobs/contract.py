@@ -146,15 +146,15 @@ class Referring(Protocol):
 
     related: ClassVar[tuple[RelatedKind, ...]]
 
-    def reference(self, job: Json) -> Reference | None:
+    def find_reference(self, job: Json) -> Reference | None:
         """The object that a job refers to, None where it names none that could be looked up."""
         ...
 
-    def expanded(self, job: Json, found: Json) -> dict[str, Any]:
+    def expand(self, job: Json, found: Json) -> dict[str, Any]:
         """The job with that object, which is never written."""
         ...
 
-    def own_counts(self, job: Json) -> Mapping[str, int]:
+    def count_own_pods(self, job: Json) -> Mapping[str, int]:
         """Returns the pods per pod set where the job itself sets the number.
 
         Numbers of the object to which it refers are left out: that object may be edited for later jobs, and a running job
@@ -167,7 +167,7 @@ class Referring(Protocol):
 class Reclaiming(Protocol):
     """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
-    def reclaimable_pods(self, job: Json) -> Mapping[str, int]:
+    def count_reclaimable_pods(self, job: Json) -> Mapping[str, int]:
         """How many such pods each pod set has; pod sets that have none may be left out."""
         ...
 
@@ -224,11 +224,11 @@ class JobKind(Protocol):
         """All rules that a change can break."""
         ...
 
-    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+    def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The job's pod sets, in order."""
         ...
 
-    def priority_class(self, job: Json) -> str | None:
+    def find_priority_class(self, job: Json) -> str | None:
         """Name of the priority class of its pods, if they have one."""
         ...
 
@@ -256,12 +256,12 @@ class JobKind(Protocol):
         """Whether the templates carry what `start` put there."""
         ...
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         """Returns the pods that its status counts as running or ending; of the latter `dropped` have ended and only
         wait for their finalizers."""
         ...
 
-    def pods_ready(self, job: Json) -> bool | None:
+    def are_pods_ready(self, job: Json) -> bool | None:
         """Whether all pods that it runs at once are ready or have succeeded, by its status; None where the status does
         not show it, so that its pods are counted."""
         ...
@@ -271,10 +271,10 @@ class JobKind(Protocol):
         any more without what only a start puts there."""
         ...
 
-    def status_reset(self, job: Json) -> dict[str, Any] | None:
+    def build_status_reset(self, job: Json) -> dict[str, Any] | None:
         """Merge patch of the status of a stopped job without which its templates could not be given back."""
         ...
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         """How the job ended, None while it has not."""
         ...

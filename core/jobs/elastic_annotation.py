@@ -10,12 +10,12 @@ _FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 
 def is_elastic(job: Json) -> bool:
     """Whether a job may be resized while it runs, by its annotation."""
-    return _said(job) == "true"
+    return _get_value(job) == "true"
 
 
-def rules_of_elastic(job: Json) -> Iterator[FieldError]:
+def validate_elastic(job: Json) -> Iterator[FieldError]:
     """Yields what is wrong with the annotation of a new job."""
-    said = _said(job)
+    said = _get_value(job)
     if said is not None and said not in ("true", "false"):
         yield FieldError(ErrorType.INVALID, _FIELD, said, '"true" or "false" is expected')
     if said == "true" and MIN_PARALLELISM in ((job.get("metadata") or {}).get("annotations") or {}):
@@ -23,13 +23,13 @@ def rules_of_elastic(job: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.FORBIDDEN, f"metadata.annotations[{MIN_PARALLELISM}]", None, accepted)
 
 
-def rules_of_changed_elastic(old: Json, new: Json) -> Iterator[FieldError]:
+def validate_changed_elastic(old: Json, new: Json) -> Iterator[FieldError]:
     """A job is elastic from its creation, or never."""
-    before, after = _said(old), _said(new)
+    before, after = _get_value(old), _get_value(new)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"
         yield FieldError(ErrorType.FORBIDDEN, _FIELD, after or "", f"is settled when the job is created: {kept}")
 
 
-def _said(job: Json) -> str | None:
+def _get_value(job: Json) -> str | None:
     return ((job.get("metadata") or {}).get("annotations") or {}).get(ELASTIC_JOB)

@@ -10,28 +10,28 @@ MAX_SECONDS = 2**31 - 1  # of spec.maximumExecutionTimeSeconds, an int32
 _FIELD = f"metadata.labels[{MAX_EXEC_TIME_LABEL}]"
 
 
-def execution_time(labels: Mapping[str, str]) -> int | None:
+def parse_execution_time(labels: Mapping[str, str]) -> int | None:
     """Seconds for which a job with these labels may be admitted, None for ever or where the label cannot be read."""
     text = labels.get(MAX_EXEC_TIME_LABEL, "")
     seconds = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
     return seconds if 1 <= seconds <= MAX_SECONDS else None
 
 
-def rules_of_execution_time(job: Json) -> Iterator[FieldError]:
+def validate_execution_time(job: Json) -> Iterator[FieldError]:
     """What is wrong with the label of an object."""
-    labels = _labels(job)
-    if MAX_EXEC_TIME_LABEL in labels and execution_time(labels) is None:
+    labels = _get_labels(job)
+    if MAX_EXEC_TIME_LABEL in labels and parse_execution_time(labels) is None:
         accepted = f"a whole number of seconds is expected, 1 to {MAX_SECONDS}"
         yield FieldError(ErrorType.INVALID, _FIELD, labels[MAX_EXEC_TIME_LABEL], accepted)
 
 
-def rules_of_changed_execution_time(old: Json, new: Json) -> Iterator[FieldError]:
+def validate_changed_execution_time(old: Json, new: Json) -> Iterator[FieldError]:
     """What is wrong with a change of the label while the job runs: it keeps the time it was admitted for."""
-    before, after = _labels(old).get(MAX_EXEC_TIME_LABEL), _labels(new).get(MAX_EXEC_TIME_LABEL)
+    before, after = _get_labels(old).get(MAX_EXEC_TIME_LABEL), _get_labels(new).get(MAX_EXEC_TIME_LABEL)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"
         yield FieldError(ErrorType.INVALID, _FIELD, after or "", f"is settled while the job runs: {kept}; suspend it first")
 
 
-def _labels(job: Json) -> Mapping[str, str]:
+def _get_labels(job: Json) -> Mapping[str, str]:
     return (job.get("metadata") or {}).get("labels") or {}

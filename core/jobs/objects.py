@@ -13,7 +13,7 @@ from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.template_parts import copy_object
 from core.jobs.templated import Path, get
-from core.model.quantity import canonical, parse_quantity
+from core.model.quantity import parse_canonical, parse_quantity
 from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, QUOTA_RESERVED, SLICE_NAME
 
 # Fields of a ClusterQueue that are not implemented yet, with the value that has no effect (the default of the API
@@ -37,7 +37,7 @@ class ObjectRules:
     validate: Callable[[Json, Json | None], Rules]
 
 
-def _unchanged(obj: Json) -> dict[str, Any]:
+def _return_unchanged(obj: Json) -> dict[str, Any]:
     return dict(obj)
 
 
@@ -58,7 +58,7 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
-        errors += _pod_set_errors(f"spec.podSets[{i}]", pod_set)
+        errors += _validate_pod_set(f"spec.podSets[{i}]", pod_set)
     names = Counter(pod_set.get("name") for pod_set in spec.get("podSets") or ())
     variable = [i for i, pod_set in enumerate(spec.get("podSets") or ()) if pod_set.get("minCount") is not None]
     for i in variable[1:]:
@@ -67,14 +67,14 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     for name, count in names.items():
         if count > 1:
             errors.append(FieldError(ErrorType.DUPLICATE, "spec.podSets", name, "each pod set has a name of its own"))
-    if old is not None and _reserved(old) and _reserved(workload) and not _keeps_pod_sets(old, workload):
+    if old is not None and _has_quota(old) and _has_quota(workload) and not _has_same_pod_sets(old, workload):
         errors.append(
             FieldError(ErrorType.FORBIDDEN, "spec.podSets", None, "may not change while quota is reserved; suspend the job first")
         )
     return Rules(tuple(errors))
 
 
-def _keeps_pod_sets(old: Json, new: Json) -> bool:
+def _has_same_pod_sets(old: Json, new: Json) -> bool:
     """Whether pod sets are as they were; those of an elastic job may have fewer pods, which is how it shrinks."""
     before, after = ((obj.get("spec") or {}).get("podSets") or [] for obj in (old, new))
     if before == after or SLICE_NAME not in ((old.get("metadata") or {}).get("annotations") or {}):
@@ -83,29 +83,29 @@ def _keeps_pod_sets(old: Json, new: Json) -> bool:
     return fewer and [{**pod_set, "count": 0} for pod_set in before] == [{**pod_set, "count": 0} for pod_set in after]
 
 
-def _reserved(workload: Json) -> bool:
+def _has_quota(workload: Json) -> bool:
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any(c.get("type") == QUOTA_RESERVED and c.get("status") == "True" for c in conditions)
 
 
-def _pod_set_errors(path: str, pod_set: Json) -> Iterator[FieldError]:
+def _validate_pod_set(path: str, pod_set: Json) -> Iterator[FieldError]:
     spec = (pod_set.get("template") or {}).get("spec") or {}
     for part in ("initContainers", "containers"):
         for i, container in enumerate(spec.get(part) or ()):
             for kind in ("requests", "limits"):
                 amounts = (container.get("resources") or {}).get(kind) or {}
-                yield from _quantity_errors(f"{path}.template.spec.{part}[{i}].resources.{kind}", amounts)
-    yield from _quantity_errors(f"{path}.template.spec.overhead", spec.get("overhead") or {})
+                yield from _validate_quantities(f"{path}.template.spec.{part}[{i}].resources.{kind}", amounts)
+    yield from _validate_quantities(f"{path}.template.spec.overhead", spec.get("overhead") or {})
     request, count = pod_set.get("topologyRequest") or {}, int(pod_set.get("count") or 0)
     layers = request.get("podsetSliceRequiredTopologyConstraints") or []
-    yield from _slice_errors(f"{path}.topologyRequest", request)
+    yield from _validate_slices(f"{path}.topologyRequest", request)
     size = layers[0].get("size") if layers else request.get("podSetSliceSize")
     if isinstance(size, int) and size > 0 and count % size:
         accepted = f"slices must evenly divide the {count} pods"
         yield FieldError(ErrorType.INVALID, f"{path}.topologyRequest.podSetSliceSize", size, accepted)
 
 
-def _slice_errors(path: str, request: Json) -> Iterator[FieldError]:
+def _validate_slices(path: str, request: Json) -> Iterator[FieldError]:
     """What our CRD refuses already, and another's of the same group lets pass."""
     expected = "a whole number of at least 1 is expected"
     for i, layer in enumerate(request.get("podsetSliceRequiredTopologyConstraints") or ()):
@@ -120,13 +120,13 @@ def _slice_errors(path: str, request: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, f"{path}.podSetSliceSize", size, expected)
 
 
-def _quantity_errors(path: str, amounts: Any) -> Iterator[FieldError]:
+def _validate_quantities(path: str, amounts: Any) -> Iterator[FieldError]:
     if not isinstance(amounts, dict):
         yield FieldError(ErrorType.TYPE_INVALID, path, amounts, "a map of resource names to quantities is expected")
         return
     for name, text in amounts.items():
         try:
-            if canonical(name, text) < 0:
+            if parse_canonical(name, text) < 0:
                 yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, "a quantity of at least 0 is expected")
         except ValueError:  # InvalidQuantity, or more digits than Python turns into a number
             yield FieldError(ErrorType.INVALID, f"{path}[{name}]", text, "a quantity such as 500m, 4 or 1.5Gi is expected")
@@ -174,17 +174,17 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
     Fields that are not served yet give a warning, so that an administrator does not rely on them.
     """
     spec = queue.get("spec") or {}
-    return Rules((*_quota_errors(spec), *_weight_errors(spec)), tuple(_not_served(spec)))
+    return Rules((*_validate_quota(spec), *_validate_weight(spec)), tuple(_list_unserved_fields(spec)))
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
     """Checks the same as for a ClusterQueue, and that a cohort is not its own parent."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
-    errors = [*_quota_errors(spec), *_weight_errors(spec)]
+    errors = [*_validate_quota(spec), *_validate_weight(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
         errors.append(FieldError(ErrorType.INVALID, "spec.parentName", name, "another cohort is expected"))
     if not spec.get("parentName"):
-        for i, j, k, resource in _resources(spec):
+        for i, j, k, resource in _list_resources(spec):
             for limit in ("borrowingLimit", "lendingLimit"):
                 if resource.get(limit) is not None:
                     path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
@@ -210,7 +210,7 @@ def validate_admission_check(check: Json, old: Json | None) -> Rules:
     return Rules((), tuple(warnings))
 
 
-def _weight_errors(spec: Json) -> Iterator[FieldError]:
+def _validate_weight(spec: Json) -> Iterator[FieldError]:
     """Checks the weight by which shares are divided: below 0, the queue with the largest usage would be served first."""
     weight = get(spec, ("fairSharing", "weight"))
     if weight is None:
@@ -222,14 +222,14 @@ def _weight_errors(spec: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, "spec.fairSharing.weight", weight, "a quantity such as 500m, 1 or 3 is expected")
 
 
-def _resources(spec: Json) -> Iterator[tuple[int, int, int, Json]]:
+def _list_resources(spec: Json) -> Iterator[tuple[int, int, int, Json]]:
     for i, group in enumerate(spec.get("resourceGroups") or ()):
         for j, flavor in enumerate(group.get("flavors") or ()):
             for k, resource in enumerate(flavor.get("resources") or ()):
                 yield i, j, k, resource
 
 
-def _quota_errors(spec: Json) -> list[FieldError]:
+def _validate_quota(spec: Json) -> list[FieldError]:
     errors: list[FieldError] = []
     resource_groups: dict[str, int] = {}
     flavor_groups: dict[str, int] = {}
@@ -248,15 +248,15 @@ def _quota_errors(spec: Json) -> list[FieldError]:
             if named != covered:
                 accepted = f"must be the covered resources in their order: {', '.join(covered)}"
                 errors.append(FieldError(ErrorType.INVALID, f"{path}.flavors[{j}].resources", ", ".join(map(str, named)), accepted))
-    for i, j, k, resource in _resources(spec):
+    for i, j, k, resource in _list_resources(spec):
         for field in ("nominalQuota", "borrowingLimit", "lendingLimit"):
             if field == "nominalQuota" or resource.get(field) is not None:
                 path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{field}"
-                errors += _quantity_errors(path, {resource.get("name") or "": resource.get(field, 0)})
+                errors += _validate_quantities(path, {resource.get("name") or "": resource.get(field, 0)})
     return errors
 
 
-def _not_served(spec: Json) -> Iterator[str]:
+def _list_unserved_fields(spec: Json) -> Iterator[str]:
     for path, nothing in _NOT_SERVED.items():
         if get(spec, path) not in (None, nothing):
             yield f"spec.{'.'.join(map(str, path))} {_NO_EFFECT}"
@@ -264,10 +264,10 @@ def _not_served(spec: Json) -> Iterator[str]:
 
 OBJECTS = (
     ObjectRules("Workload", "workloads", default_workload, validate_workload),
-    ObjectRules("Topology", "topologies", _unchanged, validate_topology),
-    ObjectRules("ResourceFlavor", "resourceflavors", _unchanged, validate_flavor),
-    ObjectRules("ClusterQueue", "clusterqueues", _unchanged, validate_cluster_queue),
-    ObjectRules("Cohort", "cohorts", _unchanged, validate_cohort),
+    ObjectRules("Topology", "topologies", _return_unchanged, validate_topology),
+    ObjectRules("ResourceFlavor", "resourceflavors", _return_unchanged, validate_flavor),
+    ObjectRules("ClusterQueue", "clusterqueues", _return_unchanged, validate_cluster_queue),
+    ObjectRules("Cohort", "cohorts", _return_unchanged, validate_cohort),
     ObjectRules("LocalQueue", "localqueues", None, validate_local_queue),
     ObjectRules("AdmissionCheck", "admissionchecks", None, validate_admission_check),
 )

@@ -31,18 +31,19 @@ def warn_of_values(path: str, annotations: Mapping[str, Any], labels: Mapping[st
     ):
         value = annotations.get(name)
         if value is not None and value not in _TRUE_OR_FALSE:
-            yield f'{path}[{name}]: {_quote(value)} has no effect, so that {otherwise}; "true" or "false" is expected'
+            yield f'{path}[{name}]: {_format_value(value)} has no effect, so that {otherwise}; "true" or "false" is expected'
     offset = annotations.get(POD_INDEX_OFFSET)
     if offset is not None and not re.fullmatch(r"\+?[0-9]{1,9}", str(offset)):  # Kueue 0.20 refuses it
-        yield f"{path}[{POD_INDEX_OFFSET}]: {_quote(offset)} has no effect; the index of its first pod, a whole number, is expected"
+        yield f"{path}[{POD_INDEX_OFFSET}]: {_format_value(offset)} has no effect; the index of its first pod, a whole number, is expected"
     label = annotations.get(POD_GROUP_INDEX_LABEL_NAME)
     if label is not None and not _LABEL.fullmatch(str(label)):
-        yield f"{path}[{POD_GROUP_INDEX_LABEL_NAME}]: {_quote(label)} has no effect; the name of a label of the pod is expected"
+        yield f"{path}[{POD_GROUP_INDEX_LABEL_NAME}]: {_format_value(label)} has no effect; the name of a label of the pod is expected"
     index = labels.get(POD_GROUP_INDEX_LABEL)
     if index is not None and not re.fullmatch(r"[0-9]{1,9}", str(index)):
         of_labels = f"{path.removesuffix('annotations')}labels"
-        yield f"{of_labels}[{POD_GROUP_INDEX_LABEL}]: {_quote(index)} has no effect, and the pod has no rank; a whole number is expected"
+        shown = _format_value(index)
+        yield f"{of_labels}[{POD_GROUP_INDEX_LABEL}]: {shown} has no effect, and the pod has no rank; a whole number is expected"
 
 
-def _quote(value: object) -> str:
+def _format_value(value: object) -> str:
     return repr(str(value)[:60])

@@ -19,7 +19,7 @@ _FIELD = "schedulingGroup"
 _INSTEAD = f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
 
 
-def placer(job: Json) -> str:
+def find_placer(job: Json) -> str:
     """Returns the component that a job names to place its pods; topogate if it names none."""
     annotations = (job.get("metadata") or {}).get("annotations")
     return str(annotations.get(PODGROUP_PLACED_BY, TOPOGATE)) if isinstance(annotations, Mapping) else TOPOGATE
@@ -39,15 +39,15 @@ def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
     return {**rest, **({"schedulingGates": others} if others else {}), _FIELD: {"podGroupName": group}}
 
 
-def rules_of_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
+def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
     """All that is wrong with it. kube-scheduler's own PodGroup requires one level; of the kinds only Job has templates that can name it."""
-    placed_by = placer(job)
+    placed_by = find_placer(job)
     if placed_by not in (TOPOGATE, KUBE_SCHEDULER):
         yield FieldError(ErrorType.NOT_SUPPORTED, _SHOWN, placed_by, f"{TOPOGATE} or {KUBE_SCHEDULER} is expected")
     if placed_by != KUBE_SCHEDULER:
         return
     if kind != "Job":
-        accepted = f"is for Jobs only: pods of a {kind} cannot be told to be of kube-scheduler's own PodGroup; {_INSTEAD}"
+        accepted = f"is for Jobs only: pods of a {kind} cannot be members of kube-scheduler's own PodGroup; {_INSTEAD}"
         yield FieldError(ErrorType.FORBIDDEN, _SHOWN, placed_by, accepted)
     if len(levels) > 1:
         accepted = f"kube-scheduler takes one level for the pods of a group; name one, or {_INSTEAD}"
@@ -58,9 +58,9 @@ def rules_of_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> I
             yield FieldError(ErrorType.INVALID, SHOWN, f"{level.name}:{PREFERRED}", accepted)
 
 
-def rules_of_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
+def validate_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
     """Pods that are there and those that follow are placed by one."""
-    before, after = placer(old), placer(new)
+    before, after = find_placer(old), find_placer(new)
     if before != after:
         accepted = f"is settled when the {kind} is created: {before} places its pods; make another one"
         yield FieldError(ErrorType.FORBIDDEN, _SHOWN, after, accepted)
@@ -69,7 +69,7 @@ def rules_of_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
 def find_dropped(roles: Sequence[Role], job: Json) -> Iterator[FieldError]:
     """Yields an error for each template that was made a member and does not name the PodGroup any more: its pods would
     not be placed together."""
-    if placer(job) != KUBE_SCHEDULER:
+    if find_placer(job) != KUBE_SCHEDULER:
         return
     for role in roles:
         is_member = MEMBER_OF_LABEL in ((role.template.get("metadata") or {}).get("labels") or {})

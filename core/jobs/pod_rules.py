@@ -163,14 +163,14 @@ def _count_entries(term: Any) -> int:
     """Expressions, values and namespaces by which a term selects pods."""
     selectors = (_get(term, "labelSelector"), _get(term, "namespaceSelector"))
     keys = sum(len(_list(_get(term, name))) for name in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"))
-    return keys + sum(_count_expressions(_get(s, "matchExpressions")) + len(_map(_get(s, "matchLabels"))) for s in selectors)
+    return keys + sum(_count_expressions(_get(s, "matchExpressions")) + len(_get_map(_get(s, "matchLabels"))) for s in selectors)
 
 
 def _count_node_entries(spec: Json) -> int:
     affinity = _get(spec.get("affinity"), "nodeAffinity")
     terms = [*_list(_get(_get(affinity, POD_TERMS[0]), "nodeSelectorTerms"))]
     terms += [_get(term, "preference") for term in _list(_get(affinity, POD_TERMS[1]))]
-    return len(_map(spec.get("nodeSelector"))) + sum(
+    return len(_get_map(spec.get("nodeSelector"))) + sum(
         _count_expressions(_get(term, part)) for term in terms for part in ("matchExpressions", "matchFields")
     )
 
@@ -180,13 +180,13 @@ def _count_expressions(expressions: Any) -> int:
 
 
 def _list_resource_names(spec: Json) -> set[str]:
-    return set(_map(spec.get("overhead"))).union(_list_names(spec), *(_list_names(each) for _, each in _list_containers(spec)))
+    return set(_get_map(spec.get("overhead"))).union(_list_names(spec), *(_list_names(each) for _, each in _list_containers(spec)))
 
 
 def _list_names(asking: Any) -> set[str]:
     """Of resources that a container, or a spec for its whole pod, requests or limits."""
     resources = _get(asking, "resources")
-    return {name for part in ("requests", "limits") for name in _map(_get(resources, part))}
+    return {name for part in ("requests", "limits") for name in _get_map(_get(resources, part))}
 
 
 def _get(obj: Any, name: str) -> Any:
@@ -197,5 +197,5 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _map(value: Any) -> Mapping[str, Any]:
+def _get_map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

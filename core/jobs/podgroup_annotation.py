@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from core.jobs.annotation_catalog import OF_A_TEMPLATE, OWN
 from core.jobs.contract import ErrorType, FieldError, Gang, Json, Rules
-from core.jobs.placer import placer, rules_of_placer, rules_of_settled, with_wait
-from core.jobs.podgroup_levels import SHOWN, read_levels, rules_of_levels
+from core.jobs.placer import find_placer, validate_placer, validate_settled, with_wait
+from core.jobs.podgroup_levels import SHOWN, read_levels, validate_levels
 from core.jobs.schema_check import Fields
 from core.jobs.template_parts import copy_object
 from core.jobs.templated import Role, get, put
@@ -37,24 +37,24 @@ class Grouping(Protocol):
     plural: ClassVar[str]
     spec_shape: ClassVar[Fields]
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         """The pod templates of a job, in order."""
         ...
 
-    def gang(self, job: Json) -> Gang:
+    def find_gang(self, job: Json) -> Gang:
         """How many of its pods are placed at once."""
         ...
 
 
-def asked(job: Json) -> str | None:
+def find_asked(job: Json) -> str | None:
     """Returns the value of the annotation of a job; None where it has none."""
-    text = _map(job, "annotations").get(PODGROUP_TOPOLOGY)
+    text = _get_map(job, "annotations").get(PODGROUP_TOPOLOGY)
     return None if text is None else str(text)
 
 
-def member_of(kind: Grouping, job: Json) -> str | None:
+def find_group(kind: Grouping, job: Json) -> str | None:
     """The group that the templates of a job name, as the webhook has written it; None where it has not."""
-    named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.roles(job))
+    named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.list_roles(job))
     return next((name for name in named if name), None)
 
 
@@ -72,40 +72,40 @@ def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
     """Returns the job with pods that are members of a group from their creation, and wait for their places. A template
     that names another group was copied from another job; the name is replaced."""
     changed = copy_object(job)
-    for role in kind.roles(changed):
+    for role in kind.list_roles(changed):
         if not isinstance(get(changed, role.path), dict):
             continue  # a template that is missing is not made here
         labels = get(changed, (*role.path, "metadata", "labels")) or {}
         put(changed, (*role.path, "metadata", "labels"), {**labels, MEMBER_OF_LABEL: name})
-        put(changed, (*role.path, "spec"), with_wait(get(changed, (*role.path, "spec")) or {}, name, placer(job)))
+        put(changed, (*role.path, "spec"), with_wait(get(changed, (*role.path, "spec")) or {}, name, find_placer(job)))
     return changed
 
 
-def rules_of_new(kind: Grouping, job: Json) -> Rules:
+def validate_new(kind: Grouping, job: Json) -> Rules:
     """All that is wrong with a job that has the annotation."""
-    text = asked(job) or ""
-    placed_by = rules_of_placer(kind.kind, job, read_levels(text))
-    return Rules((*rules_of_levels(text), *placed_by, *_rules_of_two_systems(kind, job), *_rules_of_nodes(kind, job)))
+    text = find_asked(job) or ""
+    placed_by = validate_placer(kind.kind, job, read_levels(text))
+    return Rules((*validate_levels(text), *placed_by, *_validate_one_system(kind, job), *_validate_nodes(kind, job)))
 
 
-def rules_of_change(kind: Grouping, old: Json, new: Json) -> Rules:
+def validate_change(kind: Grouping, old: Json, new: Json) -> Rules:
     """The annotation is settled when a job is created: its pods are members from then on, or never. What else it may not stand beside is
     judged when that changes."""
-    before, after = asked(old), asked(new)
-    if before != after and (before is None or member_of(kind, old) is not None):
+    before, after = find_asked(old), find_asked(new)
+    if before != after and (before is None or find_group(kind, old) is not None):
         kept = "it was made without" if before is None else f"it keeps {before!r}"
         accepted = f"is settled when the {kind.kind} is created: {kept}; make another one"
         return Rules((FieldError(ErrorType.FORBIDDEN, SHOWN, after or "", accepted),))
-    if after is not None and member_of(kind, old) is not None and (settled := tuple(rules_of_settled(kind.kind, old, new))):
+    if after is not None and find_group(kind, old) is not None and (settled := tuple(validate_settled(kind.kind, old, new))):
         return Rules(settled)
-    if after is None or (before == after and _beside(kind, old) == _beside(kind, new)):
+    if after is None or (before == after and _list_related_values(kind, old) == _list_related_values(kind, new)):
         return Rules()
-    return rules_of_new(kind, new)
+    return validate_new(kind, new)
 
 
-def _rules_of_two_systems(kind: Grouping, job: Json) -> Iterator[FieldError]:
+def _validate_one_system(kind: Grouping, job: Json) -> Iterator[FieldError]:
     """A queued job is placed by its admission, and its pods are members of nothing."""
-    queue = _map(job, "labels").get(QUEUE_NAME_LABEL)
+    queue = _get_map(job, "labels").get(QUEUE_NAME_LABEL)
     if queue is not None:
         accepted = (
             f"may not stand beside {PODGROUP_TOPOLOGY}, which is for jobs without a queue; keep one of them "
@@ -114,21 +114,21 @@ def _rules_of_two_systems(kind: Grouping, job: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{QUEUE_NAME_LABEL}]", queue, accepted)
     others = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
     for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY):
-        if name in _map(job, "annotations"):
+        if name in _get_map(job, "annotations"):
             yield FieldError(ErrorType.FORBIDDEN, f"{OWN}[{name}]", None, others)
-    for role in kind.roles(job):
+    for role in kind.list_roles(job):
         for name in OF_A_TEMPLATE:
             if name in role.annotations:
                 yield FieldError(ErrorType.FORBIDDEN, f"{role.annotations_shown}[{name}]", None, others)
-    for shown, text in _asked_between(kind, job).items():
+    for shown, text in _find_asked_between(kind, job).items():
         accepted = f"may not stand beside that of the {kind.kind} itself: what it makes would be a group by itself; keep one of them"
         yield FieldError(ErrorType.FORBIDDEN, f"{shown}[{PODGROUP_TOPOLOGY}]", text, accepted)
 
 
-def _asked_between(kind: Grouping, job: Json) -> dict[str, Any]:
+def _find_asked_between(kind: Grouping, job: Json) -> dict[str, Any]:
     """The annotation on templates of objects between a job and its pods, such as the Jobs of a JobSet, by where it stands."""
     found: dict[str, Any] = {}
-    for role in kind.roles(job):
+    for role in kind.list_roles(job):
         for end in range(1, len(role.path)):
             annotations = get(job, (*role.path[:end], "metadata", "annotations"))
             if isinstance(annotations, Mapping) and PODGROUP_TOPOLOGY in annotations:
@@ -137,26 +137,26 @@ def _asked_between(kind: Grouping, job: Json) -> dict[str, Any]:
     return found
 
 
-def _rules_of_nodes(kind: Grouping, job: Json) -> Iterator[FieldError]:
+def _validate_nodes(kind: Grouping, job: Json) -> Iterator[FieldError]:
     """A pod that names its node cannot wait for a place."""
-    for role in kind.roles(job):
+    for role in kind.list_roles(job):
         node = (role.template.get("spec") or {}).get("nodeName")
         if node:
             yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.nodeName", node, "topogate chooses the nodes of a group")
 
 
-def _beside(kind: Grouping, job: Json) -> list[object]:
+def _list_related_values(kind: Grouping, job: Json) -> list[object]:
     """What the annotation is judged with."""
-    own = _map(job, "annotations")
+    own = _get_map(job, "annotations")
     ties = [own.get(name) for name in (WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY)]
     templates = [
         [(role.template.get("spec") or {}).get("nodeName"), *(name in role.annotations for name in OF_A_TEMPLATE)]
-        for role in kind.roles(job)
+        for role in kind.list_roles(job)
     ]
-    return [_map(job, "labels").get(QUEUE_NAME_LABEL), placer(job), ties, templates, _asked_between(kind, job)]
+    return [_get_map(job, "labels").get(QUEUE_NAME_LABEL), find_placer(job), ties, templates, _find_asked_between(kind, job)]
 
 
-def _map(job: Json, part: str) -> Mapping[str, Any]:
+def _get_map(job: Json, part: str) -> Mapping[str, Any]:
     """Labels or annotations, none where they are no map: a review may hold anything."""
     found = (job.get("metadata") or {}).get(part)
     return found if isinstance(found, Mapping) else {}

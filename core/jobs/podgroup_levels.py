@@ -26,7 +26,7 @@ def read_levels(text: str) -> tuple[RequestedLevel, ...]:
     """Returns the levels, the widest first; none where the rules refuse one of them: pods are not placed by a part of
     their request."""
     found = [_read_level(part) for part in text.split(",")]
-    return tuple(level for level in found if isinstance(level, RequestedLevel)) if not any(rules_of_levels(text)) else ()
+    return tuple(level for level in found if isinstance(level, RequestedLevel)) if not any(validate_levels(text)) else ()
 
 
 def _read_level(text: str) -> RequestedLevel | str:
@@ -39,7 +39,7 @@ def _read_level(text: str) -> RequestedLevel | str:
     return RequestedLevel(name, mode or REQUIRED)
 
 
-def rules_of_levels(text: str) -> Iterator[FieldError]:
+def validate_levels(text: str) -> Iterator[FieldError]:
     """All that is wrong with the value."""
     parts = [part.strip() for part in text.split(",")]
     seen = set[str]()

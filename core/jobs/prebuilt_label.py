@@ -10,40 +10,42 @@ MAX_NAME = 253
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # a DNS subdomain (RFC 1123)
 
 
-def prebuilt_name(job: Json) -> str | None:
+def find_prebuilt_name(job: Json) -> str | None:
     """The Workload that a job names, by its label, or where the name is too long for one by its annotation."""
-    found = _said(job)
+    found = _find_named_field(job)
     return found[1] or None if found is not None else None
 
 
-def rules_of_prebuilt(job: Json) -> Iterator[FieldError]:
+def validate_prebuilt(job: Json) -> Iterator[FieldError]:
     """What is wrong with the name that an object gives."""
-    found = _said(job)
+    found = _find_named_field(job)
     if found is None:
         return
     part, name = found
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         accepted = f"the name of a Workload is expected: at most {MAX_NAME} lower-case letters, digits, '-' and '.'"
-        yield FieldError(ErrorType.INVALID, _field(part), name, accepted)
+        yield FieldError(ErrorType.INVALID, _format_field(part), name, accepted)
 
 
-def rules_of_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
+def validate_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
     """What is wrong with a change of the name while the job runs: it keeps its Workload."""
-    before, after = _said(old), _said(new)
+    before, after = _find_named_field(old), _find_named_field(new)
     if (before or (None, None))[1] == (after or (None, None))[1]:
         return
     kept = "it has one of its own" if before is None else f"it keeps {before[1]!r}"
     part = (after or before or ("labels", ""))[0]
-    yield FieldError(ErrorType.INVALID, _field(part), after[1] if after else "", f"is settled while the job runs: {kept}; suspend it first")
+    yield FieldError(
+        ErrorType.INVALID, _format_field(part), after[1] if after else "", f"is settled while the job runs: {kept}; suspend it first"
+    )
 
 
-def warnings_of_pods(job: Json) -> tuple[str, ...]:
+def list_pod_warnings(job: Json) -> tuple[str, ...]:
     """Returns a warning for pods, or objects that are queued through their pods, that name a Workload."""
-    found = _said(job)
-    return (f"{_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
+    found = _find_named_field(job)
+    return (f"{_format_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
 
 
-def _said(job: Json) -> tuple[str, str] | None:
+def _find_named_field(job: Json) -> tuple[str, str] | None:
     """Returns the field that has the name, and the name; None where none has it."""
     metadata = job.get("metadata") or {}
     for part in ("labels", "annotations"):
@@ -52,5 +54,5 @@ def _said(job: Json) -> tuple[str, str] | None:
     return None
 
 
-def _field(part: str) -> str:
+def _format_field(part: str) -> str:
     return f"metadata.{part}[{PREBUILT_WORKLOAD}]"

@@ -108,7 +108,7 @@ _MAY_LACK_SPEC = ("ResourceFlavor", "ClusterQueue", "Cohort", "LocalQueue")  # a
 _STATUS = Fields({"replicas": INTEGER, "readyReplicas": INTEGER, "conditions": ListOf(Fields({"type": TEXT, "status": TEXT}))})
 
 
-def spec_shape_of(kind: str) -> Fields:
+def build_spec_shape(kind: str) -> Fields:
     """What the spec of one of our own kinds looks like, as far as it matters."""
     return _SPECS.get(kind, Fields())
 
@@ -134,7 +134,7 @@ def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
     match shape:
         case Fields(fields, needed):
             if not isinstance(value, dict):
-                yield _error(path, value, "a map")
+                yield _build_error(path, value, "a map")
                 return
             for name, inner in fields.items():
                 where = f"{path}.{name}" if path else name
@@ -146,27 +146,27 @@ def _compare(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
             return
         case MapOf(inner):
             if not isinstance(value, dict):
-                yield _error(path, value, "a map")
+                yield _build_error(path, value, "a map")
                 return
             for key, entry in value.items():
                 yield from _compare_entry(f"{path}[{key}]", entry, inner)
         case ListOf(inner):
             if not isinstance(value, list):
-                yield _error(path, value, "a list")
+                yield _build_error(path, value, "a list")
                 return
             for i, entry in enumerate(value):
                 yield from _compare_entry(f"{path}[{i}]", entry, inner)
         case Scalar(type_, expected):
             if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
-                yield _error(path, value, expected)
+                yield _build_error(path, value, expected)
 
 
 def _compare_entry(path: str, value: Any, shape: Shape) -> Iterator[FieldError]:
     if value is None and isinstance(shape, Scalar):
-        yield _error(path, value, shape.expected)
+        yield _build_error(path, value, shape.expected)
     else:
         yield from _compare(path, value, shape)
 
 
-def _error(path: str, value: Any, expected: str) -> FieldError:
+def _build_error(path: str, value: Any, expected: str) -> FieldError:
     return FieldError(ErrorType.TYPE_INVALID, path, value, f"{expected} is expected")

@@ -31,7 +31,7 @@ def copy_value(value: Any) -> Any:
     return value
 
 
-def parts_of(template: Json) -> dict[str, Any]:
+def get_parts(template: Json) -> dict[str, Any]:
     """Labels, annotations, node selector, tolerations and gates of a template; empty ones are absent."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     found = {name: (metadata if name in ("labels", "annotations") else spec).get(name) for name in (*MAPS, *LISTS)}
@@ -54,11 +54,11 @@ def with_parts(template: Json, parts: Json) -> dict[str, Any]:
     return changed
 
 
-def parts_added(base: Json, template: Json) -> dict[str, Any]:
+def compute_added_parts(base: Json, template: Json) -> dict[str, Any]:
     """What a template has of these parts that its base has not."""
     added: dict[str, Any] = {}
-    before = parts_of(base)
-    for name, value in parts_of(template).items():
+    before = get_parts(base)
+    for name, value in get_parts(template).items():
         more: Any
         if isinstance(value, Mapping):
             own = before.get(name) or {}

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations, templates
 from core.jobs.contract import Defaults, ErrorType, FieldError, Finish, Json, PodSetStart, PodSetTemplate, Rules
-from core.jobs.execution_time import rules_of_changed_execution_time, rules_of_execution_time
+from core.jobs.execution_time import validate_changed_execution_time, validate_execution_time
 from core.jobs.pod_rules import check_pod_spec, check_size
-from core.jobs.prebuilt_label import rules_of_changed_prebuilt, rules_of_prebuilt
+from core.jobs.prebuilt_label import validate_changed_prebuilt, validate_prebuilt
 from core.jobs.priority_label import check_changed_priority
 from core.jobs.schema_check import Fields
 from core.jobs.template_parts import copy_object
@@ -79,18 +79,18 @@ class TemplatedKind(ABC):
     # --- what a kind defines --------------------------------------------------------------------------
 
     @abstractmethod
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         """Returns the pod templates of a job, in order. The object may not have been validated yet."""
 
     @abstractmethod
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         """How the job ended, None while it has not."""
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         """Returns the pods that the job's status counts as running or ending; observed pods count as well."""
         return 0
 
-    def pods_ready(self, job: Json) -> bool | None:
+    def are_pods_ready(self, job: Json) -> bool | None:
         """Whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as
         for most kinds."""
         return None
@@ -99,15 +99,15 @@ class TemplatedKind(ABC):
         """A queued job with the defaults of this kind alone; `job` is a copy to be written into."""
         return job
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         """Rules of this kind alone."""
         return iter(())
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Rules of this kind alone for a change."""
         return iter(())
 
-    def status_reset(self, job: Json) -> dict[str, Any] | None:
+    def build_status_reset(self, job: Json) -> dict[str, Any] | None:
         """Merge patch of the status of a stopped job without which its templates could not be given back."""
         return None
 
@@ -118,9 +118,9 @@ class TemplatedKind(ABC):
 
     # --- webhook --------------------------------------------------------------------------------------
 
-    def annotations_shown(self, job: Json) -> list[str]:
+    def list_annotation_paths(self, job: Json) -> list[str]:
         """Where users write the annotations of its pods."""
-        return [role.annotations_shown for role in self.roles(job)]
+        return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """The object as it should be stored; idempotent, touches only what it must."""
@@ -133,8 +133,8 @@ class TemplatedKind(ABC):
             return changed  # the job is not to be queued
         put(changed, self.suspend_path, True)
         if self.gates_at_creation:
-            for role in self.roles(changed):
-                if self.always_gated == role.path or templates.asks_for_topology(role.template):
+            for role in self.list_roles(changed):
+                if self.always_gated == role.path or templates.has_topology_annotation(role.template):
                     self.put_template(changed, role, templates.with_gate(role.template))
         changed = self.default_more(changed)
         metadata = changed["metadata"]
@@ -150,24 +150,24 @@ class TemplatedKind(ABC):
         waits = self.is_suspended(new)
         if QUEUE_NAME_LABEL in labels and waits == self.is_suspended(old):
             has_lost = templates.has_lost_gate if waits else templates.has_lost_start
-            before = {role.pod_set: role.template for role in self.roles(old)}
-            for role in self.roles(new):
+            before = {role.pod_set: role.template for role in self.list_roles(old)}
+            for role in self.list_roles(new):
                 if has_lost(role.template, before.get(role.pod_set, {})):
                     self.put_template(changed, role, before[role.pod_set])
         return changed
 
     def validate_create(self, job: Json) -> Rules:
         """All rules that a new object alone can break, all at once."""
-        roles = self.roles(job)
+        roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
         )
         own = (
-            *_rules_of_names(roles),
+            *_validate_names(roles),
             *check_templates(roles),
-            *rules_of_execution_time(job),
-            *rules_of_prebuilt(job),
-            *self.rules_of_kind(job),
+            *validate_execution_time(job),
+            *validate_prebuilt(job),
+            *self.validate_kind(job),
         )
         return Rules((*judged.errors, *own), (*judged.warnings, *self._warn_of_manager(job)))
 
@@ -192,18 +192,18 @@ class TemplatedKind(ABC):
             return Rules((*errors, *judged.errors), judged.warnings)
         runs = not self.is_suspended(old) and not self.is_suspended(new)
         errors += check_changed_priority(old, new)
-        errors += self._changed_while_running(old, new)
-        errors += self.rules_of_change(old, new)
+        errors += self._validate_running_change(old, new)
+        errors += self.validate_change(old, new)
         if runs:
-            errors += [*rules_of_changed_execution_time(old, new), *rules_of_changed_prebuilt(old, new)]
+            errors += [*validate_changed_execution_time(old, new), *validate_changed_prebuilt(old, new)]
         return with_changes(errors, judged, self.validate_create(old))
 
-    def _changed_while_running(self, old: Json, new: Json) -> Iterator[FieldError]:
+    def _validate_running_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Pods of a running job were placed by its templates as they were; pods that are added start at once where no gate holds them."""
         if self.is_suspended(old) or self.is_suspended(new) or not self.is_started(old):
             return
-        known = {role.pod_set: role for role in self.roles(old)}
-        for role in self.roles(new):
+        known = {role.pod_set: role for role in self.list_roles(old)}
+        for role in self.list_roles(new):
             if role.pod_set not in known:
                 yield FieldError(ErrorType.FORBIDDEN, role.shown, None, "a running job gets no more pod templates; suspend it first")
             elif role.template != known[role.pod_set].template:
@@ -214,17 +214,17 @@ class TemplatedKind(ABC):
 
     # --- reconciler -----------------------------------------------------------------------------------
 
-    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+    def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The job's pod sets, in order."""
-        return [self._pod_set(role) for role in self.roles(job)]
+        return [self._build_pod_set(role) for role in self.list_roles(job)]
 
     @staticmethod
-    def _pod_set(role: Role) -> PodSetTemplate:
-        template = templates.workload_template(role.template)
+    def _build_pod_set(role: Role) -> PodSetTemplate:
+        template = templates.build_workload_template(role.template)
         if role.added:
             spec = template.setdefault("spec", {})
             spec["containers"] = [*(spec.get("containers") or ()), *map(dict, role.added)]
-        request = annotations.topology_request(
+        request = annotations.build_topology_request(
             template["metadata"].get("annotations") or {},
             pod_index_label=role.pod_index_label,
             sub_group_index_label=role.sub_group_index_label,
@@ -233,9 +233,9 @@ class TemplatedKind(ABC):
         )
         return PodSetTemplate(role.pod_set, role.count, template, request, role.min_count)
 
-    def priority_class(self, job: Json) -> str | None:
+    def find_priority_class(self, job: Json) -> str | None:
         """Name of the pods' priority class: of the first template that has one."""
-        names = ((role.template.get("spec") or {}).get("priorityClassName") for role in self.roles(job))
+        names = ((role.template.get("spec") or {}).get("priorityClassName") for role in self.list_roles(job))
         return next((name for name in names if name), None)
 
     def is_suspended(self, job: Json) -> bool:
@@ -244,15 +244,15 @@ class TemplatedKind(ABC):
 
     def suspend(self, job: Json) -> dict[str, Any]:
         """The job stopped."""
-        return self._suspended(job, True)
+        return self._build_suspended(job, True)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
         """The job running, its templates exact."""
         by_name = {start.name: start for start in pod_sets}
-        changed = self._suspended(job, False)
-        for role in self.roles(job):
+        changed = self._build_suspended(job, False)
+        for role in self.list_roles(job):
             if role.pod_set in by_name:
-                self.put_template(changed, role, templates.started(role.template, by_name[role.pod_set]))
+                self.put_template(changed, role, templates.build_started(role.template, by_name[role.pod_set]))
         return changed
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
@@ -260,25 +260,25 @@ class TemplatedKind(ABC):
         what only a start puts there."""
         originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         changed = copy_object(job)
-        for role in self.roles(job):
-            original = templates.without_start(role.template) if originals is None else originals.get(role.pod_set)
+        for role in self.list_roles(job):
+            original = templates.remove_start(role.template) if originals is None else originals.get(role.pod_set)
             if original is not None:
-                self.put_template(changed, role, templates.restored(role.template, original))
+                self.put_template(changed, role, templates.restore_template(role.template, original))
         return changed
 
     def is_started(self, job: Json) -> bool:
         """Whether a template carries what `start` put there."""
-        return any(templates.is_started(role.template) for role in self.roles(job))
+        return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
         """Whether a template carries the topology gate."""
-        return any(templates.has_gate(role.template) for role in self.roles(job))
+        return any(templates.has_gate(role.template) for role in self.list_roles(job))
 
     def ungate(self, job: Json) -> dict[str, Any]:
         """A job that has left topogate, without the topology gate on its templates."""
         changed = copy_object(job)
-        for role in self.roles(job):
-            self.put_template(changed, role, templates.without_gate(role.template))
+        for role in self.list_roles(job):
+            self.put_template(changed, role, templates.remove_gate(role.template))
         return changed
 
     @staticmethod
@@ -292,7 +292,7 @@ class TemplatedKind(ABC):
         return None
 
     @staticmethod
-    def jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
+    def are_jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
         """Returns the same for a job of jobs, by the number of ready Jobs of each role in its status; None where it has
         no numbers."""
         counts = {
@@ -305,13 +305,13 @@ class TemplatedKind(ABC):
         return all(counts.get(role.pod_set, 0) >= (role.sub_group_count or 0) for role in roles)
 
     @staticmethod
-    def jobs_done(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
+    def count_done_jobs(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
         """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
 
-    def _suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
+    def _build_suspended(self, job: Json, suspended: bool) -> dict[str, Any]:
         changed = copy_object(job)
         put(changed, self.suspend_path, suspended)
         return changed
@@ -341,7 +341,7 @@ def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
             yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.schedulingGates", TOPOLOGY_GATE, accepted)
 
 
-def _rules_of_names(roles: Sequence[Role]) -> Iterator[FieldError]:
+def _validate_names(roles: Sequence[Role]) -> Iterator[FieldError]:
     """What a Workload can hold of pod sets."""
     if len(roles) > MAX_POD_SETS:
         yield FieldError(ErrorType.TOO_MANY, "spec", len(roles), f"at most {MAX_POD_SETS} pod templates are expected")
@@ -381,6 +381,6 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> None:
     here[last] = value
 
 
-def integer(value: Any, default: int) -> int:
+def parse_integer(value: Any, default: int) -> int:
     """A count of the API, its default where it is absent."""
     return default if value is None else int(value)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import Json, PodSetStart
-from core.jobs.template_parts import LISTS, MAPS, copy_object, parts_of
+from core.jobs.template_parts import LISTS, MAPS, copy_object, get_parts
 from core.names import (
     CLUSTER_QUEUE_LABEL,
     JOB_CONTROLLER_UID_LABELS,
@@ -20,7 +20,7 @@ from core.names import (
 START_LABELS = (PODSET_LABEL, LOCAL_QUEUE_LABEL, CLUSTER_QUEUE_LABEL)
 
 
-def asks_for_topology(template: Json) -> bool:
+def has_topology_annotation(template: Json) -> bool:
     """Whether a pod template carries a topology annotation."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return any(name in annotations for name in TOPOLOGY_ANNOTATIONS)
@@ -40,7 +40,7 @@ def with_gate(template: Json) -> dict[str, Any]:
     return changed
 
 
-def without_gate(template: Json) -> dict[str, Any]:
+def remove_gate(template: Json) -> dict[str, Any]:
     """The template without the topology gate."""
     changed = copy_object(template)
     spec = changed.get("spec") or {}
@@ -48,7 +48,7 @@ def without_gate(template: Json) -> dict[str, Any]:
     return changed
 
 
-def workload_template(template: Json) -> dict[str, Any]:
+def build_workload_template(template: Json) -> dict[str, Any]:
     """A pod template as a Workload keeps it: its metadata and spec, without the labels that the job controller adds for itself.
 
     What else it has the API server prunes from a Workload: a component of an AppWrapper that is a Pod has apiVersion and kind.
@@ -75,9 +75,9 @@ def remove_duplicate_env(template: Json) -> dict[str, Any]:
     return changed
 
 
-def started(template: Json, start: PodSetStart) -> dict[str, Any]:
+def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
     """The template with exact gate, labels, annotations, node labels and tolerations."""
-    changed = with_gate(template) if start.gated else without_gate(template)
+    changed = with_gate(template) if start.gated else remove_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     if SLICE_NAME in (metadata.get("annotations") or {}):  # pods are found by this annotation, so only a start sets it
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != SLICE_NAME}
@@ -93,7 +93,7 @@ def started(template: Json, start: PodSetStart) -> dict[str, Any]:
     return changed
 
 
-def restored(template: Json, original: Json) -> dict[str, Any]:
+def restore_template(template: Json, original: Json) -> dict[str, Any]:
     """The template without what `started` gave it, by the workload's copy of the original."""
     changed = copy_object(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
@@ -108,7 +108,7 @@ def restored(template: Json, original: Json) -> dict[str, Any]:
     return changed
 
 
-def without_start(template: Json) -> dict[str, Any]:
+def remove_start(template: Json) -> dict[str, Any]:
     """A started template less the labels and annotations that only a start puts there."""
     bare = copy_object(template)
     metadata = bare.setdefault("metadata", {})
@@ -120,9 +120,9 @@ def without_start(template: Json) -> dict[str, Any]:
 def has_lost_start(template: Json, before: Json) -> bool:
     """Whether a template is the started one from before, less what a start added: its workload annotation at least, and other
     labels, annotations, node labels, tolerations and gates."""
-    if is_started(template) or not is_started(before) or restored(template, template) != restored(before, template):
+    if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
         return False
-    own, then = parts_of(template), parts_of(before)
+    own, then = get_parts(template), get_parts(before)
     for name in MAPS:
         if not (own.get(name) or {}).items() <= (then.get(name) or {}).items():
             return False

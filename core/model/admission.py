@@ -44,7 +44,7 @@ class Admission:
         return any(pod_set.delayed == TOPOLOGY_PENDING and pod_set.assignment is None for pod_set in self.pod_sets)
 
 
-def admission_to_wire(admission: Admission) -> dict[str, Any]:
+def encode_admission(admission: Admission) -> dict[str, Any]:
     """`status.admission` in v1beta2."""
     return {
         "clusterQueue": admission.cluster_queue,
@@ -62,7 +62,7 @@ def admission_to_wire(admission: Admission) -> dict[str, Any]:
     }
 
 
-def admission_from_wire(wire: Mapping[str, Any] | None) -> Admission | None:
+def decode_admission(wire: Mapping[str, Any] | None) -> Admission | None:
     """The model of `status.admission`; None where there is none. Raises InvalidAssignment, InvalidQuantity."""
     if not wire:
         return None

@@ -26,7 +26,7 @@ class SecondPass:
         pause = self.base_delay_s * 2.0 ** (attempt - 1)
         return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
 
-    def until_next_s(self, waited_s: float) -> float | None:
+    def compute_wait_s(self, waited_s: float) -> float | None:
         """Returns the seconds until the next attempt, `waited_s` after the first; None if the workload is evicted
         before.
 

@@ -31,32 +31,32 @@ class Stop:
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
-            return cls(what, problem=_short(f"it is not JSON ({error})", _MAX_REASON))
+            return cls(what, problem=_cut_text(f"it is not JSON ({error})", _MAX_REASON))
         if not isinstance(said, dict):
             return cls(what, problem="it is not a JSON object with since, by and reason")
         wrong = [name for name in ("since", "by", "reason") if not isinstance(said.get(name, ""), str)]
         if wrong:
             return cls(what, problem=f"{wrong[0]} is no text")
         since, by, reason = (said.get(name, "") for name in ("since", "by", "reason"))
-        return cls(what, _short(since, _MAX_NAME), _short(by, _MAX_NAME), _short(reason, _MAX_REASON))
+        return cls(what, _cut_text(since, _MAX_NAME), _cut_text(by, _MAX_NAME), _cut_text(reason, _MAX_REASON))
 
     def to_text(self) -> str:
         """The value of its key."""
         return json.dumps({"since": self.since, "by": self.by, "reason": self.reason}, ensure_ascii=False)
 
     @property
-    def story(self) -> str:
+    def description(self) -> str:
         """The user, the time and the reason of the pause, as far as they are known."""
         if self.problem:
             return f"as its key {self.what} says, which cannot be read: {self.problem}"
-        by = f"by {self.by}" if self.by else "by somebody"
+        by = f"by {self.by}" if self.by else "by an unnamed user"
         since = f" since {self.since}" if self.since else ""
         return f"{by}{since}{f': {self.reason}' if self.reason else ''}"
 
     @property
     def sentence(self) -> str:
         """The message for workloads that wait for the end of the pause."""
-        return f"{self.what} are paused {self.story}; `topogate resume {self.what}` ends that"
+        return f"{self.what} are paused {self.description}; `topogate resume {self.what}` ends that"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Pause:
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 
-    def of(self, what: str) -> Stop | None:
+    def find_stop(self, what: str) -> Stop | None:
         """What keeps `what`, one of `PAUSABLE`, from being done."""
         return {ADMISSIONS: self.admissions, EVICTIONS: self.evictions}[what]
 
@@ -80,7 +80,7 @@ class Pause:
 NOTHING_PAUSED = Pause()
 
 
-def _short(text: str, limit: int) -> str:
+def _cut_text(text: str, limit: int) -> str:
     """On one line, and no longer than that; the cut is visible."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -7,7 +7,7 @@ from typing import TypeVar
 Place = TypeVar("Place", str, tuple[str, ...])
 
 
-def ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
+def count_ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
     """Returns the number of pods per place that have succeeded under the present admission.
 
     `ended` are all succeeded pods, each with its creation; the `before` eldest of them ran under an earlier admission,

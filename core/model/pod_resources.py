@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.model.quantity import InvalidQuantity, canonical, saturate
+from core.model.quantity import InvalidQuantity, parse_canonical, saturate
 
 Resources = Mapping[str, int]
 PODS = "pods"
@@ -11,7 +11,7 @@ PODS = "pods"
 
 def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
     """A ResourceList of the API in canonical units, each from 0 to `LARGEST`. Raises InvalidQuantity, also for a negative amount."""
-    amounts = {name: canonical(name, text) for name, text in (quantities or {}).items()}
+    amounts = {name: parse_canonical(name, text) for name, text in (quantities or {}).items()}
     for name, amount in amounts.items():
         if amount < 0:
             raise InvalidQuantity((quantities or {})[name])
@@ -24,18 +24,18 @@ def add(into: dict[str, int], amounts: Resources, times: int = 1) -> None:
         into[name] = into.get(name, 0) + amount * times
 
 
-def _maximum(into: dict[str, int], amounts: Resources) -> None:
+def _raise_to(into: dict[str, int], amounts: Resources) -> None:
     for name, amount in amounts.items():
         into[name] = max(into.get(name, 0), amount)
 
 
-def _container_requests(container: Mapping[str, Any]) -> dict[str, int]:
+def _compute_container_requests(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
     # The API server defaults requests from limits on pods, not on pod templates.
     return parse_resources({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
-def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+def compute_pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """What one pod of this spec takes from its node, without the one of `pods`.
 
     Containers are summed; an init container runs beside the sidecars started before it, so the
@@ -46,33 +46,35 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """
     running: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        add(running, _container_requests(container))
+        add(running, _compute_container_requests(container))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        own = _container_requests(container)
+        own = _compute_container_requests(container)
         if container.get("restartPolicy") == "Always":
             add(sidecars, own)
-            _maximum(peak, sidecars)
+            _raise_to(peak, sidecars)
         else:
             moment = dict(sidecars)
             add(moment, own)
-            _maximum(peak, moment)
+            _raise_to(peak, moment)
     add(running, sidecars)
-    _maximum(running, peak)
+    _raise_to(running, peak)
     whole = spec.get("resources") or {}
     running = parse_resources(whole.get("limits")) | running | parse_resources(whole.get("requests"))
     add(running, parse_resources(spec.get("overhead")))
     return {name: saturate(amount) for name, amount in running.items() if amount}
 
 
-def zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
+def list_zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
     """Returns the names of resources that containers of this spec request with zero, and no container with more;
     `requests` are those of its pod."""
-    named = {name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _container_requests(each)}
+    named = {
+        name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _compute_container_requests(each)
+    }
     return tuple(sorted(named - requests.keys()))
 
 
-def resource_names(*lists: Iterable[str]) -> list[str]:
+def list_resource_names(*lists: Iterable[str]) -> list[str]:
     """All names that occur, sorted; `pods` is always among them."""
     return sorted({PODS}.union(*lists))

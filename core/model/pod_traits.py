@@ -26,7 +26,7 @@ class HostPort(NamedTuple):
     protocol: str = "TCP"
     ip: str = ANY_IP
 
-    def conflicts(self, other: "HostPort") -> bool:
+    def is_conflicting(self, other: "HostPort") -> bool:
         """Whether no two pods with these can be on one node; no IP means all IPs."""
         return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
@@ -51,7 +51,7 @@ class Requirement(NamedTuple):
     operator: str
     values: frozenset[str]
 
-    def holds(self, labels: Labels) -> bool:
+    def is_met(self, labels: Labels) -> bool:
         value = labels.get(self.key)
         if self.operator == "In":
             return value is not None and value in self.values
@@ -63,9 +63,9 @@ class Requirement(NamedTuple):
 Selector = tuple[Requirement, ...] | None  # None takes nothing, () everything
 
 
-def selects(selector: Selector, labels: Labels) -> bool:
+def is_selected(selector: Selector, labels: Labels) -> bool:
     """Whether a selector takes an object with these labels."""
-    return selector is not None and all(requirement.holds(labels) for requirement in selector)
+    return selector is not None and all(requirement.is_met(labels) for requirement in selector)
 
 
 class PodTerm(NamedTuple):
@@ -76,13 +76,13 @@ class PodTerm(NamedTuple):
     namespace_selector: Selector
     selector: Selector
 
-    def matches(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
+    def is_match(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
         """Whether the term selects a pod."""
-        if not selects(self.selector, labels):
+        if not is_selected(self.selector, labels):
             return False
         if namespace in self.namespaces:
             return True
-        return self.namespace_selector is not None and selects(self.namespace_selector, namespace_labels(namespace) or _NO_LABELS)
+        return self.namespace_selector is not None and is_selected(self.namespace_selector, namespace_labels(namespace) or _NO_LABELS)
 
 
 class Spread(NamedTuple):
@@ -120,28 +120,28 @@ class PodTraits:
 NO_TRAITS = PodTraits()
 
 
-def traits_of_template(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
+def read_template_traits(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
     """Returns the traits of the pods that will be created from a template, with the labels that it has then."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
-    near, apart = terms_of(spec, "podAffinity", namespace, labels), terms_of(spec, "podAntiAffinity", namespace, labels)
+    near, apart = read_terms(spec, "podAffinity", namespace, labels), read_terms(spec, "podAntiAffinity", namespace, labels)
     hard = _list_hard_spreads(spec)
     spread = [Spread(_read_term(each, namespace, labels), int(each.get("maxSkew") or 1)) for each in hard if each.get("topologyKey")]
-    own = all(selects(each.term.selector, labels) for each in spread) and len(spread) == len(hard)
+    own = all(is_selected(each.term.selector, labels) for each in spread) and len(spread) == len(hard)
     keys = tuple(dict.fromkeys(each.term.key for each in spread))
-    unjudged = tuple(_unjudged(spec, labels, near + apart))
-    return PodTraits(namespace, labels, host_ports_of(spec), near, apart, unjudged, tuple(spread) if own else (), keys)
+    unjudged = tuple(_list_unjudged(spec, labels, near + apart))
+    return PodTraits(namespace, labels, list_host_ports(spec), near, apart, unjudged, tuple(spread) if own else (), keys)
 
 
-def traits_of_pod(pod: Json) -> PodTraits | None:
+def read_pod_traits(pod: Json) -> PodTraits | None:
     """Traits of a pod that keep others away; None where it has none."""
     spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
     # The API server has merged matchLabelKeys into the selector.
-    ports, apart = host_ports_of(spec), terms_of(spec, "podAntiAffinity", namespace, None)
+    ports, apart = list_host_ports(spec), read_terms(spec, "podAntiAffinity", namespace, None)
     return PodTraits(namespace, pod["metadata"].get("labels") or {}, ports, (), apart) if ports or apart else None
 
 
-def host_ports_of(spec: Json) -> tuple[HostPort, ...]:
+def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
     """Host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
     shared = bool(spec.get("hostNetwork"))
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
@@ -154,7 +154,7 @@ def host_ports_of(spec: Json) -> tuple[HostPort, ...]:
     return tuple(sorted(found))
 
 
-def terms_of(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
+def read_terms(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
     """The required terms of `podAffinity` or `podAntiAffinity`; with `labels`, the pod's own, label keys are merged in."""
     terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
     return tuple(_read_term(term, namespace, labels) for term in terms)
@@ -185,7 +185,7 @@ def _list_hard_spreads(spec: Json) -> list[Json]:
     return [each for each in constraints if each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
 
 
-def _unjudged(spec: Json, labels: Labels, terms: tuple[PodTerm, ...]) -> Iterator[str]:
+def _list_unjudged(spec: Json, labels: Labels, terms: tuple[PodTerm, ...]) -> Iterator[str]:
     if _list_hard_spreads(spec):
         yield HARD_SPREAD
     volumes = spec.get("volumes") or ()

@@ -37,7 +37,7 @@ class PodsReadyRules:
     backoff_base_s: float = 60.0
     backoff_max_s: float = 3600.0
 
-    def backoff_s(self, count: int, jitter: float) -> float:
+    def compute_backoff_s(self, count: int, jitter: float) -> float:
         """How long a workload that is evicted for the `count`th time (from 1) is held back: base x 2^(count - 1), at most the maximum,
         and `jitter` as a share of it."""
         pause = self.backoff_base_s

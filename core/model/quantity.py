@@ -48,7 +48,7 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
     return value
 
 
-def exact_quantity(text: str) -> Fraction:
+def parse_exact_quantity(text: str) -> Fraction:
     """Quantity as it is written, without rounding. Raises InvalidQuantity."""
     value = _read(text.strip()) if len(text) <= _MAX_LENGTH else None
     if value is None:
@@ -95,7 +95,7 @@ def _read_digits(digits: str) -> tuple[int, int]:
     return int(kept or "0") + bool(rest.strip("0")), len(rest) - len(part)
 
 
-def canonical(resource: str, text: str | int | float) -> int:
+def parse_canonical(resource: str, text: str | int | float) -> int:
     """Quantity of a resource in the unit the core counts it in. Raises InvalidQuantity."""
     return parse_quantity(text, milli=resource == "cpu")
 

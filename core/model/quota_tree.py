@@ -108,7 +108,7 @@ class _Node:
             amount = max(0, after - own) - max(0, before - own)
             node = node.parent
 
-    def left(self, name: FlavorResource, *, empty: bool = False) -> int:
+    def compute_left(self, name: FlavorResource, *, empty: bool = False) -> int:
         """How much more the node may use, borrowed included; `empty`: if nothing were in use."""
         return self._walk_left(name, empty=empty)[-1][1]
 
@@ -121,7 +121,7 @@ class _Node:
                 steps[0][0].lendable[resource] = sum(left for _, left, _ in steps)
         return self.lendable.get(resource, 0)
 
-    def limiting(self, name: FlavorResource, *, empty: bool = False) -> "_Node | None":
+    def find_limiting(self, name: FlavorResource, *, empty: bool = False) -> "_Node | None":
         """Returns itself or the nearest cohort above it with the borrowing limit that prevents more usage. None where no
         borrowing limit is the reason: there is no more quota."""
         return next((node for node, _, is_limited in reversed(self._walk_left(name, empty=empty)) if is_limited), None)
@@ -162,21 +162,31 @@ class QuotaTree:
                 node.parent = self._cohorts.setdefault(node.owner.parent, _Node(QuotaOwner(node.owner.parent)))
                 node.parent.children.append(node)
         nodes = [*self._queues.values(), *self._cohorts.values()]
-        in_trees = {id(node) for root in nodes if root.parent is None for node in _below(root)}
+        in_trees = {id(node) for root in nodes if root.parent is None for node in _list_below(root)}
         self.circular = frozenset(name for name, node in self._cohorts.items() if id(node) not in in_trees)
         for node in nodes:
             if id(node) not in in_trees:
                 node.parent, node.children = None, []
         for root in [node for node in nodes if node.parent is None]:
-            for node in reversed(list(_below(root))):
+            for node in reversed(list(_list_below(root))):
                 node.root = root
                 node.settle()
+
+    def find_cycle(self, cohort: str | None) -> list[str]:
+        """The cohorts of a cycle that a cohort is in or below, from it up until one occurs again; empty where there is none."""
+        if cohort not in self.circular:
+            return []
+        path = list[str]()
+        while cohort is not None and cohort not in path:
+            path.append(cohort)
+            cohort = self._cohorts[cohort].owner.parent
+        return [*path, cohort] if cohort is not None else path
 
     def copy_around(self, queue: str) -> "QuotaTree":
         """The queues and cohorts that share a root cohort with a queue, with usage of their own from now on; good for questions on them."""
         copy, node = QuotaTree(), self._queues.get(queue)
         copies: dict[int, _Node] = {}
-        for each in _below(node.root) if node is not None else ():
+        for each in _list_below(node.root) if node is not None else ():
             parent = copies.get(id(each.parent))
             copies[id(each)] = each.copy_below(parent)
             is_queue = self._queues.get(each.owner.name) is each
@@ -192,12 +202,12 @@ class QuotaTree:
             assert node is not None
             node.add(name, amount * times)
 
-    def usage(self, queue: str) -> Amounts:
+    def get_usage(self, queue: str) -> Amounts:
         """What a queue uses, nothing where that is zero."""
         node = self._queues.get(queue)
         return node.usage if node is not None else {}
 
-    def cohort_usage(self, cohort: str) -> Amounts:
+    def compute_cohort_usage(self, cohort: str) -> Amounts:
         """What is used of what a cohort's members lend, and of its own quota."""
         return self._cohorts[cohort].usage
 
@@ -208,43 +218,43 @@ class QuotaTree:
         if node is not None:
             node.root.changes += 1
 
-    def changes(self, queue: str) -> int:
+    def count_changes(self, queue: str) -> int:
         """How often that was so, of all queues that share a root cohort with a queue, since the tree was made."""
         return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 
-    def available(self, queue: str, name: FlavorResource) -> int:
+    def compute_available(self, queue: str, name: FlavorResource) -> int:
         """How much more the queue may use now, borrowed included; negative where more is in use than there is."""
-        return self._queues[queue].left(name)
+        return self._queues[queue].compute_left(name)
 
-    def potential(self, queue: str, name: FlavorResource) -> int:
+    def compute_potential(self, queue: str, name: FlavorResource) -> int:
         """How much the queue could use if nothing were in use."""
-        return self._queues[queue].left(name, empty=True)
+        return self._queues[queue].compute_left(name, empty=True)
 
-    def limited_by(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
+    def find_limit(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
         """Returns the borrowing limit that prevents a queue from using more: the name of the cohort that has it (None:
         the queue itself), and the amount.
 
         None where no limit is the reason. `empty`: as if no quota were in use.
         """
-        node = self._queues[queue].limiting(name, empty=empty)
+        node = self._queues[queue].find_limiting(name, empty=empty)
         if node is None:
             return None
         limit = node.owner.quota[name].borrowing_limit or 0
         return None if node is self._queues[queue] else node.owner.name, limit
 
-    def nominal(self, queue: str, name: FlavorResource) -> int:
+    def get_nominal(self, queue: str, name: FlavorResource) -> int:
         """What the queue has by itself."""
         return self._queues[queue].subtree.get(name, 0)
 
-    def borrowed(self, queue: str, name: FlavorResource) -> int:
+    def compute_borrowed(self, queue: str, name: FlavorResource) -> int:
         """How much of its usage a queue borrows."""
-        return max(0, self.usage(queue).get(name, 0) - self.nominal(queue, name))
+        return max(0, self.get_usage(queue).get(name, 0) - self.get_nominal(queue, name))
 
-    def takes_of_others(self, queue: str, other: str, name: FlavorResource) -> bool:
+    def is_using_others(self, queue: str, other: str, name: FlavorResource) -> bool:
         """Whether `other` uses what it could only borrow from outside all cohorts that it does not share with `queue`."""
-        shared, node = set(self.ancestors(queue)), self._queues[other]
+        shared, node = set(self.list_ancestors(queue)), self._queues[other]
         while node.parent is not None:
             if node.usage.get(name, 0) <= node.subtree.get(name, 0):
                 return False
@@ -253,12 +263,12 @@ class QuotaTree:
             node = node.parent
         return False
 
-    def cohort_of(self, queue: str) -> str | None:
+    def find_cohort(self, queue: str) -> str | None:
         """The cohort that a queue borrows from."""
         node = self._queues.get(queue)
         return node.parent.owner.name if node is not None and node.parent is not None else None
 
-    def ancestors(self, queue: str) -> list[str]:
+    def list_ancestors(self, queue: str) -> list[str]:
         """Cohorts above a queue, nearest first."""
         names, node = [], self._queues[queue].parent if queue in self._queues else None
         while node is not None:
@@ -266,20 +276,20 @@ class QuotaTree:
             node = node.parent
         return names
 
-    def relatives(self, queue: str) -> list[str]:
+    def list_relatives(self, queue: str) -> list[str]:
         """The other queues that share a root cohort with a queue, by name."""
         node = self._queues.get(queue)
         if node is None or node.parent is None:
             return []
-        names = {below.owner.name for below in _below(node.root) if self._queues.get(below.owner.name) is below}
+        names = {below.owner.name for below in _list_below(node.root) if self._queues.get(below.owner.name) is below}
         return sorted(names - {queue})
 
-    def meeting_level(self, queue: str, other: str) -> int:
+    def find_meeting_level(self, queue: str, other: str) -> int:
         """Where in the `shares` of two queues that share a cohort the two nodes stand that the lowest common cohort has as children."""
-        above = set(self.ancestors(queue))
-        return sum(1 for cohort in self.ancestors(other) if cohort in above) - 1
+        above = set(self.list_ancestors(queue))
+        return sum(1 for cohort in self.list_ancestors(other) if cohort in above) - 1
 
-    def shares(self, queue: str, more: Amounts | None = None) -> list[Share]:
+    def compute_shares(self, queue: str, more: Amounts | None = None) -> list[Share]:
         """The dominant share of a queue, and of each cohort above it but the root, nearest to the root first: per resource what is
         borrowed of what the parent could lend, the largest of these, by weight.
 
@@ -298,7 +308,7 @@ class QuotaTree:
             current = current.parent
         return shares[::-1]
 
-    def cohort_share(self, cohort: str) -> Share:
+    def compute_cohort_share(self, cohort: str) -> Share:
         """The dominant share of a cohort; a root has none."""
         node = self._cohorts.get(cohort)
         return _share(node, {}) if node is not None and node.parent is not None else NO_SHARE
@@ -320,7 +330,7 @@ def _share(node: _Node, more: Amounts) -> Share:
     return Share(False, ratio / weight) if weight else Share(True, ratio)
 
 
-def _below(root: _Node) -> Iterator[_Node]:
+def _list_below(root: _Node) -> Iterator[_Node]:
     """A node and all below it, parents first."""
     queue = [root]
     for node in queue:

@@ -82,7 +82,7 @@ def _with_borrowed(given: PodSetAdmission, nodes: Sequence[str]) -> PodSetAdmiss
     return given if counting == given.borrowed else replace(given, borrowed=counting)
 
 
-def spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:
+def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:
     """What spares use of quota where that counts them: each as much as `most` of the pods that use so much together."""
     return {name: -(-amount * most * spares // pods) for name, amount in usage.items()} if pods and spares else {}
 
@@ -93,12 +93,12 @@ def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[st
     pod_sets = []
     for given, other in zip(admission.pod_sets, counted.pod_sets, strict=True):
         by_host = given.assignment is not None and given.assignment.levels[-1:] == (HOSTNAME_LABEL,)
-        more = spare_usage(given.usage, given.count, fullest(given), asked.get(given.name, 0)) if by_host else {}
+        more = compute_spare_usage(given.usage, given.count, find_fullest(given), asked.get(given.name, 0)) if by_host else {}
         usage = {name: amount + more.get(name, 0) for name, amount in other.usage.items()}
         pod_sets.append(replace(other, usage=usage) if more else other)
     return replace(counted, pod_sets=tuple(pod_sets))
 
 
-def fullest(given: PodSetAdmission) -> int:
+def find_fullest(given: PodSetAdmission) -> int:
     """Pods on the node of an assignment that has most: what each spare has room for."""
     return max((domain.count for domain in given.assignment.domains), default=0) if given.assignment is not None else 0

@@ -24,7 +24,7 @@ class StepBudget:
     whole: "StepBudget | None" = None
     ran_out: bool = False
 
-    def part(self, steps: int) -> "StepBudget":
+    def split_off(self, steps: int) -> "StepBudget":
         """A budget of at most so many of these steps."""
         return StepBudget(steps, self)
 

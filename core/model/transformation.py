@@ -6,7 +6,7 @@ from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources
 
 
-def counted_by_quota(requests: Resources, rules: ResourceRules) -> dict[str, int]:
+def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[str, int]:
     """Requests of one pod as quota counts them, canonical amounts rounded up.
 
     Outputs are not transformed again; what several inputs come to is summed. Where nothing is asked for of the resource to
@@ -23,15 +23,15 @@ def counted_by_quota(requests: Resources, rules: ResourceRules) -> dict[str, int
             total[name] = total.get(name, Fraction()) + amount
         if transformation is None:
             continue
-        whole = Fraction(amount, _units(name))
+        whole = Fraction(amount, _count_units(name))
         factor = transformation.multiply_by
         if factor is not None and factor in asked:
-            whole *= Fraction(asked[factor], _units(factor))
+            whole *= Fraction(asked[factor], _count_units(factor))
         for output, milli in transformation.outputs_milli.items():
-            total[output] = total.get(output, Fraction()) + whole * Fraction(milli, 1000) * _units(output)
+            total[output] = total.get(output, Fraction()) + whole * Fraction(milli, 1000) * _count_units(output)
     return {name: -(-amount.numerator // amount.denominator) for name, amount in total.items()}
 
 
-def _units(resource: str) -> int:
+def _count_units(resource: str) -> int:
     """Canonical units in a whole one."""
     return 1000 if resource == "cpu" else 1

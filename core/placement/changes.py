@@ -103,7 +103,9 @@ class NodeFixes(Sequence[NodeFix]):
             self._names[index],
             not ready,
             cordoned,
-            tuple(taint for taint in self._taints.get(int(self._classes[index]), ()) if not goes_by_itself(taint, ready, cordoned)),
+            tuple(
+                taint for taint in self._taints.get(int(self._classes[index]), ()) if not is_removed_by_kubernetes(taint, ready, cordoned)
+            ),
             tuple(Amount(resource, amount) for resource, amount in freed if amount > 0),
         )
 
@@ -130,7 +132,7 @@ class NodeFixes(Sequence[NodeFix]):
         return text if more <= 0 or alike else f"{text}, and so on for {show_count(more, 'more node')}"
 
 
-def goes_by_itself(taint: Taint, ready: bool, cordoned: bool) -> bool:
+def is_removed_by_kubernetes(taint: Taint, ready: bool, cordoned: bool) -> bool:
     """Whether Kubernetes takes a taint away itself once the node is ready and uncordoned."""
     key = taint[0]
     of_ready = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -177,8 +179,8 @@ class PodTooLarge:
     is_beside: bool = False
 
     def __str__(self) -> str:
-        beside = "No node it may use could hold one more pod beside those of it that stay"
-        text = beside if self.is_beside else "One pod is larger than any node it may use"
+        beside = "No eligible node could hold one more pod beside those of it that stay"
+        text = beside if self.is_beside else "One pod is larger than any eligible node"
         return f"{text}: {self.node} comes nearest and lacks {', '.join(map(str, self.lacks))}"
 
 
@@ -191,7 +193,7 @@ class TooMany:
     unit: str
 
     def __str__(self) -> str:
-        return f"Were all its nodes usable and empty, {self.most} of {show_count(self.wanted, self.unit)} would fit"
+        return f"Can never fit: all its nodes together, usable and empty, hold {self.most} of {show_count(self.wanted, self.unit)}"
 
 
 Never = NoSuchNode | PodTooLarge | TooMany

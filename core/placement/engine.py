@@ -12,11 +12,11 @@ from core.model.step_budget import SENTENCE, UNLIMITED, StepBudget
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.balanced import place_balanced, place_group_balanced
 from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
-from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from, take_placed
+from core.placement.algorithms.decision import Decision, PodSetPlacement, subtract_placement, subtract_pods
 from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes
-from core.placement.algorithms.levels import descend, find_start
+from core.placement.algorithms.levels import assign_below, find_start
 from core.placement.algorithms.own_pods import place_particular
-from core.placement.algorithms.podset_groups import GroupFits, descend_group, find_group_start, find_mixed, fits_of_group, split_roles
+from core.placement.algorithms.podset_groups import GroupFits, assign_group_below, find_group_start, find_mixed, fits_of_group, split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.algorithms.spare_placement import place_with_spares
@@ -30,7 +30,7 @@ from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.topology_spread import with_spread_kept
 from core.placement.topology.tree import Indices, TopologyTree
 
-__all__ = ["Decision", "OneDomain", "PodSetPlacement", "place", "take_from"]
+__all__ = ["Decision", "OneDomain", "PodSetPlacement", "place", "subtract_pods"]
 
 
 def place(
@@ -47,8 +47,8 @@ def place(
     Where the searches ran out of the view's budget of steps, the refusal reports it.
     """
     if view.budget is UNLIMITED:
-        view = view.within(StepBudget())
-    mixed = next((mixed for unit in _units(requests) if (mixed := find_mixed(unit)) is not None), None) if len(requests) > 2 else None
+        view = view.copy_with_budget(StepBudget())
+    mixed = next((mixed for unit in _list_units(requests) if (mixed := find_mixed(unit)) is not None), None) if len(requests) > 2 else None
     if mixed is not None:
         return Decision((), mixed)
     spread = with_spread_kept(requests)
@@ -78,21 +78,21 @@ def _place_in_order(
 ) -> Decision:
     """`world` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
     placed: dict[str, PodSetPlacement] = {}
-    units = _units(requests)
+    units = _list_units(requests)
     for i, unit in enumerate(units):
         view.budget.charge(view.pass_steps * sum(2 if request.traits.is_particular else 1 for request in unit))
         outcome = _place_unit(view, unit, profile, world, free)
         if isinstance(outcome, NotFit):
-            return Decision(_in_order(requests, placed), outcome)
+            return Decision(_order_placements(requests, placed), outcome)
         placed |= {placement.pod_set: placement for placement in outcome}
         if i + 1 < len(units):
             free = (view.free if free is None else free).copy() if i == 0 else free
             assert free is not None
             for request in unit:
-                take_placed(view, free, request, placed[request.name])
+                subtract_placement(view, free, request, placed[request.name])
             if any(request.traits.is_particular for request in requests):
-                view = view.beside(*((request.traits, placed[request.name].nodes) for request in unit))
-    return Decision(_in_order(requests, placed))
+                view = view.copy_with_pods(*((request.traits, placed[request.name].nodes) for request in unit))
+    return Decision(_order_placements(requests, placed))
 
 
 def _place_unit(
@@ -117,7 +117,7 @@ def _place_unit(
     return decision.placements if decision.refusal is None else replace(decision.refusal, group=tuple(request.name for request in unit))
 
 
-def _units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]:
+def _list_units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]:
     """What is placed together, in the order of the first of each: the pod sets of one group, all else alone."""
     units: dict[str, list[PodSetRequest]] = {}
     for request in requests:
@@ -126,7 +126,7 @@ def _units(requests: Sequence[PodSetRequest]) -> list[tuple[PodSetRequest, ...]]
     return [tuple(unit) for unit in units.values()]
 
 
-def _in_order(requests: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlacement]) -> tuple[PodSetPlacement, ...]:
+def _order_placements(requests: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlacement]) -> tuple[PodSetPlacement, ...]:
     return tuple(placed[request.name] for request in requests if request.name in placed)
 
 
@@ -137,23 +137,23 @@ def _place_one(
     if isinstance(found, NotFit):
         return found
     tree, (shape, on_nodes, topology) = view.tree, found
-    fits, scores = on_nodes.sum_up(tree, shape), _scores(view, request, profile, on_nodes)
+    fits, scores = on_nodes.sum_up(tree, shape), _compute_scores(view, request, profile, on_nodes)
     if scores is not None:
         fits = replace(fits, scores=scores)
-    algorithm = profile.algorithm(topology.mode)
+    algorithm = profile.get_algorithm(topology.mode)
     wanted = request.count // shape.slice_size
-    if profile.balances(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
-        return (_placement(view, request, balanced[0], on_nodes.per_node, *balanced[1:]),)
+    if profile.is_balanced(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
+        return (_build_placement(view, request, balanced[0], on_nodes.per_node, *balanced[1:]),)
     start = find_start(fits, shape, topology.mode, algorithm, wanted)
     if start is None:
         return _refuse(view, request, shape, fits, on_nodes, world, free)
     level, chosen = start
-    domains, pods = descend(tree, fits, shape, algorithm, level, chosen)
+    domains, pods = assign_below(tree, fits, shape, algorithm, level, chosen)
     if profile.compact and scores is None and view.budget.has_left():
         (domains, pods), search = place_compact(tree, fits, shape, request.count, (domains, pods))
         view.budget.charge(search.steps // CELLS_A_STEP)
-        return (replace(_placement(view, request, level, on_nodes.per_node, domains, pods), search=search),)
-    return (_placement(view, request, level, on_nodes.per_node, domains, pods),)
+        return (replace(_build_placement(view, request, level, on_nodes.per_node, domains, pods), search=search),)
+    return (_build_placement(view, request, level, on_nodes.per_node, domains, pods),)
 
 
 def _place_group(
@@ -173,19 +173,19 @@ def _place_group(
     tree, (shape, on_nodes, topology) = view.tree, found
     group = fits_of_group(view, workers, whole, free)
     fits = group.sum_up(tree, shape)
-    scores = _scores(view, workers, profile, on_nodes)
+    scores = _compute_scores(view, workers, profile, on_nodes)
     if scores is not None:
         fits = replace(fits, alone=replace(fits.alone, scores=scores), beside=replace(fits.beside, scores=scores))
-    algorithm = profile.algorithm(topology.mode)
+    algorithm = profile.get_algorithm(topology.mode)
     wanted = workers.count // shape.slice_size
-    if profile.balances(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
+    if profile.is_balanced(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
         level, domains, pods, home = balanced
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
         if start is None:
             return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, fits), group=names)
         level, chosen = start
-        domains, pods, home = descend_group(tree, fits, shape, algorithm, level, chosen)
+        domains, pods, home = assign_group_below(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
     first, last = int(tree.levels[tree.lowest].starts[home]), int(tree.levels[tree.lowest].ends[home])
     node = first + int(np.argmin(group.loss[first:last]))
@@ -195,7 +195,7 @@ def _place_group(
         per_node[node] -= group.loss[node]
     its_place = TopologyAssignment(tree.emitted_levels, (DomainCount(tree.emitted[home], leader.count),))
     return (
-        _placement(view, workers, level, per_node, domains, pods),
+        _build_placement(view, workers, level, per_node, domains, pods),
         PodSetPlacement(leader.name, its_place, tree.declared[level], NodeCounts(tree, np.array([node]), np.array([leader.count]))),
     )
 
@@ -215,9 +215,9 @@ def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) ->
     return shape, on_nodes, request.topology
 
 
-def _scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, on_nodes: NodeFits) -> tuple[Indices, ...] | None:
+def _compute_scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, on_nodes: NodeFits) -> tuple[Indices, ...] | None:
     """Per level the sums of preferred-affinity scores, where these count."""
-    scores = view.preferred_scores(request, on_nodes.eligible) if profile.respects_preferred_affinity else None
+    scores = view.compute_preferred_scores(request, on_nodes.eligible) if profile.respects_preferred_affinity else None
     return None if scores is None else tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1))
 
 
@@ -235,7 +235,7 @@ def _refuse(
     return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
 
 
-def _placement(
+def _build_placement(
     view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices
 ) -> PodSetPlacement:
     tree = view.tree
@@ -246,11 +246,11 @@ def _placement(
         request.name,
         TopologyAssignment(tree.emitted_levels, tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))),
         tree.declared[level],
-        NodeCounts(tree, domains, pods) if tree.is_hostname else _nodes_within(tree, per_node, domains, counts),
+        NodeCounts(tree, domains, pods) if tree.is_hostname else _count_nodes_within(tree, per_node, domains, counts),
     )
 
 
-def _nodes_within(tree: TopologyTree, per_node: Indices, domains: Indices, counts: Sequence[int]) -> NodeCounts:
+def _count_nodes_within(tree: TopologyTree, per_node: Indices, domains: Indices, counts: Sequence[int]) -> NodeCounts:
     """The first nodes with room of each domain, so many as its pods fill."""
     lowest = tree.levels[tree.lowest]
     on_nodes = np.zeros(len(tree), dtype=np.int64)

@@ -111,7 +111,7 @@ def with_note(refusal: NotFit, note: str) -> NotFit:
     return replace(refusal, explanation=replace(explanation, notes=(*explanation.notes, note)))
 
 
-def refusal_sentence(topology: str, refusal: NotFit) -> str:
+def format_refusal(topology: str, refusal: NotFit) -> str:
     """What the user reads in the condition: the wire contract's sentence first, then what would help, then more facts."""
     if refusal.kind is not RefusalKind.NOT_FIT:
         text = refusal.detail
@@ -129,7 +129,7 @@ def refusal_sentence(topology: str, refusal: NotFit) -> str:
         parts.append("It would fit " + ", or ".join(map(str, explanation.changes)))
     elif explanation.never is not None:
         parts.append(str(explanation.never))
-    facts = "; ".join(map(str, _telling(explanation.levels)))
+    facts = "; ".join(map(str, _choose_facts(explanation.levels)))
     if facts:
         parts.append(f"{facts[0].upper()}{facts[1:]}")
     return truncate(". ".join((text, *parts)) + ".")
@@ -143,14 +143,14 @@ def show_exclusions(exclusions: tuple[Exclusion, ...]) -> str:
     return f"{shown}, other reasons: {rest}" if rest else shown
 
 
-def _telling(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
+def _choose_facts(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
     """The level asked for, and of those above it the ones that hold more than all before."""
-    best, telling = -1, []
+    best, chosen = -1, []
     for fact in facts:
         if fact.fit > best:
             best = fact.fit
-            telling.append(fact)
-    return tuple(telling)
+            chosen.append(fact)
+    return tuple(chosen)
 
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from core.model.podset import PodSetRequest
-from core.placement.engine import take_from
+from core.placement.algorithms.decision import subtract_pods
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 
 Usage = tuple[PodSetRequest, Sequence[tuple[str, int]]]  # a pod set and its pods per node, as in `Placement.nodes`
@@ -23,15 +23,15 @@ class WhatIf:
     def release(self, usage: Iterable[Usage]) -> None:
         """Gives back what pods take; those on nodes that the view does not have took nothing."""
         for request, nodes in usage:
-            take_from(self._view, self.free, request, [(name, -count) for name, count in nodes])
+            subtract_pods(self._view, self.free, request, [(name, -count) for name, count in nodes])
 
-    def take(self, usage: Iterable[Usage]) -> None:
+    def use_capacity(self, usage: Iterable[Usage]) -> None:
         """Takes what pods need; undoes `release` of the same."""
         for request, nodes in usage:
-            take_from(self._view, self.free, request, nodes)
+            subtract_pods(self._view, self.free, request, nodes)
 
 
-def without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
+def copy_without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
     """Free capacity with the given pods gone, for one question alone."""
     world = WhatIf(view)
     world.release(usage)

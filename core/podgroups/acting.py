@@ -17,9 +17,9 @@ from core.podgroups.algorithm import Chosen, decide
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.group_explanation import GroupExplanation, explain
-from core.podgroups.members import GroupKey, Member, as_pod_sets, claims_of_sets, in_order, split
+from core.podgroups.members import GroupKey, Member, as_pod_sets, list_set_claims, order_members, split
 from core.podgroups.podgroup_facts import PodGroupFacts
-from core.podgroups.required_domain import count_there, find_domain, tell_spread
+from core.podgroups.required_domain import count_there, describe_spread, find_domain
 
 SCHEDULED, UNSCHEDULABLE, WAITING, SCATTERED = "Scheduled", "Unschedulable", "WaitingForPods", "Scattered"
 Place = tuple[Member, str]  # a pod and a node
@@ -63,8 +63,8 @@ def plan_step(
     `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
     them came. Raises InvalidSelector, TooLarge.
     """
-    view = view.within(StepBudget())
-    live = in_order(member for member in members if member.is_live)
+    view = view.copy_with_budget(StepBudget())
+    live = order_members(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
     placed = [m for m in live if m.place and (m.gated or m.place in view.tree.index)]  # the others were on a deleted node
     waiting = [m for m in live if m.gated and not m.place]
@@ -73,12 +73,12 @@ def plan_step(
         return lost
     wanted, on = facts.min_count or 1, count_there((member.place for member in placed), view)
     if find_domain(constraints, on, view) is None:
-        return _scattered(placed, tell_spread(constraints, on, view))
+        return _build_scattered_step(placed, describe_spread(constraints, on, view))
     needed = wanted if len(live) >= wanted else wanted - done  # a gang that is there is one, whatever ended before
     if len(live) < needed:
-        return _waits_for_pods(len(live) + done, wanted, placed)
+        return _build_waiting_step(len(live) + done, wanted, placed)
     if not waiting:
-        return _whole(placed, adrift, done)
+        return _build_whole_step(placed, adrift, done)
     desired, patience_s = facts.desired_count or 0, rules.desired_count_wait_s
     if not placed and len(live) + done < desired and waited_s < patience_s:
         message = f"{len(live) + done} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
@@ -94,19 +94,21 @@ def plan_step(
         facts.desired_count,
         key.replica,
         on,
-        claims_of_sets(sets),
+        list_set_claims(sets),
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
-        keep = tuple(_places(outcome.chosen, waiting, group.pod_sets))
+        keep = tuple(_choose_places(outcome.chosen, waiting, group.pod_sets))
         places = len(keep) + len(placed)
         return GroupStep(False, SCHEDULED, f"{_name(outcome.chosen)} has places for {places} of {len(live)} pods", keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
         return GroupStep(False, UNSCHEDULABLE, NONE_FOR_OTHERS, give_back=tuple(placed), waits=True)
     lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) >= needed:
-        whole = _whole(placed, adrift, done)
-        return replace(whole, message=f"{whole.message}; {_pods(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks)
+        whole = _build_whole_step(placed, adrift, done)
+        return replace(
+            whole, message=f"{whole.message}; {_format_pod_count(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks
+        )
     return GroupStep(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
 
 
@@ -119,24 +121,26 @@ def _give_back_lost(placed: Sequence[Member], view: FreeCapacity) -> GroupStep |
     return GroupStep(False, UNSCHEDULABLE, why, give_back=lost, waits=True)
 
 
-def _waits_for_pods(here: int, wanted: int, placed: Sequence[Member]) -> GroupStep:
+def _build_waiting_step(here: int, wanted: int, placed: Sequence[Member]) -> GroupStep:
     """Returns the step for a gang with pods missing: no pod is ungated, and no place is kept for it, unless the gang
     was complete before."""
     kept = tuple(member for member in placed if member.gated)
     return GroupStep(False, WAITING, f"{here} of at least {wanted} pods are there", give_back=kept if len(kept) == len(placed) else ())
 
 
-def _scattered(placed: Sequence[Member], where: str) -> GroupStep:
+def _build_scattered_step(placed: Sequence[Member], where: str) -> GroupStep:
     """Returns the step for a group with nodes that were relabelled. While no pod is ungated, all pods are placed again;
     otherwise pods stay where they are, and the gated ones are ungated."""
     kept = tuple(member for member in placed if member.gated)
     if len(kept) == len(placed):
-        return GroupStep(False, SCATTERED, f"the places that were kept for {_pods(len(kept))} are {where}", give_back=kept, waits=True)
+        return GroupStep(
+            False, SCATTERED, f"the places that were kept for {_format_pod_count(len(kept))} are {where}", give_back=kept, waits=True
+        )
     let_go = tuple((member, member.place) for member in kept)
-    return GroupStep(False, SCATTERED, f"{_pods(len(placed))} that have their places are {where}", let_go=let_go, waits=True)
+    return GroupStep(False, SCATTERED, f"{_format_pod_count(len(placed))} that have their places are {where}", let_go=let_go, waits=True)
 
 
-def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> GroupStep:
+def _build_whole_step(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> GroupStep:
     """Returns the step that ungates every placed pod that is still gated, lowest rank first."""
     let_go = tuple((member, member.place) for member in placed if member.gated)
     stuck = [member for member in (*placed, *adrift) if not member.gated and not member.node and member.unschedulable]
@@ -145,11 +149,11 @@ def _whole(placed: Sequence[Member], adrift: Sequence[Member], done: int) -> Gro
         where = f"to node {to}, where its place is" if to else "anywhere"
         message = f"kube-scheduler does not bind pod {stuck[0].key} {where}: {stuck[0].unschedulable}"
         return GroupStep(False, UNSCHEDULABLE, message, let_go=let_go, waits=True)
-    message = f"{_pods(len(placed))} {'has its place' if len(placed) == 1 else 'have their places'}"
+    message = f"{_format_pod_count(len(placed))} {'has its place' if len(placed) == 1 else 'have their places'}"
     return GroupStep(True, SCHEDULED, f"{message}, {done} have succeeded" if done else message, let_go=let_go)
 
 
-def _pods(count: int) -> str:
+def _format_pod_count(count: int) -> str:
     return f"{count} pod{'' if count == 1 else 's'}"
 
 
@@ -158,17 +162,17 @@ def _is_usable(view: FreeCapacity, node: str) -> bool:
     return at is not None and bool(view.usable[at])
 
 
-def _places(chosen: Chosen, waiting: Sequence[Member], sets: Sequence[PodSetRequest]) -> Sequence[Place]:
+def _choose_places(chosen: Chosen, waiting: Sequence[Member], sets: Sequence[PodSetRequest]) -> Sequence[Place]:
     """Which pod goes to which node: ranks in order over the nodes in order, set by set; of a set that fits in part the first."""
     found: list[Place] = []
     first = 0
     for pods, of_set in zip(sets, chosen.assignment.nodes, strict=True):
-        found += zip(waiting[first : first + pods.count], _each(of_set), strict=False)
+        found += zip(waiting[first : first + pods.count], _list_each(of_set), strict=False)
         first += pods.count
     return found
 
 
-def _each(nodes: NodeCounts) -> list[str]:
+def _list_each(nodes: NodeCounts) -> list[str]:
     return [name for name, count in nodes for _ in range(count)]
 
 

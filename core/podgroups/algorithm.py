@@ -8,10 +8,10 @@ import numpy as np
 from core.model.step_budget import UNLIMITED, StepBudget
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.tree import Indices
-from core.podgroups.framework import PlacementCycle, Plugins, PodGroupAssignment, assumed
+from core.podgroups.framework import PlacementCycle, Plugins, PodGroupAssignment, assume_placement
 from core.podgroups.group import PodGroupInfo
-from core.podgroups.placement_feasibility import Checked, are_apart, bound_by_amounts, check, upper_bound
-from core.podgroups.placements import Placement, Placements, join, whole
+from core.podgroups.placement_feasibility import Checked, are_apart, bound_by_amounts, check, compute_upper_bound
+from core.podgroups.placements import Placement, Placements, build_whole, join
 from core.podgroups.scorers import BinPacking, PodCount
 from core.podgroups.topology_placement import TopologyPlacement
 
@@ -53,30 +53,30 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
     Raises InvalidSelector.
     """
     if view.budget is UNLIMITED:
-        view = view.within(StepBudget())
+        view = view.copy_with_budget(StepBudget())
     cycle = PlacementCycle(view)
-    generated: Sequence[Placements] = (whole(view.tree),)
+    generated: Sequence[Placements] = (build_whole(view.tree),)
     for generator in plugins.generators:
         generated = generator.generate(cycle, group, generated)
     for placements in sorted(generated, key=lambda one: one.rank):
-        feasible = _feasible(cycle, group, placements, plugins)
+        feasible = _find_feasible(cycle, group, placements, plugins)
         if len(feasible.placements):
-            return Outcome(_best(cycle, group, feasible, plugins), tuple(generated))
+            return Outcome(_choose_best(cycle, group, feasible, plugins), tuple(generated))
     return Outcome(None, tuple(generated), cycle.why)
 
 
-def _feasible(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
+def _find_feasible(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, plugins: Plugins) -> Checked:
     """Returns the placements with room for enough pods, at most as many as the limit, in the order of their names."""
     missing, limit = group.missing, plugins.feasible_limit
     if not len(placements):
         return check(cycle, group, placements)
     if not plugins.states and (len(group.pod_sets) == 1 or are_apart(cycle, group, placements)):
         if len(group.pod_sets) > 1:
-            placements = placements.some(bound_by_amounts(cycle, group, placements) >= missing)
+            placements = placements.select(bound_by_amounts(cycle, group, placements) >= missing)
         checked = check(cycle, group, placements) if len(placements) else Checked(cycle, group, placements, _NONE, _NONE)
         enough = np.flatnonzero(checked.pods >= missing)
-        return checked if len(enough) == len(checked.placements) and limit is None else checked.some(enough[:limit])
-    hopeful = np.flatnonzero(upper_bound(cycle, group, placements) >= missing)
+        return checked if len(enough) == len(checked.placements) and limit is None else checked.select(enough[:limit])
+    hopeful = np.flatnonzero(compute_upper_bound(cycle, group, placements) >= missing)
     found: list[Checked] = []
     for number, at in enumerate(hopeful.tolist()):
         if number and not cycle.view.budget.spend(0):
@@ -86,34 +86,34 @@ def _feasible(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements
             found.append(one)
             if limit is not None and len(found) == limit:
                 break
-    return _joined(cycle, group, found, placements.rank)
+    return _join_checked(cycle, group, found, placements.rank)
 
 
 def _check_assumed(cycle: PlacementCycle, group: PodGroupInfo, placement: Placement, plugins: Plugins) -> Checked:
     """One placement as state plugins have it."""
-    with assumed(plugins.states, cycle, group, placement):
+    with assume_placement(plugins.states, cycle, group, placement):
         return check(cycle, group, join([placement], placement.rank))
 
 
-def _joined(cycle: PlacementCycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:
-    def column(values: list[int]) -> Indices:
+def _join_checked(cycle: PlacementCycle, group: PodGroupInfo, found: Sequence[Checked], rank: int) -> Checked:
+    def build_column(values: list[int]) -> Indices:
         return np.array(values, dtype=np.int64)
 
     return Checked(
         cycle,
         group,
         join([one.placements[0] for one in found], rank),
-        column([int(one.pods[0]) for one in found]),
-        column([int(one.room[0]) for one in found]),
+        build_column([int(one.pods[0]) for one in found]),
+        build_column([int(one.room[0]) for one in found]),
         None,
-        [one.assignment(0) for one in found],
+        [one.compute_assignment(0) for one in found],
     )
 
 
-def _best(cycle: PlacementCycle, group: PodGroupInfo, feasible: Checked, plugins: Plugins) -> Chosen:
+def _choose_best(cycle: PlacementCycle, group: PodGroupInfo, feasible: Checked, plugins: Plugins) -> Chosen:
     total = np.zeros(len(feasible.placements))
     for scorer, weight in plugins.scorers:
         if weight:
             total += weight * scorer.score(cycle, group, feasible)
     at = int(total.argmax())  # the first of equals: placements are in the order of their names
-    return Chosen(feasible.placements[at], feasible.assignment(at), float(total[at]))
+    return Chosen(feasible.placements[at], feasible.compute_assignment(at), float(total[at]))

@@ -26,13 +26,13 @@ Scores = npt.NDArray[np.float64]
 class Limits(Protocol):
     """What a plugin's assumption leaves the group of anything but nodes' resources, over the nodes of the placement in its order."""
 
-    def within(self, pod_set: int, per_node: Indices) -> Indices:
+    def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
         """At most `per_node` pods of a set on each node, and so few that all of them together are within the limits."""
 
-    def after(self, pod_set: int, counts: Indices) -> "Limits":
+    def compute_remaining(self, pod_set: int, counts: Indices) -> "Limits":
         """What is left once so many pods of a set are on each node."""
 
-    def lacks(self, group: PodGroupInfo) -> tuple[Amount, ...]:
+    def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
         """What the placement lacks of it for all pods of the group."""
 
 
@@ -66,7 +66,7 @@ class FeasiblePlacements(Protocol):
     pods: Indices  # how many of the group's pods each takes
     room: Indices  # the same with pods that are still expected, up to desired_count
 
-    def assignment(self, at: int) -> PodGroupAssignment:
+    def compute_assignment(self, at: int) -> PodGroupAssignment:
         """Where the pods of one placement would go; worked out when asked for."""
 
 
@@ -102,12 +102,12 @@ class PlacementState(Protocol):
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Changes `cycle` (never its view) so that the check sees the placement as if it were chosen."""
 
-    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
+    def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Leaves `cycle` as it was before `assume`."""
 
 
 @contextmanager
-def assumed(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
+def assume_placement(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
     """What state plugins assume of a placement; it is reverted, in the opposite order, whatever happens."""
     begun = []
     try:
@@ -117,7 +117,7 @@ def assumed(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodG
         yield
     finally:
         for state in reversed(begun):
-            state.revert(cycle, group, placement)
+            state.restore_state(cycle, group, placement)
 
 
 class PlacementScorer(Protocol):

@@ -12,7 +12,7 @@ from core.placement.explain.refusal_facts import find_exclusions
 from core.placement.refusals import Exclusion, show_exclusions, truncate
 from core.placement.topology.free_capacity import FreeCapacity, with_pod
 from core.placement.topology.tree import Indices
-from core.podgroups.framework import PlacementCycle, PlacementState, assumed
+from core.podgroups.framework import PlacementCycle, PlacementState, assume_placement
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.placement_feasibility import are_apart, check, check_one
 from core.podgroups.placements import Placements
@@ -64,7 +64,7 @@ class GroupExplanation:
     def __str__(self) -> str:
         """The sentence that the user reads."""
         if not self.facts:
-            return truncate(self._without_placements())
+            return truncate(self._explain_without_placements())
         where = f"{self.level} " if self.level else ""
         best = self.facts[0].fit
         need = show_count(self.wanted, "pod") if self.wanted == self.count else f"{self.wanted} of {show_count(self.count, 'pod')}"
@@ -78,7 +78,7 @@ class GroupExplanation:
         text += f". {SENTENCE}" if len(self.facts) != self.placements else ""
         return truncate(f"{text}. {self.why}" if self.why else f"{text}.")
 
-    def _without_placements(self) -> str:
+    def _explain_without_placements(self) -> str:
         if self.why:
             return self.why
         if self.running:
@@ -94,7 +94,7 @@ def explain(
 ) -> GroupExplanation:
     """Returns the facts for the placements of the lowest rank: those that are preferred. Raises InvalidSelector."""
     budget = StepBudget() if view.budget is UNLIMITED else view.budget
-    view = view.within(budget.part(_STEPS))
+    view = view.copy_with_budget(budget.split_off(_STEPS))
     cycle = PlacementCycle(view)
     placements = next((one for one in sorted(tried, key=lambda one: one.rank) if len(one)), None)
     level = group.constraints[-1].level if group.constraints else ""
@@ -103,12 +103,12 @@ def explain(
         labelled, running = any(level in labels for labels in view.tree.labels), group.has_running
         return GroupExplanation(group.key, level, group.missing, group.count, (), exclusions, len(view.tree), running, why, labelled)
     number = len(placements)
-    placements, fits, lacks = _assumed_fits(cycle, group, placements, states) if states else _fits(cycle, group, placements)
-    sizes = placements.sums(np.ones(len(view.tree), dtype=np.int64))
-    short = _short(view, group, placements)
+    placements, fits, lacks = _count_assumed_fits(cycle, group, placements, states) if states else _fits(cycle, group, placements)
+    sizes = placements.compute_sums(np.ones(len(view.tree), dtype=np.int64))
+    short = _compute_short(view, group, placements)
     count = group.count
     facts = [
-        PlacementFact(name, int(sizes[at]), int(fits[at]), *((_amounts(short, at), lacks[at]) if fits[at] < count else ()))
+        PlacementFact(name, int(sizes[at]), int(fits[at]), *((_list_amounts(short, at), lacks[at]) if fits[at] < count else ()))
         for at, name in enumerate(placements.names)
     ]
     facts.sort(key=lambda fact: (-fact.fit, fact.name))
@@ -133,38 +133,38 @@ def _fits(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) ->
     if len(group.pod_sets) == 1 or are_apart(cycle, group, placements):
         checked = check(cycle, group, placements)
         return checked.placements, checked.pods, [()] * len(checked.placements)
-    return _assumed_fits(cycle, group, placements, ())
+    return _count_assumed_fits(cycle, group, placements, ())
 
 
-def _assumed_fits(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]) -> _Fits:
+def _count_assumed_fits(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements, states: Sequence[PlacementState]) -> _Fits:
     """How many pods placements take as state plugins have it, and what they lack beside resources of nodes."""
     fits: list[int] = []
     lacks: list[tuple[Amount, ...]] = []
     for placement in placements:
         if fits and not cycle.view.budget.spend(0):
             break
-        with assumed(states, cycle, group, placement):
+        with assume_placement(states, cycle, group, placement):
             fits.append(check_one(cycle, group, placement, to_the_end=True)[0].count)
-            lacks.append(cycle.limits.lacks(group) if cycle.limits is not None else ())
-    return placements.some(np.arange(len(placements)) < len(fits)), np.array(fits, dtype=np.int64), lacks
+            lacks.append(cycle.limits.list_lacking(group) if cycle.limits is not None else ())
+    return placements.select(np.arange(len(placements)) < len(fits)), np.array(fits, dtype=np.int64), lacks
 
 
-def _short(view: FreeCapacity, group: PodGroupInfo, placements: Placements) -> dict[str, Indices]:
+def _compute_short(view: FreeCapacity, group: PodGroupInfo, placements: Placements) -> dict[str, Indices]:
     """Per resource what the usable nodes of each placement together lack for all pods."""
     asked: dict[str, int] = {}
     for pods in group.pod_sets:
         for resource, amount in with_pod(pods.requests).items():
             asked[resource] = asked.get(resource, 0) + amount * pods.count
-    eligible = np.logical_or.reduce([view.eligible(pods) for pods in group.pod_sets])
+    eligible = np.logical_or.reduce([view.find_eligible(pods) for pods in group.pod_sets])
     found = {}
     for resource, amount in sorted(asked.items()):
         row = view.axis.get(resource)
         has = np.zeros(len(view.tree), dtype=np.int64) if row is None else np.maximum(view.free[row], 0) * eligible
-        found[resource] = np.maximum(amount - placements.sums(has), 0)
+        found[resource] = np.maximum(amount - placements.compute_sums(has), 0)
     return found
 
 
-def _amounts(short: dict[str, Indices], at: int) -> tuple[Amount, ...]:
+def _list_amounts(short: dict[str, Indices], at: int) -> tuple[Amount, ...]:
     return tuple(Amount(resource, int(lacks[at])) for resource, lacks in short.items() if lacks[at])
 
 

@@ -20,18 +20,18 @@ def decide_replicas(view: FreeCapacity, group: PodGroupInfo, count: int, plugins
             chosen = decide(view, replace(group, replica=replica), plugins).chosen
             if chosen is None:
                 break
-            take(view, group, chosen)
+            use_group(view, group, chosen)
             found.append(chosen)
     finally:
         for chosen in found:
-            take(view, group, chosen, -1)
+            use_group(view, group, chosen, -1)
     return found
 
 
-def take(view: FreeCapacity, group: PodGroupInfo, chosen: Chosen, times: int = 1) -> None:
+def use_group(view: FreeCapacity, group: PodGroupInfo, chosen: Chosen, times: int = 1) -> None:
     """Counts a group's pods as used where they are to go (gives back if `times` is -1)."""
     for pods, of_set in zip(group.pod_sets, chosen.assignment.nodes, strict=True):
-        view.take_at(of_set.at, with_pod(pods.requests), of_set.counts * times)
+        view.use_nodes(of_set.at, with_pod(pods.requests), of_set.counts * times)
 
 
 def decide_in_turn(view: FreeCapacity, groups: Sequence[PodGroupInfo], plugins: Plugins) -> Iterator[tuple[PodGroupInfo, Chosen | None]]:
@@ -39,5 +39,5 @@ def decide_in_turn(view: FreeCapacity, groups: Sequence[PodGroupInfo], plugins: 
     for group in groups:
         chosen = decide(view, group, plugins).chosen
         if chosen is not None:
-            take(view, group, chosen)
+            use_group(view, group, chosen)
         yield group, chosen

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from core.model.pod_resources import pod_requests
-from core.model.pod_traits import PodTerm, traits_of_template
+from core.model.pod_resources import compute_pod_requests
+from core.model.pod_traits import PodTerm, read_template_traits
 from core.model.podset import PodSetRequest
 from core.names import (
     INDEX_LABELS,
@@ -103,7 +103,7 @@ def group_of(pod: Json) -> GroupKey | None:
     """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
-    name = labels.get(MEMBER_OF_LABEL) or native_group_of(pod)
+    name = labels.get(MEMBER_OF_LABEL) or find_native_group(pod)
     if not name or labels.get(MANAGED) == "true" or WORKLOAD_ANNOTATION in (metadata.get("annotations") or {}):
         return None
     replica = labels.get(REPLICA_LABEL, labels.get(LWS_GROUP_INDEX_LABEL) if LWS_NAME_LABEL in labels else "0")
@@ -112,7 +112,7 @@ def group_of(pod: Json) -> GroupKey | None:
     return GroupKey(metadata.get("namespace") or "", name, int(replica) if re.fullmatch(r"[0-9]{1,9}", replica) else NO_REPLICA)
 
 
-def native_group_of(pod: Json) -> str:
+def find_native_group(pod: Json) -> str:
     """The PodGroup of kube-scheduler's own that a pod is a member of (`spec.schedulingGroup`); empty where it is of none."""
     named = (pod.get("spec") or {}).get("schedulingGroup")
     name = named.get("podGroupName") if isinstance(named, Mapping) else None
@@ -134,7 +134,7 @@ def read_member(pod: Json) -> Member | None:
         request,
         gated,
         spec.get("nodeName") or "",
-        pinned_node(spec),
+        find_pinned_node(spec),
         status.get("nominatedNodeName") or "",
         _index(metadata.get("labels") or {}),
         status.get("phase") in ("Succeeded", "Failed"),
@@ -142,10 +142,10 @@ def read_member(pod: Json) -> Member | None:
         bool(metadata.get("deletionTimestamp")),
         int(spec.get("priority") or 0),
         metadata.get("creationTimestamp") or "",
-        _refusal(status),
+        _find_refusal(status),
         claims,
-        bool(native_group_of(pod)) and not gated and not pinned_node(spec),
-        _part(metadata.get("labels") or {}),
+        bool(find_native_group(pod)) and not gated and not find_pinned_node(spec),
+        _parse_part(metadata.get("labels") or {}),
         _build_kind(request, claims),
     )
 
@@ -155,33 +155,33 @@ def _request_of(pod: Json, namespace: str) -> PodSetRequest:
     return PodSetRequest(
         "",
         1,
-        pod_requests(spec),
+        compute_pod_requests(spec),
         node_selector=dict(spec.get("nodeSelector") or {}),
         affinity=spec.get("affinity"),
         tolerations=tuple(spec.get("tolerations") or ()),
-        traits=traits_of_template({"metadata": {"labels": _shared_labels(pod)}, "spec": spec}, namespace),
+        traits=read_template_traits({"metadata": {"labels": _find_shared_labels(pod)}, "spec": spec}, namespace),
     )
 
 
-def _shared_labels(pod: Json) -> dict[str, str]:
+def _find_shared_labels(pod: Json) -> dict[str, str]:
     """Returns the labels without those that differ between equal pods."""
     labels = pod["metadata"].get("labels") or {}
     own = (*INDEX_LABELS, "statefulset.kubernetes.io/pod-name")
     return {key: value for key, value in labels.items() if key not in own}
 
 
-def pinned_node(spec: Json) -> str:
+def find_pinned_node(spec: Json) -> str:
     """The only node that all terms of a pod's required node affinity name; empty where there is none. Empty terms match nothing."""
     terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or ()
-    found = {_named(term) for term in terms if _says(term)}
+    found = {_find_named_node(term) for term in terms if _is_pinning(term)}
     return found.pop() if len(found) == 1 else ""
 
 
-def _says(term: Json) -> bool:
+def _is_pinning(term: Json) -> bool:
     return bool(term.get("matchExpressions") or term.get("matchFields"))
 
 
-def _named(term: Json) -> str:
+def _find_named_node(term: Json) -> str:
     for field in term.get("matchFields") or ():
         values = list(field.get("values") or ())
         if field.get("key") == _NODE_NAME and field.get("operator") == "In" and len(values) == 1:
@@ -189,13 +189,13 @@ def _named(term: Json) -> str:
     return ""
 
 
-def pin(spec: Json, node: str) -> dict[str, Any]:
+def build_pin(spec: Json, node: str) -> dict[str, Any]:
     """Returns the node affinity of a pod that may go to one node only, in addition to its other terms. Terms that match
     nothing stay as they are: the API server accepts no additions to them."""
     affinity = dict((spec.get("affinity") or {}).get("nodeAffinity") or {})
     terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
-    pinned = [{**term, "matchFields": [*(term.get("matchFields") or ()), field]} if _says(term) else term for term in terms]
+    pinned = [{**term, "matchFields": [*(term.get("matchFields") or ()), field]} if _is_pinning(term) else term for term in terms]
     return {**affinity, _REQUIRED: {"nodeSelectorTerms": pinned or [{"matchFields": [field]}]}}
 
 
@@ -205,7 +205,7 @@ def _index(labels: Mapping[str, str]) -> int | None:
     return _number(text)
 
 
-def _part(labels: Mapping[str, str]) -> tuple[str, int]:
+def _parse_part(labels: Mapping[str, str]) -> tuple[str, int]:
     return labels.get(JOBSET_ROLE_LABEL, ""), _number(labels.get(JOBSET_JOB_INDEX_LABEL, "")) or 0
 
 
@@ -213,14 +213,14 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
-def _refusal(status: Json) -> str:
+def _find_refusal(status: Json) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable" and condition.get("status") == "False":
             return condition.get("message") or "Unschedulable"
     return ""
 
 
-def in_order(members: Iterable[Member]) -> list[Member]:
+def order_members(members: Iterable[Member]) -> list[Member]:
     """Job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
     return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
@@ -255,9 +255,9 @@ def as_pod_sets(sets: Iterable[Sequence[Member]]) -> tuple[PodSetRequest, ...]:
     return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(sets))
 
 
-def claims_of_sets(sets: Iterable[Sequence[Member]]) -> tuple[tuple[PodClaim, ...], ...]:
+def list_set_claims(sets: Iterable[Sequence[Member]]) -> tuple[tuple[PodClaim, ...], ...]:
     """What the pods of each of these sets name; of claims that are made for each pod only the template."""
-    return tuple(_claims(equal[0]) for equal in sets)
+    return tuple(_list_claims(equal[0]) for equal in sets)
 
 
 def _read_kinds(members: Iterable[Member], neighbours: Neighbours) -> Callable[[Member], Hashable]:
@@ -266,7 +266,7 @@ def _read_kinds(members: Iterable[Member], neighbours: Neighbours) -> Callable[[
     def read_kind(member: Member) -> Hashable:
         traits = member.request.traits
         labels = frozenset((key, traits.labels[key]) for key in keys & traits.labels.keys()) if keys else None
-        repelled_by = frozenset(term for term, _ in neighbours.repelling(traits)) if neighbours.repels(traits) else None
+        repelled_by = frozenset(term for term, _ in neighbours.find_repelling(traits)) if neighbours.is_repelled(traits) else None
         return member.kind, labels, repelled_by
 
     return read_kind
@@ -282,7 +282,7 @@ def _build_kind(request: PodSetRequest, claims: Sequence[PodClaim]) -> str:
     return repr((bare, _remove_names(claims)))
 
 
-def _claims(member: Member) -> tuple[PodClaim, ...]:
+def _list_claims(member: Member) -> tuple[PodClaim, ...]:
     return _remove_names(member.claims)
 
 

@@ -13,16 +13,16 @@ from core.podgroups.algorithm import decide
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.group_explanation import explain
-from core.podgroups.members import GroupKey, Member, as_pod_sets, in_order, split
+from core.podgroups.members import GroupKey, Member, as_pod_sets, order_members, split
 from core.podgroups.podgroup_facts import KUBERNETES, OURS, PodGroupFacts
-from core.podgroups.required_domain import count_there, find_domain, tell_spread
+from core.podgroups.required_domain import count_there, describe_spread, find_domain
 
 
 class NotNative(ValueError):
     """A group that a PodGroup of kube-scheduler cannot express; the message names all that it lacks."""
 
 
-def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
+def build_native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
     """Returns the PodGroup of scheduling.k8s.io that is equivalent to one replica of ours. Raises NotNative."""
     lacks = []
     if len(levels) > 1:
@@ -41,17 +41,17 @@ def native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key
     if levels:
         spec["schedulingConstraints"] = {"topology": [{"key": levels[0].level}]}
     owner = {"apiVersion": OURS, "kind": "PodGroup", "name": facts.name, "uid": facts.uid, "controller": True}
-    metadata = {"name": native_name(key), "namespace": key.namespace, "ownerReferences": [owner]}
+    metadata = {"name": build_native_name(key), "namespace": key.namespace, "ownerReferences": [owner]}
     return {"apiVersion": KUBERNETES, "kind": "PodGroup", "metadata": metadata, "spec": spec}
 
 
-def native_name(key: GroupKey) -> str:
+def build_native_name(key: GroupKey) -> str:
     """Returns the name of kube-scheduler's group of one replica: the name of topogate's, followed by the number of the
     replica but for the first."""
     return f"{key.name}-{key.replica}" if key.replica else key.name
 
 
-def native_step(
+def plan_native_step(
     facts: PodGroupFacts,
     levels: Sequence[TopologyConstraint],
     key: GroupKey,
@@ -64,14 +64,14 @@ def native_step(
 
     Raises InvalidSelector, TooLarge.
     """
-    view = view.within(StepBudget())
-    live = in_order(member for member in members if member.is_live)
+    view = view.copy_with_budget(StepBudget())
+    live = order_members(member for member in members if member.is_live)
     bound, pending = [m for m in live if m.node in view.tree.index], [m for m in live if not m.node]
     done = sum(member.succeeded for member in members)
     on = count_there((member.node for member in bound), view)
     where = find_domain(levels, on, view)
     if where is None:
-        return GroupStep(False, SCATTERED, f"kube-scheduler has bound {show_count(len(bound), 'pod')} {tell_spread(levels, on, view)}")
+        return GroupStep(False, SCATTERED, f"kube-scheduler has bound {show_count(len(bound), 'pod')} {describe_spread(levels, on, view)}")
     wanted = facts.min_count or 1
     if len(live) + done < wanted:
         return GroupStep(False, WAITING, f"{len(live) + done} of at least {wanted} pods are there")

@@ -50,7 +50,7 @@ class Answers:
         self._generated: dict[Which, _Generated] = {}
         self._scores: dict[tuple[Which, int], dict[str, float]] = {}
 
-    def take(self, question: Question, answer: Any) -> None:
+    def add_answer(self, question: Question, answer: Any) -> None:
         """Keeps an answer. Raises Nonsense."""
         if self._group != question.group:
             self._group = question.group
@@ -58,11 +58,11 @@ class Answers:
             self._scores.clear()
         if question.which.role == GENERATE:
             placements = read_placements(question, answer)
-            self._generated[question.which] = _Generated(question.tree, _ranked(question.asked), placements)
+            self._generated[question.which] = _Generated(question.tree, _rank_placements(question.asked), placements)
         else:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
-    def pass_over(self, which: Which, why: str) -> None:
+    def skip_plugin(self, which: Which, why: str) -> None:
         """The decision is made without it."""
         self._passed_over[which] = why
 
@@ -73,14 +73,16 @@ class Answers:
             self.missed[which] = self._passed_over[which]
         return which in self._passed_over
 
-    def generated(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+    def get_generated(
+        self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]
+    ) -> Sequence[Placements]:
         """Raises Unanswered."""
         found = self._generated.get(which)
-        if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _ranked(parents):
+        if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _rank_placements(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))
         return found.placements
 
-    def scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
+    def get_scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         """Raises Unanswered."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
@@ -88,7 +90,7 @@ class Answers:
         return np.array([found[name] for name in candidates.placements.names], dtype=np.float64)
 
 
-def _ranked(placements: Sequence[Placements]) -> _Ranked:
+def _rank_placements(placements: Sequence[Placements]) -> _Ranked:
     return tuple((one.rank, one.names) for one in placements)
 
 
@@ -104,7 +106,7 @@ class OutsideGenerator:
         return self.which.name
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        return parents if self.answers.is_without(self.which) else self.answers.generated(self.which, cycle, group, parents)
+        return parents if self.answers.is_without(self.which) else self.answers.get_generated(self.which, cycle, group, parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +124,4 @@ class OutsideScorer:
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)
-        return self.answers.scores(self.which, cycle, group, candidates)
+        return self.answers.get_scores(self.which, cycle, group, candidates)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.model.podset import PodSetRequest
-from core.placement.algorithms.decision import take_from
 from core.placement.algorithms.domain_capacity import fits_on_nodes
+from core.placement.engine import subtract_pods
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.placement.topology.node_counts import NodeCounts
 from core.placement.topology.tree import Indices
@@ -38,19 +38,19 @@ class Checked:
     per_node: Indices | None = None  # of the group's only set
     assignments: list[PodGroupAssignment] = field(default_factory=list)
 
-    def assignment(self, at: int) -> PodGroupAssignment:
+    def compute_assignment(self, at: int) -> PodGroupAssignment:
         if self.per_node is None:
             return self.assignments[at] if self.assignments else check_one(self.cycle, self.group, self.placements[at])[0]
-        nodes = self.placements.nodes(at)
+        nodes = self.placements.list_nodes(at)
         where, counts = spread(self.per_node[nodes], int(self.pods[at]))
         return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
 
-    def some(self, at: Indices) -> "Checked":
+    def select(self, at: Indices) -> "Checked":
         """Those at some positions."""
         kept = np.zeros(len(self.placements), dtype=bool)
         kept[at] = True
         assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
-        return Checked(self.cycle, self.group, self.placements.some(kept), self.pods[at], self.room[at], self.per_node, assignments)
+        return Checked(self.cycle, self.group, self.placements.select(kept), self.pods[at], self.room[at], self.per_node, assignments)
 
 
 def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
@@ -58,7 +58,7 @@ def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) ->
     if len(group.pod_sets) == 1 and cycle.closed is None and cycle.limits is None and not group.pod_sets[0].traits.is_particular:
         (pods,) = group.pod_sets
         per_node = fits_on_nodes(cycle.view, pods).per_node
-        fits = placements.sums(per_node)
+        fits = placements.compute_sums(per_node)
         coming = max(pods.count, (group.desired_count or 0) - group.has_running)
         return Checked(cycle, group, placements, np.minimum(fits, pods.count), np.minimum(fits, coming), per_node)
     if are_apart(cycle, group, placements):
@@ -71,7 +71,7 @@ def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) ->
         assignments.append(assignment)
         room.append(assignment.count + coming)
     taken = np.array([assignment.count for assignment in assignments], dtype=np.int64)
-    placements = placements.some(np.arange(len(placements)) < len(assignments))
+    placements = placements.select(np.arange(len(placements)) < len(assignments))
     return Checked(cycle, group, placements, taken, np.array(room, dtype=np.int64), None, assignments)
 
 
@@ -105,9 +105,9 @@ def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placemen
             break
         chunk = np.sort(np.array(some))
         judged[chunk] = True
-        pods[chunk], room[chunk] = _check_chunk(cycle, group, placements.some(np.isin(np.arange(len(placements)), chunk)))
+        pods[chunk], room[chunk] = _check_chunk(cycle, group, placements.select(np.isin(np.arange(len(placements)), chunk)))
         some, size = [], 0
-    return Checked(cycle, group, placements.some(judged), pods[judged], room[judged])
+    return Checked(cycle, group, placements.select(judged), pods[judged], room[judged])
 
 
 def _check_chunk(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> tuple[Indices, Indices]:
@@ -130,7 +130,7 @@ def _check_chunk(cycle: PlacementCycle, group: PodGroupInfo, placements: Placeme
 
 def _count_some(view: FreeCapacity, pods: PodSetRequest, free: Matrix, nodes: Indices) -> Indices:
     """Pods that some nodes hold; `free` is of these only."""
-    return view.pods_that_fit(pods, free) * view.eligible(pods, nodes)
+    return view.count_pods_that_fit(pods, free) * view.find_eligible(pods, nodes)
 
 
 def check_one(
@@ -140,7 +140,7 @@ def check_one(
 
     Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector.
     """
-    view = cycle.view.confined((pods.traits for pods in group.pod_sets), placement.mask(cycle.view.tree))
+    view = cycle.view.copy_confined((pods.traits for pods in group.pod_sets), placement.build_mask(cycle.view.tree))
     free: Matrix | None = None
     found: list[NodeCounts] = []
     spare, more = group.count - group.missing, 0
@@ -151,7 +151,7 @@ def check_one(
         terms += len(pods.traits.anti_affinity)
         per_node = _fits(cycle, view, pods, free, placement.nodes)
         if limits is not None:
-            per_node = limits.within(number, per_node)
+            per_node = limits.limit_pods(number, per_node)
         where, counts = spread(per_node, pods.count)
         counted = NodeCounts(view.tree, placement.nodes[where], counts)
         found.append(counted)
@@ -163,12 +163,12 @@ def check_one(
         if number + 1 == len(group.pod_sets):
             break  # no later pod set needs what is left
         if limits is not None:
-            limits = limits.after(number, _spread_out(len(per_node), where, counts))
+            limits = limits.compute_remaining(number, _spread_out(len(per_node), where, counts))
         if free is None:
             free = view.free.copy()
-        take_from(view, free, pods, counted)
+        subtract_pods(view, free, pods, counted)
         if any(other.traits.is_particular for other in group.pod_sets):
-            view = view.beside((pods.traits, counted))
+            view = view.copy_with_pods((pods.traits, counted))
     coming = max(0, (group.desired_count or 0) - group.has_running - group.count)
     return PodGroupAssignment(tuple(found)), min(more, coming)
 
@@ -189,7 +189,7 @@ def _fits(cycle: PlacementCycle, view: FreeCapacity, pods: PodSetRequest, free: 
     return per_node if cycle.closed is None else per_node * ~cycle.closed[nodes]
 
 
-def upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
+def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
     """Returns an upper bound of the pods that any check finds room for: of each set by itself, and of all by their sum
     of each resource (the pre-filter).
 
@@ -199,8 +199,8 @@ def upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placemen
     view = cycle.view
     for pods in group.pod_sets:
         view.budget.charge(view.pass_steps)
-        fits = view.pods_that_fit(pods, view.free) if pods.traits.is_particular else fits_on_nodes(view, pods).per_node
-        alone += np.minimum(placements.sums(fits), pods.count)
+        fits = view.count_pods_that_fit(pods, view.free) if pods.traits.is_particular else fits_on_nodes(view, pods).per_node
+        alone += np.minimum(placements.compute_sums(fits), pods.count)
     return np.minimum(alone, bound_by_amounts(cycle, group, placements))
 
 
@@ -212,7 +212,7 @@ def bound_by_amounts(cycle: PlacementCycle, group: PodGroupInfo, placements: Pla
         row = view.axis.get(resource)
         if row is None:
             return np.zeros(len(placements), dtype=np.int64) if all(resource in amounts for amounts, _ in asked) else alone
-        left = placements.sums(np.maximum(view.free[row], 0))
+        left = placements.compute_sums(np.maximum(view.free[row], 0))
         by_size = sorted((amounts.get(resource, 0), count) for amounts, count in asked)
         held = np.zeros(len(placements), dtype=np.int64)
         for amount, count in by_size:

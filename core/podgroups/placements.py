@@ -18,7 +18,7 @@ class Placement:
     rank: int = 0
     parent: "Placement | None" = None
 
-    def mask(self, tree: TopologyTree) -> Flags:
+    def build_mask(self, tree: TopologyTree) -> Flags:
         """Its nodes as flags."""
         flags = np.zeros(len(tree), dtype=bool)
         flags[self.nodes] = True
@@ -43,19 +43,19 @@ class Placements(Sequence[Placement]):
     ) -> None:
         self.names, self.order, self.starts, self.rank, self.parents = tuple(names), order, starts, rank, tuple(parents)
 
-    def sums(self, per_node: Indices) -> Indices:
+    def compute_sums(self, per_node: Indices) -> Indices:
         """Sums of a per-node array by placement."""
         return np.add.reduceat(per_node[self.order], self.starts) if len(self.starts) else self.starts
 
-    def nodes(self, at: int) -> Indices:
+    def list_nodes(self, at: int) -> Indices:
         """Places of a placement's nodes in the tree."""
         return self.order[self.starts[at] : self.starts[at + 1] if at + 1 < len(self.starts) else len(self.order)]
 
-    def ranked(self, rank: int) -> "Placements":
+    def copy_with_rank(self, rank: int) -> "Placements":
         """The same with another rank."""
         return Placements(self.names, self.order, self.starts, rank, self.parents)
 
-    def some(self, kept: Flags) -> "Placements":
+    def select(self, kept: Flags) -> "Placements":
         """Those that are flagged."""
         sizes = np.diff(self.starts, append=len(self.order))
         at = np.flatnonzero(kept).tolist()
@@ -74,7 +74,7 @@ class Placements(Sequence[Placement]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        return Placement(self.names[index], self.nodes(index), self.rank, self.parents[index] if self.parents else None)
+        return Placement(self.names[index], self.list_nodes(index), self.rank, self.parents[index] if self.parents else None)
 
     def __iter__(self) -> Iterator[Placement]:
         return (self[i] for i in range(len(self)))
@@ -91,6 +91,6 @@ def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
     return Placements([placement.name for placement in placements], order, starts, rank, parents if len(parents) == len(sizes) else ())
 
 
-def whole(tree: TopologyTree) -> Placements:
+def build_whole(tree: TopologyTree) -> Placements:
     """All nodes as one placement: what groups without a constraint have."""
     return Placements(("",), np.arange(len(tree)), np.zeros(min(1, len(tree)), dtype=np.int64)) if len(tree) else join(())

@@ -67,13 +67,13 @@ def read_pod_group(obj: Json) -> PodGroupFacts:
     )
 
 
-def made_from(obj: Json) -> tuple[str, str] | None:
+def find_template(obj: Json) -> tuple[str, str] | None:
     """Returns the Workload of Kubernetes' own, and its template, from which a PodGroup was made; None where it names none."""
     named = ((obj.get("spec") or {}).get("podGroupTemplateRef") or {}).get("workload") or {}
     return (str(named["workloadName"]), str(named.get("podGroupTemplateName") or "")) if named.get("workloadName") else None
 
 
-def levels_of_template(workload: Json, name: str) -> tuple[TopologyConstraint, ...]:
+def read_template_levels(workload: Json, name: str) -> tuple[TopologyConstraint, ...]:
     """What a template of a Workload asks for; nothing where there is no such template."""
     templates = (workload.get("spec") or {}).get("podGroupTemplates") or ()
     constraints = next((one.get("schedulingConstraints") for one in templates if one.get("name") == name), None) or {}

@@ -43,38 +43,38 @@ class Question:
 
 def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
     """Asks for placements within `parents`."""
-    nodes, within = _Nodes.of(cycle.view), tuple(parents)
+    nodes, within = _Nodes.build_nodes(cycle.view), tuple(parents)
 
     def compose() -> Json:
-        shown = [[_placement(parent.names[at], parent.nodes(at), parent.rank) for at in range(len(parent))] for parent in within]
-        return {"ask": GENERATE, "group": describe_group(group), **nodes.shown(), "placements": shown}
+        shown = [[_build_placement(parent.names[at], parent.list_nodes(at), parent.rank) for at in range(len(parent))] for parent in within]
+        return {"ask": GENERATE, "group": describe_group(group), **nodes.show(), "placements": shown}
 
     return Question(which, group, cycle.view.tree, within, compose)
 
 
 def to_score(which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Question:
     """Asks how good candidates are."""
-    nodes, placements = _Nodes.of(cycle.view), candidates.placements
+    nodes, placements = _Nodes.build_nodes(cycle.view), candidates.placements
 
     def compose() -> Json:
-        shown = [_candidate(group, candidates, at, name) for at, name in enumerate(placements.names)]
-        return {"ask": SCORE, "group": describe_group(group), **nodes.shown(), "candidates": shown}
+        shown = [_build_candidate(group, candidates, at, name) for at, name in enumerate(placements.names)]
+        return {"ask": SCORE, "group": describe_group(group), **nodes.show(), "candidates": shown}
 
     return Question(which, group, cycle.view.tree, (placements,), compose)
 
 
-def _placement(name: str, nodes: Indices, rank: int) -> dict[str, Any]:
+def _build_placement(name: str, nodes: Indices, rank: int) -> dict[str, Any]:
     return {"name": name, "rank": rank, "nodes": nodes.tolist()}
 
 
-def _candidate(group: PodGroupInfo, candidates: FeasiblePlacements, at: int, name: str) -> dict[str, Any]:
-    nodes, pods = candidates.placements.nodes(at), int(candidates.pods[at])
+def _build_candidate(group: PodGroupInfo, candidates: FeasiblePlacements, at: int, name: str) -> dict[str, Any]:
+    nodes, pods = candidates.placements.list_nodes(at), int(candidates.pods[at])
     if len(nodes) == len(group.pod_sets) == 1:  # there may be as many such placements as nodes: nothing has to be worked out
         assignment = [[nodes.tolist(), [pods]]]
     else:
-        assignment = [[of_set.at.tolist(), of_set.counts.tolist()] for of_set in candidates.assignment(at).nodes]
+        assignment = [[of_set.at.tolist(), of_set.counts.tolist()] for of_set in candidates.compute_assignment(at).nodes]
     return {
-        **_placement(name, nodes, candidates.placements.rank),
+        **_build_placement(name, nodes, candidates.placements.rank),
         "pods": pods,
         "room": int(candidates.room[at]),
         "assignment": assignment,
@@ -91,10 +91,10 @@ class _Nodes:
     usable: Flags
 
     @classmethod
-    def of(cls, view: FreeCapacity) -> "_Nodes":
+    def build_nodes(cls, view: FreeCapacity) -> "_Nodes":
         return cls(dict(view.axis), view.allocatable.copy(), np.maximum(view.free, 0), view.usable.copy())
 
-    def shown(self) -> dict[str, Any]:
+    def show(self) -> dict[str, Any]:
         amounts = {
             resource: {"allocatable": self.allocatable[row].tolist(), "free": self.free[row].tolist()}
             for resource, row in sorted(self.axis.items())

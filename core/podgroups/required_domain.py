@@ -19,7 +19,7 @@ def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], v
     """The domain of the finest required level that holds all `pods` (by node), its name as a placement's; empty where no level is
     required. None where there is no such domain."""
     required = [one.level for one in levels if not one.preferred]
-    found = {tuple(_labels(node, view).get(level) for level in required) for node in pods}
+    found = {tuple(_get_labels(node, view).get(level) for level in required) for node in pods}
     if len(found) > 1:
         return None
     values = next(iter(found), ())
@@ -27,13 +27,13 @@ def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], v
     return "/".join(names) if len(names) == len(values) else None
 
 
-def tell_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str:
+def describe_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str:
     """How many pods each domain of the finest required level has."""
     level, counts = [one.level for one in levels if not one.preferred][-1], Counter[str]()
     for node, count in pods.items():
-        counts[_labels(node, view).get(level, "no such label")] += count
+        counts[_get_labels(node, view).get(level, "no such label")] += count
     return f"in no one {level}: {', '.join(f'{domain} {count}' for domain, count in sorted(counts.items()))}"
 
 
-def _labels(node: str, view: FreeCapacity) -> Mapping[str, str]:
+def _get_labels(node: str, view: FreeCapacity) -> Mapping[str, str]:
     return view.tree.labels[view.tree.index[node]]

@@ -47,8 +47,8 @@ class BinPacking:
             row = view.axis.get(resource)
             if row is None or not weights[resource]:
                 continue
-            has = placements.sums(view.allocatable[row] * view.usable)
-            left = placements.sums(view.free[row] * view.usable)
+            has = placements.compute_sums(view.allocatable[row] * view.usable)
+            left = placements.compute_sums(view.free[row] * view.usable)
             total += weights[resource] * (has - left + asked[resource] * share) / np.maximum(has, 1)
         return 100.0 * total / (sum(weights.values()) or 1.0)
 
@@ -61,7 +61,7 @@ class RankDistance:
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         scores = np.zeros(len(candidates.placements))
         for at in range(len(scores)):
-            assignment = candidates.assignment(at)
+            assignment = candidates.compute_assignment(at)
             nodes = len(np.unique(np.concatenate([of_set.at for of_set in assignment.nodes]))) if assignment.nodes else 0
             scores[at] = 100.0 * (1 - (nodes - 1) / max(1, assignment.count)) if nodes else 0.0
         return scores

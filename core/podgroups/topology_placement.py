@@ -30,12 +30,12 @@ class TopologyPlacement:
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         tree = cycle.view.tree
         found: list[Placements] = []
-        for labels in _by_rank(group):
+        for labels in _list_labels_by_rank(group):
             for within in parents:
                 cut = self._cut(tree, labels) if labels else within
                 if labels and not _is_whole(within, tree):
-                    cut = _within(tree, cut, within)
-                found.append((_around_running(tree, group, cut) if group.running else cut).ranked(len(found)))
+                    cut = _cut_parents(tree, cut, within)
+                found.append((_find_around_running(tree, group, cut) if group.running else cut).copy_with_rank(len(found)))
         return found
 
     def _cut(self, tree: TopologyTree, labels: _Labels) -> Placements:
@@ -45,7 +45,7 @@ class TopologyPlacement:
         return kept[labels]
 
 
-def _by_rank(group: PodGroupInfo) -> list[_Labels]:
+def _list_labels_by_rank(group: PodGroupInfo) -> list[_Labels]:
     """Labels by which to part the nodes, for each rank."""
     left = list(group.constraints)
     found = [tuple(constraint.level for constraint in left)]
@@ -76,11 +76,11 @@ def _is_whole(parents: Placements, tree: TopologyTree) -> bool:
     return len(parents) == 1 and len(parents.order) == len(tree)
 
 
-def _within(tree: TopologyTree, cut: Placements, parents: Placements) -> Placements:
+def _cut_parents(tree: TopologyTree, cut: Placements, parents: Placements) -> Placements:
     """The parts of a cut's placements that lie in each of some parents."""
     found = []
     for parent in parents:
-        inside = parent.mask(tree)
+        inside = parent.build_mask(tree)
         for placement in cut:
             nodes: Indices = placement.nodes[inside[placement.nodes]]
             if len(nodes):
@@ -89,7 +89,7 @@ def _within(tree: TopologyTree, cut: Placements, parents: Placements) -> Placeme
     return join(found)
 
 
-def _around_running(tree: TopologyTree, group: PodGroupInfo, cut: Placements) -> Placements:
+def _find_around_running(tree: TopologyTree, group: PodGroupInfo, cut: Placements) -> Placements:
     """The placement with all pods that run; none where they are in several, or on nodes that are in none."""
     running = {tree.index.get(node, -1) for node in group.running}
-    return cut.some(np.array([running <= set(placement.nodes.tolist()) for placement in cut], dtype=bool))
+    return cut.select(np.array([running <= set(placement.nodes.tolist()) for placement in cut], dtype=bool))

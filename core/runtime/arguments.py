@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from core.runtime.http.errors import without_credentials
+from core.runtime.http.errors import remove_credentials
 from core.runtime.report.sampling import SLOW_S
 
 OTLP_PROTOCOLS = ("grpc", "http/protobuf")
@@ -62,7 +62,7 @@ class OneLineParser(argparse.ArgumentParser):
             given.mistakes.append(f"unrecognized arguments: {' '.join(unknown)}")
         for action in self.flags:
             if action.dest in texts:
-                given.take(action, f"argument {action.option_strings[0]}", texts[action.dest])
+                given.add_layer(action, f"argument {action.option_strings[0]}", texts[action.dest])
         given.is_whole = True
         return given
 
@@ -71,20 +71,20 @@ class OneLineParser(argparse.ArgumentParser):
         """All but --help."""
         return [action for action in self._actions if action.dest != "help"]
 
-    def variable(self, action: argparse.Action) -> str:
+    def get_variable(self, action: argparse.Action) -> str:
         """The environment variable that stands for a flag."""
         return self._prefix + action.option_strings[0].lstrip("-").replace("-", "_").upper()
 
     def _read_variable(self, given: Given, action: argparse.Action, environ: Mapping[str, str]) -> None:
-        name = self.variable(action)
+        name = self.get_variable(action)
         text = environ.get(name, "").strip()
         if not text or (name.endswith("_PORT") and _OF_A_SERVICE.fullmatch(text)):
             return
         where = f"environment variable {name}"
         if not isinstance(action, argparse.BooleanOptionalAction):
-            given.take(action, where, [part.strip() for part in text.split(",") if part.strip()] if is_repeatable(action) else [text])
+            given.add_layer(action, where, [part.strip() for part in text.split(",") if part.strip()] if is_repeatable(action) else [text])
         elif text in _BOOLEANS:
-            given.take(action, where, _BOOLEANS[text])
+            given.add_layer(action, where, _BOOLEANS[text])
         else:
             given.refuse(action, f"{where}: {text!r} is not accepted; true or false is expected")
 
@@ -116,7 +116,7 @@ class Given:
         """Whether it is given at all, right or wrong."""
         return name in self.layers or name in self._refused
 
-    def where(self, name: str) -> str:
+    def describe_places(self, name: str) -> str:
         """Returns the places where it is given, the strongest first: for a message about a conflict with another value."""
         return ", with ".join(where for where, _ in reversed(self.layers[name]))
 
@@ -124,20 +124,20 @@ class Given:
         self.mistakes.append(mistake)
         self._refused.add(action.dest)
 
-    def take(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
+    def add_layer(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
         """One layer more, if it makes sense."""
         if isinstance(said, bool):
             self.layers.setdefault(action.dest, []).append((where, said))
             return
         try:
-            values = [_value(action, text) for text in (said if is_repeatable(action) else said[-1:])]
+            values = [_parse_value(action, text) for text in (said if is_repeatable(action) else said[-1:])]
         except argparse.ArgumentTypeError as error:
             self.refuse(action, f"{where}: {error}")
             return
         self.layers.setdefault(action.dest, []).append((where, values if is_repeatable(action) else values[0]))
 
 
-def _value(action: argparse.Action, text: str) -> Any:
+def _parse_value(action: argparse.Action, text: str) -> Any:
     if action.choices is not None and text not in action.choices:
         *some, last = map(str, action.choices)
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; use {', '.join(some)} or {last}")
@@ -173,19 +173,19 @@ def _split(parser: OneLineParser, arguments: Sequence[str] | None) -> tuple[dict
 # --- values -----------------------------------------------------------------------------------------
 
 
-def port(text: str) -> int:
+def parse_port(text: str) -> int:
     """A port to listen on."""
     if not _is_number(text) or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 1 to 65535 is expected")
     return int(text)
 
 
-def port_or_none(text: str) -> int:
+def parse_port_or_none(text: str) -> int:
     """A port to listen on, or 0."""
     if text == "0":
         return 0
     try:
-        return port(text)
+        return parse_port(text)
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 0 (none) to 65535 is expected") from None
 
@@ -194,33 +194,33 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9  # Python refuses to read thousands of digits
 
 
-def at_least_one(text: str) -> float:
+def parse_at_least_one(text: str) -> float:
     """So many of something."""
     return _number(text, 1, math.inf, "is not accepted; a number of at least 1 is expected")
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """A share of something."""
     return _number(text, 0, 1, "is no share; a number from 0 (none) to 1 (all) is expected")
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """How long something takes."""
     return _number(text, 0, math.inf, "is no time; a number of seconds such as 0.25 is expected")
 
 
-def _number(text: str, least: float, most: float, told: str) -> float:
+def _number(text: str, least: float, most: float, complaint: str) -> float:
     """Returns a number from `least` to `most`. Raises ArgumentTypeError with the text and an explanation for any other text."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not least <= value <= most or math.isinf(value):
-        raise argparse.ArgumentTypeError(f"{text!r} {told}")
+        raise argparse.ArgumentTypeError(f"{text!r} {complaint}")
     return value
 
 
-def url(text: str) -> str:
+def parse_url(text: str) -> str:
     """An HTTP address."""
     try:
         parts = urlsplit(text)
@@ -228,7 +228,7 @@ def url(text: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise argparse.ArgumentTypeError(f"{without_credentials(text)!r} is no address; a URL such as http://collector:4318 is expected")
+        raise argparse.ArgumentTypeError(f"{remove_credentials(text)!r} is no address; a URL such as http://collector:4318 is expected")
     return text
 
 
@@ -245,7 +245,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
     """Where metrics are scraped."""
     parser.add_argument(
-        "--metrics-port", type=port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
+        "--metrics-port", type=parse_port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
     )
 
 
@@ -254,7 +254,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
         "--otlp-endpoint",
-        type=url,
+        type=parse_url,
         metavar="URL",
         help="OTLP collector of traces and metrics; default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is sent",
     )
@@ -263,14 +263,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trace-ratio",
-        type=share,
+        type=parse_share,
         metavar="SHARE",
         help="how many of the traces are sent, from 0 to 1, beside all with a refusal, an error or a slow step; "
         "default: as OTEL_TRACES_SAMPLER says, else 1",
     )
     parser.add_argument(
         "--trace-slow",
-        type=seconds,
+        type=parse_seconds,
         default=SLOW_S,
         metavar="SECONDS",
         help="a step of ours that takes so long has its trace sent (default: %(default)s)",

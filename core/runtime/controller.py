@@ -105,16 +105,16 @@ class Controller:
         """Until the queue is shut down, and then until the last worker has finished its key; or until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(), name=f"{self.name} worker {number}")
+                group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
 
     async def drain(self) -> None:
         """Takes no more keys; returns once the keys that are worked on have had their run."""
-        self.queue.shut_down()
+        self.queue.stop()
         while self._busy:
             self._has_ended.clear()
             await self._has_ended.wait()
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             try:
                 item = await self.queue.get()
@@ -122,10 +122,10 @@ class Controller:
                 return
             self._busy += 1
             try:
-                with logs.context(controller=self.name, key=str(item.key), reconcile_id=uuid.uuid4().hex[:12]):
+                with logs.add_fields(controller=self.name, key=str(item.key), reconcile_id=uuid.uuid4().hex[:12]):
                     await self._run(item)
             finally:
-                self.queue.done(item.key)
+                self.queue.finish(item.key)
                 self._busy -= 1
                 self._has_ended.set()
             # A reconcile that never had to wait must not keep other tasks off the event loop.
@@ -138,14 +138,14 @@ class Controller:
         try:
             result = await self._reconcile(item)
         except Deferred as error:
-            self.queue.forget(item.key)
+            self.queue.reset_failures(item.key)
             self._deferred.add(item.key)
             logger.log(logging.DEBUG if was_deferred else logging.INFO, "reconcile is put aside", extra={"why": str(error)})
             outcome = "deferred"
         except Exception as error:
-            outcome = self._failed(item, error)
+            outcome = self._handle_failure(item, error)
         else:
-            self.queue.forget(item.key)
+            self.queue.reset_failures(item.key)
             if isinstance(result, RequeueAfter):
                 self.queue.add_after(item.key, result.seconds, "requeue after")
                 outcome = "requeue_after"
@@ -156,11 +156,11 @@ class Controller:
         if self._on_result is not None:
             self._on_result(item, outcome, self.finished_at - began)
 
-    def _failed(self, item: Item, error: Exception) -> str:
+    def _handle_failure(self, item: Item, error: Exception) -> str:
         if not isinstance(error, Conflict) and self._on_error is not None:
             self._on_error(item, error)
         if isinstance(error, Terminal):
-            self.queue.forget(item.key)
+            self.queue.reset_failures(item.key)
             logger.error("reconcile failed for good", extra={"error": str(error)})
             return "terminal"
         delay_s = round(self.queue.add_rate_limited(item.key, "retry", item.priority), 3)

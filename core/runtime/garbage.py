@@ -17,7 +17,7 @@ LONG_S = 0.01
 """What a collection of everything may take. The next one comes when a quarter more lives, and takes a quarter longer."""
 
 
-def spare_what_lives() -> None:
+def exclude_live_objects() -> None:
     """Excludes all live objects from later collections; each is still freed when its last reference ends.
 
     Cheap, whatever there is. A cycle that these objects form later is never freed: call it a bounded number of times
@@ -29,7 +29,7 @@ def spare_what_lives() -> None:
 
 def exclude_survivors_of_long_collections(long_s: float = LONG_S, clock: Callable[[], float] = time.thread_time) -> Callable[[], None]:
     """From now on what lives after a collection of everything that took longer than `long_s` of its thread's time is left out of those to
-    come (`spare_what_lives`): with 20,000 workloads that wait they took 100 to 290 ms each. Returns what ends that.
+    come (`exclude_live_objects`): with 20,000 workloads that wait they took 100 to 290 ms each. Returns what ends that.
 
     How often that can happen is bounded by what is made: between two of them as many objects must grow old as a collection can look at in
     that time. What lives then and hangs together in a cycle later stays.

@@ -67,11 +67,11 @@ class Election:
     def _spec(self) -> dict[str, Any]:
         return (self._lease or {}).get("spec") or {}
 
-    def leads(self, now: float) -> bool:
+    def is_leader(self, now: float) -> bool:
         """Whether we may act as leader at this moment."""
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 
-    def deadline(self) -> float:
+    def get_deadline(self) -> float:
         """Until when we lead if nothing renews it."""
         return float("-inf") if self._renewed_at is None else self._renewed_at + self._renew_deadline_s
 
@@ -113,7 +113,7 @@ class Election:
             }
         )
 
-    def wrote(self, lease: Obj, sent_at: float) -> None:
+    def record_write(self, lease: Obj, sent_at: float) -> None:
         """The write of `write` succeeded; our time counts from when it was sent, since others may have seen it right then.
 
         One that changed nothing renews nothing, as others see no change: the wall clock stood still.
@@ -192,11 +192,11 @@ class LeaderElection:
 
     @property
     def leads(self) -> bool:
-        return self._election.leads(self._clock.monotonic())
+        return self._election.is_leader(self._clock.monotonic())
 
     def count_seconds_left(self) -> float:
         """For how long we lead if the lease is not renewed; 0 or less where we do not lead. May be called on any thread."""
-        return self._election.deadline() - self._clock.monotonic()
+        return self._election.get_deadline() - self._clock.monotonic()
 
     @property
     def holder(self) -> str:
@@ -212,7 +212,7 @@ class LeaderElection:
         try:
             await self._acquire()
             logger.info("leading", extra={"lease": self._name, "identity": self._election.identity})
-            await self._lead(work)
+            await self._run_as_leader(work)
         finally:
             await self._release()
 
@@ -225,34 +225,34 @@ class LeaderElection:
                     if await self._try():
                         return
             except (KubeError, TimeoutError) as error:
-                self._complain(error)
+                self._report_error(error)
             # Spread, so that candidates that started together do not collide for ever.
             await self._clock.sleep(self._retry_period_s * (1 + 0.2 * self._chance()))
 
-    def _complain(self, error: KubeError | TimeoutError) -> None:
+    def _report_error(self, error: KubeError | TimeoutError) -> None:
         """Logs why the lease cannot be acquired or renewed, as a warning at most once a minute. That another candidate
         was faster is no warning."""
-        told = {"lease": self._name, "error": str(error) or "timeout"}
+        fields = {"lease": self._name, "error": str(error) or "timeout"}
         if isinstance(error, Conflict):
-            logger.info("lease not acquired", extra=told)
+            logger.info("lease not acquired", extra=fields)
             return
         now = self._clock.monotonic()
         if now < self._complained_at + COMPLAIN_EVERY_S:
             return
         self._complained_at = now
         if isinstance(error, Unreachable | TimeoutError):
-            logger.warning("the API server cannot be reached", extra={"address": self._client.address, **told})
+            logger.warning("the API server cannot be reached", extra={"address": self._client.address, **fields})
         else:
-            logger.warning("lease not acquired", extra=told)
+            logger.warning("lease not acquired", extra=fields)
 
-    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        async def working() -> None:
+    async def _run_as_leader(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def run_work() -> None:
             await work()
 
         try:
             async with asyncio.TaskGroup() as group:
                 renewal = group.create_task(self._keep_renewing(), name=f"renew lease {self._name}")
-                group.create_task(working(), name=f"leader of {self._name}").add_done_callback(lambda _: renewal.cancel())
+                group.create_task(run_work(), name=f"leader of {self._name}").add_done_callback(lambda _: renewal.cancel())
         except BaseExceptionGroup as group_error:
             # One failure is the rule, and callers should see it and not its wrapping; with several, having lost the lease explains the
             # others.
@@ -311,7 +311,7 @@ class LeaderElection:
                 logger.warning("lease not renewed", extra={"lease": self._name, "error": str(error) or "timeout"})
                 continue
             if self._election.was_taken(ours):  # not where an answer has come too late to lead by it: the next may be in time
-                raise LeadershipLost(f"the lease {self._name} is held by {self._election.holder or 'nobody'}")
+                raise LeadershipLost(f"the lease {self._name} is held by {self._election.holder or 'no process'}")
 
     async def _write_or_look(self, ours: Obj | None) -> None:
         try:
@@ -324,7 +324,7 @@ class LeaderElection:
 
     async def _try(self) -> bool:
         """One attempt to get or keep the lease; whether we lead after it. As leader the Lease known is written without reading it first."""
-        if not self._election.leads(self._clock.monotonic()):
+        if not self._election.is_leader(self._clock.monotonic()):
             await self._look()
         try:
             return await self._write()
@@ -342,18 +342,18 @@ class LeaderElection:
 
     async def _write(self) -> bool:
         sent_at = self._clock.monotonic()
-        body = self._election.write(sent_at, self._wall())
+        body = self._election.write(sent_at, self._read_wall_clock())
         if body is None:
             return False
         exists = "resourceVersion" in body["metadata"]
-        self._election.wrote(await (self._client.replace(LEASE, body) if exists else self._client.create(LEASE, body)), sent_at)
-        return self._election.leads(self._clock.monotonic())
+        self._election.record_write(await (self._client.replace(LEASE, body) if exists else self._client.create(LEASE, body)), sent_at)
+        return self._election.is_leader(self._clock.monotonic())
 
     async def _release(self) -> None:
         """Shielded: being cancelled once more does not stop it, only its own time limit does."""
 
         async def give_back() -> None:
-            body = self._election.release(self._wall())
+            body = self._election.release(self._read_wall_clock())
             if body is None:
                 return
             with suppress(KubeError, TimeoutError):
@@ -368,7 +368,7 @@ class LeaderElection:
             await asyncio.wait({task})
             raise
 
-    def _wall(self) -> str:
+    def _read_wall_clock(self) -> str:
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -11,13 +11,13 @@ Right = tuple[str, str, str]
 """Group, resource (with its subresource after a slash), verb."""
 
 
-def rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
+def list_rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
     """Verbs on one resource."""
     named = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return {(resource.group, named, verb) for verb in verbs}
 
 
-def rules(granted: Iterable[Right], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+def list_rules(granted: Iterable[Right], names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The fewest rules that grant just this, one group of the API in each; in an order of their own. `names`: on these objects only."""
     only = {"resourceNames": list(names)} if names else {}
     verbs: dict[tuple[str, str], set[str]] = {}

@@ -18,14 +18,14 @@ class EternalTaskEnded(Exception):
     """A task that has to run as long as the process does returned: that is as much a crash as an exception."""
 
 
-def eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
+def start_eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
     """Starts a task that must end only by cancellation; any other end stops the group, and with it the process."""
 
-    async def guarded() -> Never:
+    async def run_guarded() -> Never:
         await work
         raise EternalTaskEnded(f"the task {name!r} has ended")
 
-    return group.create_task(guarded(), name=name)
+    return group.create_task(run_guarded(), name=name)
 
 
 async def run_until_stopped(
@@ -56,11 +56,11 @@ async def run_until_stopped(
         logger.info("stopping", extra={"signal": number.name, "grace_s": grace_s})
         stop.set()
 
-    async def root() -> None:
+    async def run_root() -> None:
         async with asyncio.TaskGroup() as group:
             await main(group)
 
-    async def stopping() -> None:
+    async def watch_stop() -> None:
         await stop.wait()
 
     for number in signals:
@@ -72,8 +72,8 @@ async def run_until_stopped(
         for number in signals:
             loop.remove_signal_handler(number)
         raise
-    running = asyncio.create_task(root(), name="root")
-    waiting = asyncio.create_task(stopping(), name="wait for a signal")
+    running = asyncio.create_task(run_root(), name="root")
+    waiting = asyncio.create_task(watch_stop(), name="wait for a signal")
     try:
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() and not await _stop(running, on_stop, grace_s):
@@ -118,7 +118,7 @@ class LoopLag:
         self._worst_s = 0.0
         self.last_s = 0.0
 
-    def take_worst(self) -> float:
+    def reset_worst(self) -> float:
         """The worst lag since the last call, in seconds."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst

@@ -87,16 +87,16 @@ class QueueState:
         self.add_after(key, delay_s, reason, now, priority)
         return delay_s
 
-    def forget(self, key: Hashable) -> None:
+    def reset_failures(self, key: Hashable) -> None:
         """The key is well: its next failure counts as its first. Does not take it out of the queue."""
         self._failures.pop(key, None)
 
-    def failures(self, key: Hashable) -> int:
+    def count_failures(self, key: Hashable) -> int:
         return self._failures.get(key, 0)
 
     def pop(self, now: float) -> Item | None:
         """The most urgent key that is due and not being worked on; None when there is none."""
-        self._promote(now)
+        self._promote_due(now)
         while self._ready:
             rank, order, key = heapq.heappop(self._ready)
             entry = self._entries.get(key)
@@ -107,26 +107,26 @@ class QueueState:
             return Item(key, frozenset(entry.reasons), entry.due_at, entry.priority)
         return None
 
-    def done(self, key: Hashable) -> None:
+    def finish(self, key: Hashable) -> None:
         """Work on the key has ended, however; what was added meanwhile may be handed out."""
         self._processing.discard(key)
         entry = self._entries.get(key)
         if entry is not None and entry.ready:
             heapq.heappush(self._ready, (-entry.priority, entry.order, key))
 
-    def next_due(self, now: float) -> float | None:
+    def find_next_due(self, now: float) -> float | None:
         """When the next key becomes due without any further call; None when none will."""
-        self._promote(now)
+        self._promote_due(now)
         return self._delayed[0][0] if self._delayed else None
 
-    def depth(self, now: float) -> int:
+    def count_due(self, now: float) -> int:
         """How many keys are due, those held back by their own processing included."""
-        self._promote(now)
+        self._promote_due(now)
         return sum(entry.ready for entry in self._entries.values())
 
-    def oldest_age(self, now: float) -> float:
+    def compute_oldest_age(self, now: float) -> float:
         """How long the key that has been due longest waits; 0 when none is."""
-        self._promote(now)
+        self._promote_due(now)
         return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
 
     def __len__(self) -> int:
@@ -138,7 +138,7 @@ class QueueState:
         return frozenset(self._processing)
 
     def _put(self, key: Hashable, reason: str, due_at: float, now: float, priority: int) -> None:
-        self._promote(now)
+        self._promote_due(now)
         entry = self._entries.get(key)
         if entry is None:
             self._order += 1
@@ -153,9 +153,9 @@ class QueueState:
             if not entry.ready and due_at < entry.due_at:
                 entry.due_at = due_at
                 heapq.heappush(self._delayed, (due_at, entry.order, key))
-        self._promote(now)
+        self._promote_due(now)
 
-    def _promote(self, now: float) -> None:
+    def _promote_due(self, now: float) -> None:
         """Make ready what is due, in the order in which it became so; that order is the one among equals."""
         while self._delayed:
             due_at, order, key = self._delayed[0]
@@ -212,7 +212,7 @@ class WorkQueue:
             item = self._state.pop(now)
             if item is not None:
                 return item
-            due = self._state.next_due(now)
+            due = self._state.find_next_due(now)
             self._changed.clear()
             if due is None:
                 await self._changed.wait()
@@ -224,17 +224,17 @@ class WorkQueue:
                 continue
         raise QueueShutDown
 
-    def done(self, key: Hashable) -> None:
-        self._state.done(key)
+    def finish(self, key: Hashable) -> None:
+        self._state.finish(key)
         self._changed.set()
 
-    def forget(self, key: Hashable) -> None:
-        self._state.forget(key)
+    def reset_failures(self, key: Hashable) -> None:
+        self._state.reset_failures(key)
 
-    def failures(self, key: Hashable) -> int:
-        return self._state.failures(key)
+    def count_failures(self, key: Hashable) -> int:
+        return self._state.count_failures(key)
 
-    def shut_down(self) -> None:
+    def stop(self) -> None:
         """Hand out nothing more; work already handed out may still be finished. What is queued is dropped: a restart lists everything
         again."""
         self._shut_down = True
@@ -246,9 +246,9 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """Keys that are due."""
-        return self._state.depth(self._clock.monotonic())
+        return self._state.count_due(self._clock.monotonic())
 
     @property
     def oldest_age(self) -> float:
         """Seconds that the key due longest has waited."""
-        return self._state.oldest_age(self._clock.monotonic())
+        return self._state.compute_oldest_age(self._clock.monotonic())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.names import GROUP, MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 
 Json = Mapping[str, Any]
 PROVISIONING_CONFIG_KIND = "ProvisioningRequestConfig"
@@ -26,7 +26,7 @@ class CheckFacts:
         spec = check.get("spec") or {}
         given = spec.get("parameters") or {}
         kind = f"{given.get('kind')}.{given.get('apiGroup')}" if given else None
-        active = condition_is_true(check, "Active")
+        active = is_condition_true(check, "Active")
         return cls(check["metadata"]["name"], spec.get("controllerName") or "", active, given.get("name"), kind)
 
     @property
@@ -48,7 +48,7 @@ class RetryStrategy:
     base_s: int = 60
     max_s: int = 1800
 
-    def delay_s(self, attempt: int) -> int:
+    def compute_delay_s(self, attempt: int) -> int:
         """How long to wait after attempt number `attempt`, from 1."""
         # No power of two that large is ever needed, and no workload should have to wait that long.
         return min(self.base_s << min(attempt - 1, 31), self.max_s)

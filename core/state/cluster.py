@@ -23,7 +23,7 @@ from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.state.check_facts import CheckFacts
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, WorkloadFacts
-from core.state.flavor_view import AssignedPlaces, FlavorView, matches, reservation_of, spares_of
+from core.state.flavor_view import AssignedPlaces, FlavorView, build_reservation, is_match, list_spares
 from core.state.ledger import Ledger, PodSetKey, Reservation
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from core.state.whole_view import WholeView
@@ -64,7 +64,7 @@ class ClusterState:
         self.ending_namespaces: set[str] = set()  # that are being deleted
         self.pause: Pause = NOTHING_PAUSED
         self.workloads = Workloads(counts_spares=self.resource_rules.counts_spares)
-        self.ledger = Ledger(self._node_labels, self.namespaces.get)
+        self.ledger = Ledger(self._get_node_labels, self.namespaces.get)
         self.on_free: list[Callable[[], None]] = []  # called when a change that is no informer event may help a pending workload
         self.whole = WholeView(self.nodes, self.ledger, self._on_free)
         self._views: dict[str, FlavorView] = {}
@@ -101,7 +101,7 @@ class ClusterState:
         self.whole.observe_node(name, old, node)
         moved = old is None or node is None or old.labels != node.labels
         for flavor, view in list(self._views.items()):
-            if moved and any(facts is not None and matches(view.flavor, facts) for facts in (old, node)):
+            if moved and any(facts is not None and is_match(view.flavor, facts) for facts in (old, node)):
                 former = self._views[flavor]
                 self._drop_view(flavor)
                 self._former_views[flavor] = former
@@ -173,42 +173,42 @@ class ClusterState:
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
         """An AdmissionCheck came, changed or went."""
-        self._configure(_update(self.checks, name, check))
+        self._apply_configuration(_update(self.checks, name, check))
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
         """A LocalQueue came, changed or went."""
-        self._configure(_update(self.local_queues, key, queue))
+        self._apply_configuration(_update(self.local_queues, key, queue))
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None, is_ending: bool = False) -> None:
         """A Namespace came, changed or went; `is_ending`: it is being deleted, and nothing can be created in it any more."""
         self.ledger.neighbours.observe_namespace()
         was_ending = name in self.ending_namespaces
         (self.ending_namespaces.add if is_ending else self.ending_namespaces.discard)(name)
-        self._configure(_update(self.namespaces, name, labels) or was_ending != is_ending)
+        self._apply_configuration(_update(self.namespaces, name, labels) or was_ending != is_ending)
 
     def observe_pause(self, pause: Pause) -> None:
         """An administrator pauses something, or lets it go on."""
-        self._configure(pause != self.pause)
+        self._apply_configuration(pause != self.pause)
         self.pause = pause
 
     def _change_rules(self, is_change: bool) -> bool:
         self.rule_changes += is_change
-        return self._configure(is_change)
+        return self._apply_configuration(is_change)
 
-    def _configure(self, is_change: bool) -> bool:
+    def _apply_configuration(self, is_change: bool) -> bool:
         self.changes += is_change
         self.config_changes += is_change
         return is_change
 
     def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
         """A Workload came, changed or went."""
-        before, old = self._held(key), self.workloads.facts.get(key)
+        before, old = self._get_held(key), self.workloads.facts.get(key)
         self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
             self._end_leaving(key)
-        self._after(key, before)
-        held = self.workloads.holding(key)
-        if held is not None and _standing(old) != _standing(workload):
+        self._note_change(key, before)
+        held = self.workloads.find_holding(key)
+        if held is not None and _read_standing(old) != _read_standing(workload):
             self.quota.note_change(held.cluster_queue)
 
     # --- decisions not yet observed -----------------------------------------------------------------
@@ -220,9 +220,9 @@ class ClusterState:
         that is where they still are.
         """
         self._plans[key] = plan
-        before = self._held(key)
+        before = self._get_held(key)
         self.workloads.assume(key, admission)
-        self._after(key, before)
+        self._note_change(key, before)
         self._end_leaving(key)
         facts = self.workloads.facts.get(key)
         for pod_set in facts.pod_sets if facts is not None else ():
@@ -250,12 +250,12 @@ class ClusterState:
         if not self.workloads.is_assumed_for(key, uid):
             return
         self._end_leaving(key)
-        before = self._held(key)
+        before = self._get_held(key)
         self.workloads.confirm(key, resource_version)
-        self._after(key, before)
-        self.ledger.name_nodes(self.pods_key(key))
+        self._note_change(key, before)
+        self.ledger.name_nodes(self.get_pods_key(key))
 
-    def forget(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
+    def drop_assumed(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
         """The write of an assumed decision failed: it never was. `helps`: workloads that wait may have what it was to get.
 
         Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
@@ -263,33 +263,33 @@ class ClusterState:
         if uid is not None and not self.workloads.is_assumed_for(key, uid):
             return
         self._end_leaving(key)
-        before = self._held(key)
-        self.workloads.forget(key)
-        self._after(key, before, helps=helps)
+        before = self._get_held(key)
+        self.workloads.drop_assumed(key)
+        self._note_change(key, before, helps=helps)
 
     def _end_leaving(self, key: str) -> None:
         for left in self._leaving.pop(key, ()):
             self.ledger.reserve(left, None)
             self.changes += 1
 
-    def claim(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
+    def reserve(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
         """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""
         if key not in self._claims:
             self._claims.append(key)
             self.assume(key, admission, plan)
-            if (held := self.workloads.holding(key)) is not None:  # with its spares, where these use quota
+            if (held := self.workloads.find_holding(key)) is not None:  # with its spares, where these use quota
                 add_usage(self._claimed.setdefault(held.cluster_queue, {}), held)
 
     def copy_claimed(self) -> dict[str, dict[FlavorResource, int]]:
         """Returns what is claimed of quota, by ClusterQueue."""
         return {queue: dict(amounts) for queue, amounts in self._claimed.items()}
 
-    def claim_beside(
+    def reserve_beside(
         self, key: str, amounts: Iterable[tuple[str, Resources]], pods: Iterable[tuple[str, Sequence[tuple[str, int]]]]
     ) -> None:
         """Counts what a workload that holds a place will be given beside it once others are gone, until `drop_claims`: amounts per node,
         and pods of its pod sets, which may keep others away."""
-        self.lift_beside(key)
+        self.release_beside(key)
         facts = self.workloads.facts.get(key)
         if facts is None:
             return
@@ -301,8 +301,8 @@ class ClusterState:
             self._beside.setdefault(key, []).append(one)
             self.ledger.reserve(one, reservation)
 
-    def lift_beside(self, key: str) -> None:
-        """Removes what `claim_beside` has reserved for a workload; the workload that reserved it is decided on again."""
+    def release_beside(self, key: str) -> None:
+        """Removes what `reserve_beside` has reserved for a workload; the workload that reserved it is decided on again."""
         for one in self._beside.pop(key, ()):
             self.ledger.reserve(one, None)
 
@@ -314,35 +314,35 @@ class ClusterState:
     def drop_claims(self) -> None:
         """Removes all reservations; this is no change that could help pending workloads."""
         for key in self._claims:
-            before = self._held(key)
-            self.workloads.forget(key)
-            self._after(key, before, helps=False)
+            before = self._get_held(key)
+            self.workloads.drop_assumed(key)
+            self._note_change(key, before, helps=False)
         self._claims.clear()
         self._claimed.clear()
         for key in list(self._beside):
-            self.lift_beside(key)
+            self.release_beside(key)
 
-    def starting(self) -> Iterator[tuple[str, str]]:
+    def list_starting(self) -> Iterator[tuple[str, str]]:
         """Yields the keys of workloads with pods that are not ready yet, and their ClusterQueues; reservations have no
         pods to wait for."""
-        return ((key, queue) for key, queue in self.workloads.starting().items() if key not in self._claims)
+        return ((key, queue) for key, queue in self.workloads.list_starting().items() if key not in self._claims)
 
-    def _node_labels(self, name: str) -> Mapping[str, str]:
+    def _get_node_labels(self, name: str) -> Mapping[str, str]:
         node = self.nodes.get(name)
         return node.labels if node is not None else {}
 
-    def _held(self, key: str) -> _Held:
+    def _get_held(self, key: str) -> _Held:
         facts = self.workloads.facts.get(key)
         owner, pod_sets = (facts.owner_uid, facts.pod_sets) if facts is not None else (None, ())
-        return self.workloads.holding(key), owner, pod_sets, self.pods_key(key), self.workloads.elder(key)
+        return self.workloads.find_holding(key), owner, pod_sets, self.get_pods_key(key), self.workloads.find_replaced(key)
 
-    def pods_key(self, key: str) -> str:
+    def get_pods_key(self, key: str) -> str:
         """The key that the pods of a workload name."""
         facts = self.workloads.facts.get(key)
         return facts.pods_key if facts is not None else key
 
-    def _after(self, key: str, before: _Held, *, helps: bool = True) -> None:
-        now = self._held(key)
+    def _note_change(self, key: str, before: _Held, *, helps: bool = True) -> None:
+        now = self._get_held(key)
         if now[0] is None:
             self._note_places(key, None)
         self._note_lending(key)
@@ -354,11 +354,11 @@ class ClusterState:
                 self.quota.note_change(before[0].cluster_queue)
             for pod_set in before[0].pod_sets:
                 self.ledger.reserve((before[3], pod_set.name, before[1]), None)
-                self.ledger.reserve((before[3], spares_of(pod_set.name), before[1]), None)
+                self.ledger.reserve((before[3], list_spares(pod_set.name), before[1]), None)
         if now[0] is None:
             self._plans.pop(key, None)
             elder = before[4]
-            held = self.workloads.holding(elder) if elder is not None else None
+            held = self.workloads.find_holding(elder) if elder is not None else None
             if elder is not None and held is not None:
                 self._reserve(elder, held)  # what was to take its place does not
         else:
@@ -366,7 +366,7 @@ class ClusterState:
 
     def _note_lending(self, key: str) -> None:
         """Records that a workload lends nodes: when it begins to, that may help a pending workload."""
-        if not self.workloads.lends(key):
+        if not self.workloads.is_lending(key):
             self._lending.discard(key)
         elif key not in self._lending:
             self._lending.add(key)
@@ -374,7 +374,7 @@ class ClusterState:
 
     # --- views --------------------------------------------------------------------------------------
 
-    def view(self, flavor_name: str) -> FlavorView | None:
+    def get_view(self, flavor_name: str) -> FlavorView | None:
         """A topology-aware flavor over its nodes, up to date; None if flavor or topology is not there."""
         view = self._views.get(flavor_name)
         if view is None:
@@ -386,12 +386,12 @@ class ClusterState:
             view = self._build_view(flavor, topology)
         return view
 
-    def view_at_hand(self, flavor_name: str) -> FlavorView | None:
+    def get_built_view(self, flavor_name: str) -> FlavorView | None:
         """The same, but None where the view is not built yet."""
         return self._views.get(flavor_name)
 
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
-        nodes = [node for node in self.nodes.values() if matches(flavor, node)]
+        nodes = [node for node in self.nodes.values() if is_match(flavor, node)]
         tree = TopologyTree(topology.levels, [NodeLabels(node.name, node.labels) for node in nodes])
         capacity = FreeCapacity(tree, {node.name: node.state for node in nodes})
         view = self._views[flavor.name] = FlavorView(flavor, topology, capacity)
@@ -404,8 +404,8 @@ class ClusterState:
         else:
             keys = list(self.workloads.facts)
         for key in keys:
-            admission = self.workloads.holding(key)
-            if admission is not None and _uses(admission, flavor.name):
+            admission = self.workloads.find_holding(key)
+            if admission is not None and _is_using(admission, flavor.name):
                 self._reserve(key, admission)
         return view
 
@@ -444,12 +444,12 @@ class ClusterState:
         is_changed = bool(self._dropped)
         for name, flavor in self.flavors.items():
             if flavor.topology:
-                self.view(name)
+                self.get_view(name)
         lost = {name for name in self._dropped if name not in self._views}
         self._dropped.clear()
         for key in list(self.workloads.facts) if lost else ():
-            admission = self.workloads.holding(key)
-            if admission is not None and any(_uses(admission, name) for name in lost):
+            admission = self.workloads.find_holding(key)
+            if admission is not None and any(_is_using(admission, name) for name in lost):
                 self._reserve(key, admission)
         return is_changed
 
@@ -461,10 +461,10 @@ class ClusterState:
             return
         self._note_places(key, admission)
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
-            flavor = self.topology_flavor(given.flavors.values())
-            view = self.view(flavor) if flavor is not None else None
+            flavor = self.find_topology_flavor(given.flavors.values())
+            view = self.get_view(flavor) if flavor is not None else None
             pod_set_key: PodSetKey = (facts.pods_key, pod_set.name, facts.owner_uid)
-            spares_key: PodSetKey = (facts.pods_key, spares_of(pod_set.name), facts.owner_uid)
+            spares_key: PodSetKey = (facts.pods_key, list_spares(pod_set.name), facts.owner_uid)
             # Former reservations of a workload must not block its own plan.
             self.ledger.reserve(pod_set_key, None)
             self.ledger.reserve(spares_key, None)
@@ -473,15 +473,15 @@ class ClusterState:
             requests = dict(pod_set.requests)
             add(requests, {PODS: 1})
             plan = self._plans.get(key, {}).get(pod_set.name)
-            reservation = reservation_of(view, pod_set, requests, given.assignment, plan)
+            reservation = build_reservation(view, pod_set, requests, given.assignment, plan)
             surplus = max(0, reservation.count - pod_set.count) if pod_set.reclaimed else 0
             done_before = pod_set.reclaimed - surplus
             self.ledger.reserve(pod_set_key, replace(reservation, surplus=surplus, done_before=done_before) if surplus else reservation)
-            spares = view.spares_of(given)
+            spares = view.list_spares(given)
             if spares:
                 self.ledger.reserve(spares_key, Reservation(requests, spares))
 
-    def topology_flavor(self, flavors: Iterable[str]) -> str | None:
+    def find_topology_flavor(self, flavors: Iterable[str]) -> str | None:
         """The topology-aware one among the flavors of a pod set."""
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
@@ -498,8 +498,8 @@ class ClusterState:
 
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
         """Where the domains of pod sets' assignments are, by the nodes there are now."""
-        flavors = {pod_set.name: self.topology_flavor(pod_set.flavors.values()) for pod_set in given}
-        return AssignedPlaces({name: self.view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
+        flavors = {pod_set.name: self.find_topology_flavor(pod_set.flavors.values()) for pod_set in given}
+        return AssignedPlaces({name: self.get_view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
         """A pod set as it would be on a flavor's nodes: the flavor's tolerations are joined to its own."""
@@ -521,7 +521,7 @@ class ClusterState:
         return self.cluster_queues.get(local.cluster_queue) if local is not None else None
 
 
-def _standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
+def _read_standing(facts: WorkloadFacts | None) -> tuple[object, ...] | None:
     """Returns the facts that decide whether a workload that holds quota may be preempted; None for one that holds none."""
     if facts is None or facts.admission is None:
         return None
@@ -537,7 +537,7 @@ def _list_places(admission: Admission) -> Iterator[tuple[str, ...]]:
             yield (name,)
 
 
-def _uses(admission: Admission, flavor: str) -> bool:
+def _is_using(admission: Admission, flavor: str) -> bool:
     return any(flavor in pod_set.flavors.values() for pod_set in admission.pod_sets)
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from core.model.pod_traits import ANY_IP, HostPort, Labels, PodTerm, PodTraits, Selector, selects
+from core.model.pod_traits import ANY_IP, HostPort, Labels, PodTerm, PodTraits, Selector, is_selected
 from core.placement.topology.tree import Flags
 from core.state.facts import PodFacts
 
@@ -44,7 +44,7 @@ class _Column:
         self.codes[row] = -1 if value is None else self.values.setdefault(value, len(self.values))
 
     def find_rows(self, operator: str, values: Collection[str]) -> Flags:
-        """Rows for which a requirement of a selector holds (`Requirement.holds`)."""
+        """Rows for which a requirement of a selector holds (`Requirement.is_met`)."""
         if operator in ("In", "NotIn"):
             named = np.zeros(len(self.values) + 1, dtype=bool)  # the last stands for -1
             named[[self.values[value] for value in values if value in self.values]] = True
@@ -130,7 +130,7 @@ class _Table:
 
 
 def _is_selected(selector: Selector, labels: Labels | None) -> bool:
-    return selector is not None and selects(selector, labels or _NO_LABELS)
+    return selector is not None and is_selected(selector, labels or _NO_LABELS)
 
 
 class ClusterNeighbours:
@@ -143,7 +143,7 @@ class ClusterNeighbours:
         namespace_labels: Callable[[str], Labels | None],
     ) -> None:
         self._pods = pods
-        self.node_labels, self.namespace_labels = node_labels, namespace_labels
+        self.get_node_labels, self.get_namespace_labels = node_labels, namespace_labels
         self._ports: dict[tuple[int, str], dict[str, Counter[str]]] = {}  # port and protocol -> IP -> node -> pods
         self._apart: dict[PodTerm, Counter[str]] = {}  # term of anti-affinity -> node -> pods that have it
         self._speaks_of: dict[str | None, dict[PodTerm, None]] = {}  # its terms by namespace (None: by a selector)
@@ -194,7 +194,7 @@ class ClusterNeighbours:
             else:
                 self._table.put(key, key.partition("/")[0], now.labels, now.node)
         relabelled = was is not None and now is not None and was.labels != now.labels
-        return bool(self._awaited) and (relabelled or (now is not None and any(self._matches(now, terms) for terms in self._awaited)))
+        return bool(self._awaited) and (relabelled or (now is not None and any(self._is_match(now, terms) for terms in self._awaited)))
 
     def reserve(self, key: Hashable, traits: PodTraits, nodes: Nodes | None) -> None:
         """Follows equal pods that are assigned: `nodes` returns the nodes where they are expected (None: they are not, any more)."""
@@ -223,14 +223,14 @@ class ClusterNeighbours:
 
     # --- asking -----------------------------------------------------------------------------------------
 
-    def using(self, port: HostPort) -> Collection[str]:
+    def find_port_users(self, port: HostPort) -> Collection[str]:
         by_ip = self._ports.get(port[:2], {})
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 
-    def repels(self, traits: PodTraits) -> bool:
+    def is_repelled(self, traits: PodTraits) -> bool:
         return bool(self._apart) and bool(self._find_terms_against(traits))
 
-    def repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
+    def find_repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
         return ((term, self._apart[term]) for term in self._find_terms_against(traits))
 
     def _find_terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
@@ -239,11 +239,11 @@ class ClusterNeighbours:
         if found is None:
             asked = chain.from_iterable(self._speaks_of.get(namespace, ()) for namespace in (traits.namespace, None))
             terms = islice(asked, _MOST_TERMS)
-            found = [term for term in terms if term.matches(traits.namespace, traits.labels, self.namespace_labels)]
+            found = [term for term in terms if term.is_match(traits.namespace, traits.labels, self.get_namespace_labels)]
             _keep(self._repelling, key, found)
         return found
 
-    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+    def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         """`awaits`: a pod that all the terms match would help."""
         key = tuple(terms)
         if awaits:
@@ -253,7 +253,7 @@ class ClusterNeighbours:
                 del self._awaited[next(iter(self._awaited))]
         found = self._matching.get(key)
         if found is None:
-            found = self._build_table().find_nodes(key, self.namespace_labels)
+            found = self._build_table().find_nodes(key, self.get_namespace_labels)
             _keep(self._matching, key, found)
         return found
 
@@ -267,13 +267,13 @@ class ClusterNeighbours:
                 self._table.put((pods,), traits.namespace, traits.labels, nodes)
         return self._table
 
-    def _matches(self, pod: PodFacts, terms: Iterable[PodTerm]) -> bool:
+    def _is_match(self, pod: PodFacts, terms: Iterable[PodTerm]) -> bool:
         namespace = pod.key.partition("/")[0]
-        return all(term.matches(namespace, pod.labels, self.namespace_labels) for term in terms)
+        return all(term.is_match(namespace, pod.labels, self.get_namespace_labels) for term in terms)
 
     # --- invariant --------------------------------------------------------------------------------------
 
-    def counts(self) -> dict[str, dict[str, int]]:
+    def count_by_node(self) -> dict[str, dict[str, int]]:
         """Per node the ports and terms of anti-affinity of its pods, for the ledger's recount."""
         found: dict[str, dict[str, int]] = {}
         for (port, protocol), by_ip in self._ports.items():

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.model.pod_resources import PODS, Resources, add, pod_requests
-from core.model.pod_traits import PodTraits, traits_of_pod
-from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, node_matches
+from core.model.pod_resources import PODS, Resources, add, compute_pod_requests
+from core.model.pod_traits import PodTraits, read_pod_traits
+from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, is_node_match
 from core.state.facts import NodeFacts, PodFacts
 
 Json = Mapping[str, Any]
@@ -61,7 +61,7 @@ class DaemonSetFacts:
     def read(cls, daemon_set: Json) -> "DaemonSetFacts":
         metadata, template = daemon_set["metadata"], daemon_set["spec"]["template"]
         spec = template.get("spec") or {}
-        requests = pod_requests(spec)
+        requests = compute_pod_requests(spec)
         add(requests, {PODS: 1})
         labels = (template.get("metadata") or {}).get("labels") or {}
         return cls(
@@ -72,12 +72,12 @@ class DaemonSetFacts:
             spec.get("affinity"),
             (*(spec.get("tolerations") or ()), *_ADDED, *(_ADDED_FOR_HOST_NETWORK if spec.get("hostNetwork") else ())),
             requests,
-            traits_of_pod({"metadata": {"namespace": metadata["namespace"], "labels": labels}, "spec": spec}),
+            read_pod_traits({"metadata": {"namespace": metadata["namespace"], "labels": labels}, "spec": spec}),
             bool(metadata.get("deletionTimestamp")),
             _count_rules(spec) <= MOST_RULES,
         )
 
-    def wants(self, node: NodeFacts) -> bool:
+    def is_wanted(self, node: NodeFacts) -> bool:
         """Whether its controller makes a pod for a node that the node, were it empty, would have room for."""
         if self.deleting or not self.judged or self.node not in ("", node.name):
             return False
@@ -86,7 +86,7 @@ class DaemonSetFacts:
         if find_untolerated(node.state.taints, self.tolerations) is not None:
             return False
         try:
-            return node_matches(node.name, node.labels, self.node_selector, self.affinity)
+            return is_node_match(node.name, node.labels, self.node_selector, self.affinity)
         except InvalidSelector:
             return False
 
@@ -218,7 +218,7 @@ class DaemonSets:
         """Reserves a share or gives it back, as things are now."""
         node, reserved = self.nodes.get(name), self._reserved[facts.key]
         is_open = facts.key in self._windows.get(name, ())
-        wanted = node is not None and is_open and not self._bound.get(facts.uid, Counter())[name] and facts.wants(node)
+        wanted = node is not None and is_open and not self._bound.get(facts.uid, Counter())[name] and facts.is_wanted(node)
         if wanted and name not in reserved:
             reserved.add(name)
             self._reserve(facts, name, 1)

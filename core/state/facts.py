@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from core.model.admission import Admission, admission_from_wire
-from core.model.pod_resources import PODS, Resources, add, parse_resources, pod_requests, zero_requests
-from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, traits_of_pod, traits_of_template
+from core.model.admission import Admission, decode_admission
+from core.model.pod_resources import PODS, Resources, add, compute_pod_requests, list_zero_requests, parse_resources
+from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, read_pod_traits, read_template_traits
 from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
 from core.model.quantity import LARGEST
 from core.model.spare_nodes import read_held_spares, with_borrowed, with_spares
@@ -48,12 +48,12 @@ from core.names import (
 )
 from core.placement.algorithms.tied_pod_sets import OneDomain
 from core.placement.topology.free_capacity import NodeState
-from core.placement.topology.node_eligibility import taints_of
+from core.placement.topology.node_eligibility import read_taints
 
 Json = Mapping[str, Any]
 
 
-def object_key(obj: Json) -> str:
+def build_object_key(obj: Json) -> str:
     """`namespace/name`, or the name alone of a cluster-wide object."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
@@ -72,7 +72,7 @@ class NamespaceFacts(NamedTuple):
         return cls(dict(metadata.get("labels") or {}), bool(metadata.get("deletionTimestamp")))
 
 
-def controller_of(obj: Json) -> Json | None:
+def find_controller(obj: Json) -> Json | None:
     """The owner reference that controls an object."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
 
@@ -94,27 +94,27 @@ def find_condition(obj: Json, kind: str) -> Json | None:
     return next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == kind), None)
 
 
-def condition_is_true(obj: Json, kind: str) -> bool:
+def is_condition_true(obj: Json, kind: str) -> bool:
     """Whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
 
-def family_of_pod(pod: Json) -> str | None:
+def find_pod_family(pod: Json) -> str | None:
     """Returns the name of the workload that a pod names; None if it names none. Pods of an elastic job outlive the
     workload that started them: for these it is the name of the job's first workload."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
 
-def family_of(workload: Json) -> str:
+def find_family(workload: Json) -> str:
     """Returns the key by which the pods of a workload are found: its own key; for an elastic job that of the first workload."""
     metadata = workload["metadata"]
     name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
     return f"{metadata.get('namespace')}/{name}"
 
 
-def replaced_by(workload: Json) -> str | None:
+def find_replaced(workload: Json) -> str | None:
     """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place; None
     where it replaces none."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
@@ -124,12 +124,12 @@ def replaced_by(workload: Json) -> str | None:
     return f"{namespace}/{own}" if of in ("", namespace) else None  # nothing of another namespace is for this one to take
 
 
-def reclaimed_pods(workload: Json) -> dict[str, int]:
+def read_reclaimed_pods(workload: Json) -> dict[str, int]:
     """Returns the pods per pod set of a Workload that have finished and are not replaced."""
     return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
-def profile_of(obj: Json) -> str | None:
+def read_profile_name(obj: Json) -> str | None:
     """The placement profile that an object's annotation names, if any, whether there is one of that name or not."""
     return (obj["metadata"].get("annotations") or {}).get(PLACEMENT_PROFILE)
 
@@ -153,7 +153,7 @@ class NodeFacts:
             {key: as_text(value, f"metadata.labels[{key}]") for key, value in (node["metadata"].get("labels") or {}).items()},
             NodeState(
                 parse_resources(status.get("allocatable")),
-                taints_of(spec),
+                read_taints(spec),
                 ready is not None and ready.get("status") == "True" and not node["metadata"].get("deletionTimestamp"),
                 bool(spec.get("unschedulable")),
             ),
@@ -211,13 +211,13 @@ class PodFacts:
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         if not isinstance(spec.get("nodeName") or "", str):
             raise ValueError(f"spec.nodeName: {spec['nodeName']!r} is no name")
-        requests = pod_requests(spec)
+        requests = compute_pod_requests(spec)
         add(requests, {PODS: 1})
-        name = family_of_pod(pod)
+        name = find_pod_family(pod)
         labels = metadata.get("labels") or {}
-        owner = controller_of(pod)
+        owner = find_controller(pod)
         return cls(
-            object_key(pod),
+            build_object_key(pod),
             metadata.get("uid", ""),
             spec.get("nodeName") or "",
             status.get("phase") in ("Succeeded", "Failed"),
@@ -229,12 +229,12 @@ class PodFacts:
             owner["uid"] if owner else None,
             dict(labels),
             dict(spec.get("nodeSelector") or {}),
-            traits_of_pod(pod),
+            read_pod_traits(pod),
             tuple(sorted({name for name in (*labels, *(metadata.get("annotations") or {})) if name.startswith(COORDINATE_PREFIXES)})),
             owner is not None and owner.get("kind") == "DaemonSet",
             status.get("phase") == "Succeeded",
-            _rejection(status),
-            *_unschedulable(status),
+            _find_rejection(status),
+            *_find_unschedulable(status),
             metadata.get("creationTimestamp") or "",
             bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0,
         )
@@ -245,13 +245,13 @@ _REJECTIONS = ("UnexpectedAdmissionError", "NodeAffinity", "PodOSNotSupported", 
 _OUT_OF = "OutOf"
 
 
-def _rejection(status: Json) -> str:
+def _find_rejection(status: Json) -> str:
     reason = status.get("reason") or ""
     refused = status.get("phase") == "Failed" and (reason in _REJECTIONS or reason.startswith(_OUT_OF))
     return reason if refused else ""
 
 
-def _unschedulable(status: Json) -> tuple[str, str]:
+def _find_unschedulable(status: Json) -> tuple[str, str]:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False" and condition.get("reason") == "Unschedulable":
             return condition.get("lastTransitionTime") or "", condition.get("message") or ""
@@ -269,7 +269,7 @@ class TopologyFacts:
     @classmethod
     def read(cls, topology: Json) -> "TopologyFacts":
         levels = tuple(as_text(level["nodeLabel"], "spec.levels[].nodeLabel") for level in topology["spec"]["levels"])
-        return cls(topology["metadata"]["name"], levels, profile_of(topology))
+        return cls(topology["metadata"]["name"], levels, read_profile_name(topology))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ class PodSetFacts:
         name = pod_set.get("name") or MAIN_POD_SET
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
-        notes, requests = (template.get("metadata") or {}).get("annotations") or {}, pod_requests(spec)
+        notes, requests = (template.get("metadata") or {}).get("annotations") or {}, compute_pod_requests(spec)
         return cls(
             name,
             count - reclaimed,
@@ -333,8 +333,8 @@ class PodSetFacts:
             tuple(spec.get("tolerations") or ()),
             read_index(notes.get(POD_INDEX_OFFSET, "")),
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
-            traits_of_template(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
-            zero_requests(spec, requests),
+            read_template_traits(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
+            list_zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
             (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that are not replaced
@@ -342,7 +342,7 @@ class PodSetFacts:
         )
 
 
-def _reclaimed_of(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -> int:
+def _count_reclaimed(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -> int:
     """Pods of a pod set that are done. One that waits asks for whole slices: those that are left over of one share its domain."""
     done = reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0)
     request = parse_topology_request(pod_set.get("topologyRequest")) if done and waits else None
@@ -350,7 +350,7 @@ def _reclaimed_of(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -
     return done - done % size
 
 
-def _labels_to_come(spec: Json, owner: Json | None) -> dict[str, str]:
+def _list_future_labels(spec: Json, owner: Json | None) -> dict[str, str]:
     """Labels that the pods of a workload get when it starts: from us, and from the Job controller."""
     labels = {LOCAL_QUEUE_LABEL: spec["queueName"]} if spec.get("queueName") else {}
     if owner is not None and owner["kind"] == "Job":
@@ -438,12 +438,12 @@ class WorkloadFacts:
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
         metadata, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
-        owner = controller_of(workload)
+        owner = find_controller(workload)
         created = metadata.get("creationTimestamp") or ""
         evicted = find_condition(workload, EVICTED)
-        namespace, labels = metadata.get("namespace") or "", _labels_to_come(spec, owner)
-        admission = admission_from_wire(status.get("admission"))
-        reclaimed = partial(_reclaimed_of, reclaimed_pods(workload), waits=admission is None)
+        namespace, labels = metadata.get("namespace") or "", _list_future_labels(spec, owner)
+        admission = decode_admission(status.get("admission"))
+        reclaimed = partial(_count_reclaimed, read_reclaimed_pods(workload), waits=admission is None)
         since = max(created, evicted.get("lastTransitionTime") or "") if evicted and evicted.get("status") == "True" else created
         pod_sets = tuple(PodSetFacts.read(pod_set, namespace, labels, reclaimed(pod_set)) for pod_set in spec.get("podSets") or ())
         _check_terms(pod_sets)
@@ -455,41 +455,41 @@ class WorkloadFacts:
         if admission is not None and borrowed:
             admission = with_borrowed(admission, read_held_spares(borrowed))
         facts = cls(
-            object_key(workload),
+            build_object_key(workload),
             metadata.get("uid", ""),
             f"{metadata.get('namespace')}/{spec.get('queueName') or ''}",
             int(spec.get("priority") or 0),
             created,
             since,
             # A workload to be deactivated counts as inactive: between the two writes it must not be admitted once more.
-            spec.get("active", True) is not False and not condition_is_true(workload, DEACTIVATION_TARGET),
+            spec.get("active", True) is not False and not is_condition_true(workload, DEACTIVATION_TARGET),
             bool(metadata.get("deletionTimestamp")),
             owner["uid"] if owner else None,
             pod_sets,
             admission,
-            condition_is_true(workload, QUOTA_RESERVED),
-            condition_is_true(workload, ADMITTED),
-            condition_is_true(workload, EVICTED),
-            condition_is_true(workload, FINISHED),
+            is_condition_true(workload, QUOTA_RESERVED),
+            is_condition_true(workload, ADMITTED),
+            is_condition_true(workload, EVICTED),
+            is_condition_true(workload, FINISHED),
             int(metadata.get("resourceVersion") or 0),
             frozenset(node["name"] for node in status.get("unhealthyNodes") or ()),
-            _together(metadata.get("annotations") or {}),
-            profile_of(workload),
+            _read_one_domain(metadata.get("annotations") or {}),
+            read_profile_name(workload),
             (find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "",
-            condition_is_true(workload, PREEMPTED),
+            is_condition_true(workload, PREEMPTED),
             (evicted.get("reason") or "") if evicted and evicted.get("status") == "True" else None,
             (status.get("requeueState") or {}).get("requeueAt"),
-            condition_is_true(workload, PODS_READY),
+            is_condition_true(workload, PODS_READY),
             tuple(CheckState.read(check) for check in status.get("admissionChecks") or ()),
             remade,
-            family_of(workload),
-            replaced_by(workload),
+            find_family(workload),
+            find_replaced(workload),
             on_hold=is_on_hold(workload),
             made_by=str((metadata.get("annotations") or {}).get(MADE_BY) or ""),
         )
-        return facts if remade else facts.without_spares()  # a node that is kept free for a single pod would never be used
+        return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 
-    def without_spares(self) -> "WorkloadFacts":
+    def copy_without_spares(self) -> "WorkloadFacts":
         """As if it asked for no nodes to be kept free."""
         if not any(pod_set.spares for pod_set in self.pod_sets):
             return self
@@ -502,7 +502,7 @@ def is_on_hold(workload: Json) -> bool:
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 
-def _together(annotations: Mapping[str, str]) -> OneDomain | None:
+def _read_one_domain(annotations: Mapping[str, str]) -> OneDomain | None:
     for name, required in ((WORKLOAD_REQUIRED_TOPOLOGY, True), (WORKLOAD_PREFERRED_TOPOLOGY, False)):
         if annotations.get(name):
             return OneDomain(annotations[name], required, f"annotation {name}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from core.model.admission import PodSetAdmission
 from core.model.pod_resources import Resources
-from core.model.spare_nodes import fullest
+from core.model.spare_nodes import find_fullest
 from core.model.wire.assignment import TopologyAssignment
 from core.placement.topology.free_capacity import FreeCapacity, with_pod
 from core.placement.topology.node_counts import NodeCounts
@@ -48,7 +48,7 @@ class FlavorView:
         """The domain of the lowest level that an assignment names; None if it is not there (any more). Of several the first."""
         return next(iter(self._by_values.get(values, ())), None)
 
-    def domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
+    def list_domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
         level, names = self.capacity.tree.levels[self.capacity.tree.lowest], self.capacity.tree.names
         return tuple(
@@ -56,19 +56,19 @@ class FlavorView:
         )
 
     def count_domain_nodes(self, values: tuple[str, ...]) -> int:
-        """How many nodes `domain_nodes` returns."""
+        """How many nodes `list_domain_nodes` returns."""
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         return sum(int(level.ends[domain]) - int(level.starts[domain]) for domain in self._by_values.get(values, ()))
 
     def get_domain_names(self, values: tuple[str, ...]) -> frozenset[str]:
-        """The same names as those of `domain_nodes`. Equal answers are one object: each workload in the domain keeps it."""
+        """The same names as those of `list_domain_nodes`. Equal answers are one object: each workload in the domain keeps it."""
         found = self._name_sets.get(values)
         if found is None:
-            found = self._name_sets[values] = frozenset(self.domain_nodes(values))
+            found = self._name_sets[values] = frozenset(self.list_domain_nodes(values))
         return found
 
     def find_domain_places(self, values: tuple[str, ...]) -> Indices:
-        """Places in the tree of the nodes of a domain, in the order of `domain_nodes`."""
+        """Places in the tree of the nodes of a domain, in the order of `list_domain_nodes`."""
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         places = [np.arange(int(level.starts[domain]), int(level.ends[domain])) for domain in self._by_values.get(values, ())]
         return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
@@ -82,7 +82,7 @@ class FlavorView:
         return moved | {(name,) for name in self.capacity.tree.index.keys() ^ old.capacity.tree.index.keys()}
 
     def _build_name_table(self) -> dict[tuple[str, ...], tuple[str, ...]]:
-        """What `domain_nodes` returns for all domains."""
+        """What `list_domain_nodes` returns for all domains."""
         tree = self.capacity.tree
         level = tree.levels[tree.lowest]
         of_each = [tree.names[start:end] for start, end in zip(level.starts.tolist(), level.ends.tolist(), strict=False)]
@@ -91,26 +91,26 @@ class FlavorView:
             for values, domains in self._by_values.items()
         }
 
-    def host_of(self, name: str) -> str:
+    def get_host(self, name: str) -> str:
         """What an assignment calls a node that is there, where the lowest level is the hostname; as a rule by its name."""
         return self.capacity.tree.emitted[self.capacity.tree.index[name]][-1]
 
-    def spares_of(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
+    def list_spares(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
         """Nodes that are kept free for a pod set, with the pods that each has room for: those that are there, and have none of its pods."""
         tree = self.capacity.tree
         if not given.spares or given.assignment is None or not tree.is_hostname:
             return ()
         used = {tree.names[node] for domain in given.assignment.domains if (node := self.find_domain(domain.values)) is not None}
-        pods = fullest(given)
+        pods = find_fullest(given)
         return tuple((name, pods) for name in given.spares if name in tree.index and name not in used)
 
 
-def matches(flavor: FlavorFacts, node: NodeFacts) -> bool:
+def is_match(flavor: FlavorFacts, node: NodeFacts) -> bool:
     """Whether a node is one of a flavor's."""
     return all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
 
 
-def reservation_of(
+def build_reservation(
     view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
     """What an assignment takes; a domain that is not there (any more) takes nothing."""
@@ -119,13 +119,13 @@ def reservation_of(
         if isinstance(plan, NodeCounts) and plan.tree is tree:
             return Reservation(requests, plan, traits=pod_set.traits)
         for domain in assignment.domains:
-            for name in view.domain_nodes(domain.values):
+            for name in view.list_domain_nodes(domain.values):
                 pinned[name] = pinned.get(name, 0) + domain.count
         return Reservation(requests, tuple(pinned.items()), traits=pod_set.traits)
     for domain in assignment.domains:
         width = view.count_domain_nodes(domain.values)
         if width == 1:
-            (name,) = view.domain_nodes(domain.values)
+            (name,) = view.list_domain_nodes(domain.values)
             pinned[name] = pinned.get(name, 0) + domain.count
         elif width:
             nodes = view.get_domain_names(domain.values)
@@ -154,7 +154,7 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
     return tuple(plan.items())
 
 
-def spares_of(pod_set: str) -> str:
+def list_spares(pod_set: str) -> str:
     """What the ledger calls the nodes that are kept free for a pod set: no pod names it."""
     return f"{pod_set} spares"
 
@@ -165,7 +165,7 @@ class AssignedPlaces:
 
     views: Mapping[str, FlavorView | None]  # by pod set; None where its flavor has no topology, or is not there
 
-    def level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
+    def list_level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
         """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone
         what the assignment itself names."""
         if given.assignment is None:
@@ -175,9 +175,9 @@ class AssignedPlaces:
         if view is None or domain is None:
             return values
         tree = view.capacity.tree
-        return tree.values(tree.lowest, domain)
+        return tree.get_values(tree.lowest, domain)
 
-    def domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
+    def list_domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the nodes of a domain that a pod set's assignment names."""
         view = self.views[given.name]
-        return view.domain_nodes(values) if view is not None else ()
+        return view.list_domain_nodes(values) if view is not None else ()

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from core.model.places import ended_since, give_up
+from core.model.places import count_ended_since, give_up
 from core.model.pod_resources import Resources, add
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits
 from core.placement.topology.free_capacity import FreeCapacity
@@ -80,7 +80,7 @@ class Reservation:
         """Pods that were given a place on nodes which are there."""
         return sum(count for _, count in self.pinned) + sum(domain.count for domain in self.domains)
 
-    def nodes(self) -> Collection[str]:
+    def list_nodes(self) -> Collection[str]:
         """Nodes on which its pods are counted before they are bound."""
         return [name for name, _ in self.pinned] + [name for domain in self.domains for name, _ in domain.plan]
 
@@ -115,7 +115,7 @@ class Ledger:
         self._versions: dict[str, int] = {}  # of what `held_by` returns, by workload
         self._moves = 0
         self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
-        self.daemons = DaemonSets(partial(_take_daemon_share, self._table, self.neighbours), windows)
+        self.daemons = DaemonSets(partial(_use_daemon_share, self._table, self.neighbours), windows)
         self._bound: dict[PodSetKey, Counter[str]] = {}  # pods of a pod set bound per node, while they hold it
         # Those that have ended well, by key: when they were made, and where they ran.
         self._succeeded: dict[PodSetKey, dict[str, tuple[str, str]]] = {}
@@ -149,13 +149,13 @@ class Ledger:
             self._pods[key] = pod
         awaited = self.neighbours.observe_pod(key, old, pod)
         self._note_oddity(key, old, pod)
-        if old is not None and pod is not None and _same_burden(old, pod):
+        if old is not None and pod is not None and _has_same_burden(old, pod):
             return awaited
         self.daemons.observe_pod(old, pod)
         for facts, sign in ((old, -1), (pod, 1)):
             if facts is not None and facts.holds:
-                self._table.take(self._table.slot(facts.node), facts.requests, sign)
-                pod_set = _pod_set_of(facts)
+                self._table.use_slot(self._table.get_slot(facts.node), facts.requests, sign)
+                pod_set = _find_pod_set(facts)
                 if pod_set is not None:
                     self._count_bound(pod_set, facts.node, sign)
             elif facts is not None and facts.succeeded and facts.node:
@@ -173,7 +173,7 @@ class Ledger:
 
     def _note_oddity(self, pod_key: str, old: PodFacts | None, pod: PodFacts | None) -> None:
         for facts, is_there in ((old, False), (pod, True)):
-            if facts is None or not (facts.terminating or facts.dropped or facts.rejected) or (key := _pod_set_of(facts)) is None:
+            if facts is None or not (facts.terminating or facts.dropped or facts.rejected) or (key := _find_pod_set(facts)) is None:
                 continue
             if facts.terminating and facts.holds:
                 _list(self._ending, facts.node, pod_key, facts if is_there else None)
@@ -182,16 +182,16 @@ class Ledger:
             if facts.rejected:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
-    def left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
+    def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
         """Returns the pods of an unassigned pod set that were deleted by force and still use their nodes."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
-    def rejected(self, key: PodSetKey) -> Collection[PodFacts]:
+    def list_rejected(self, key: PodSetKey) -> Collection[PodFacts]:
         """Pods of a pod set that a kubelet has refused, as long as they are there."""
         return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
-        key = _pod_set_of(pod)
+        key = _find_pod_set(pod)
         if key is not None:
             ended = self._succeeded.setdefault(key, {})
             if sign > 0:
@@ -220,14 +220,14 @@ class Ledger:
             if not self._keys[key[0]]:
                 del self._keys[key[0]]
             self._note_move(key[0])
-            self._table.take_each(old.slots, old.reservation.requests, -old.pinned)
+            self._table.use_slots(old.slots, old.reservation.requests, -old.pinned)
             for node, count in old.wide.items():
-                self._table.take(self._table.slot(node), old.reservation.requests, -count)
+                self._table.use_slot(self._table.get_slot(node), old.reservation.requests, -count)
             self._count_neighbours(old.reservation, -1)
         if reservation is None:
             self.neighbours.reserve(key, NO_TRAITS, None)
             return
-        self.neighbours.reserve(key, reservation.traits, reservation.nodes)
+        self.neighbours.reserve(key, reservation.traits, reservation.list_nodes)
         self._count_neighbours(reservation, 1)
         nodes = reservation.pinned
         if isinstance(nodes, NodeCounts):
@@ -236,12 +236,12 @@ class Ledger:
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
             pinned = np.maximum(planned - np.array([bound[node] for node, _ in nodes], dtype=np.int64), 0)
-        left_out = self._left_out(key, reservation, pinned, bound)
+        left_out = self._count_left_out(key, reservation, pinned, bound)
         pinned -= left_out[: len(planned)]
         self._keys.setdefault(key[0], {})[key] = None
         self._note_move(key[0])
-        taken = self._taken[key] = _Taken(reservation, self._table.slots(nodes), planned, pinned)
-        self._table.take_each(taken.slots, reservation.requests, pinned)
+        taken = self._taken[key] = _Taken(reservation, self._table.get_slots(nodes), planned, pinned)
+        self._table.use_slots(taken.slots, reservation.requests, pinned)
         for domain, less in zip(reservation.domains, left_out[len(planned) :].tolist(), strict=True):
             self._settle_wide(taken, domain, bound, less)
 
@@ -252,14 +252,14 @@ class Ledger:
             del self._unnamed[key]
             taken = self._taken[key]
             taken.reservation = replace(taken.reservation, pinned=tuple(taken.reservation.pinned))
-            self.neighbours.reserve(key, taken.reservation.traits, taken.reservation.nodes)
+            self.neighbours.reserve(key, taken.reservation.traits, taken.reservation.list_nodes)
 
-    def _left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
+    def _count_left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
         """Returns, per pinned node and then per wider domain, the number of places for which no pod is expected any more."""
         if not reservation.surplus:
             return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
-        ended = ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
-        wide = [_still_expected(domain, bound).total() for domain in reservation.domains]
+        ended = count_ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
+        wide = [_count_still_expected(domain, bound).total() for domain in reservation.domains]
         of_pinned = [ended[node] for node, _ in reservation.pinned]
         of_wide = [sum(ended[node] for node in domain.nodes) for domain in reservation.domains]
         return np.array(give_up([*pinned.tolist(), *wide], [*of_pinned, *of_wide], reservation.surplus), dtype=np.int64)
@@ -267,7 +267,7 @@ class Ledger:
     def _count_neighbours(self, reservation: Reservation, sign: int) -> None:
         """Ports and anti-affinity of pods to come keep others away as long as the reservation stands, bound or not."""
         if reservation.traits.is_particular:
-            for node in reservation.nodes():
+            for node in reservation.list_nodes():
                 self.neighbours.count(reservation.traits, node, sign)
 
     @contextmanager
@@ -292,10 +292,10 @@ class Ledger:
 
     def _move_neighbours(self, key: PodSetKey, reservation: Reservation, lost: AbstractSet[str], sign: int) -> None:
         """Takes pods that are assigned away from some of their nodes, or back to these, as other pods see it."""
-        nodes = frozenset(reservation.nodes())
+        nodes = frozenset(reservation.list_nodes())
         for node in nodes & lost:
             self.neighbours.count(reservation.traits, node, sign)
-        self.neighbours.reserve(key, reservation.traits, reservation.nodes if sign > 0 else (nodes - lost).copy)
+        self.neighbours.reserve(key, reservation.traits, reservation.list_nodes if sign > 0 else (nodes - lost).copy)
 
     def _settle(self, key: PodSetKey, taken: _Taken, node: str) -> None:
         """Brings what is taken for a node's domain in line with the pods bound in it."""
@@ -308,13 +308,13 @@ class Ledger:
             change = expected - int(taken.pinned[place])
             if change:
                 taken.pinned[place] = expected
-                self._table.take(int(taken.slots[place]), taken.reservation.requests, change)
+                self._table.use_slot(int(taken.slots[place]), taken.reservation.requests, change)
         for domain in taken.reservation.domains:
             if node in domain.nodes:
                 self._settle_wide(taken, domain, bound)
 
     def _settle_wide(self, taken: _Taken, domain: Domain, bound: Counter[str], less: int = 0) -> None:
-        want = _still_expected(domain, bound)
+        want = _count_still_expected(domain, bound)
         for node, _ in reversed(domain.plan):
             here = min(less, want[node])
             want[node] -= here
@@ -322,10 +322,10 @@ class Ledger:
         for node, _ in domain.plan:
             change = want[node] - taken.wide[node]
             if change:
-                self._table.take(self._table.slot(node), taken.reservation.requests, change)
+                self._table.use_slot(self._table.get_slot(node), taken.reservation.requests, change)
                 taken.wide[node] += change
 
-    def held_by(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
+    def list_held(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
         """What the pods of a workload take, bound or still expected: per pod set the requests of one pod, and pods per node."""
         held = []
         for key in self._keys.get(workload, ()):
@@ -349,7 +349,7 @@ class Ledger:
         else:
             self._versions.pop(workload, None)
 
-    def expected(self, key: PodSetKey) -> Mapping[str, int]:
+    def count_expected(self, key: PodSetKey) -> Mapping[str, int]:
         """Where in domains of several nodes pods are counted that are not bound yet."""
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
@@ -363,11 +363,11 @@ class Ledger:
                 found.update(dict(domain.plan))
         return found
 
-    def ending_on(self, node: str) -> dict[str, int]:
+    def compute_ending_usage(self, node: str) -> dict[str, int]:
         """Returns what ending pods use on a node, of workloads that are expected to use nothing any more."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
-            if _pod_set_of(pod) not in self._taken:
+            if _find_pod_set(pod) not in self._taken:
                 add(total, pod.requests)
         return total
 
@@ -377,10 +377,10 @@ class Ledger:
 
     def is_running_on(self, workload: str, node: str) -> bool:
         """Whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
-        ending = Counter(_pod_set_of(pod) for pod in self._ending.get(node, {}).values())
+        ending = Counter(_find_pod_set(pod) for pod in self._ending.get(node, {}).values())
         return any(self._bound.get(key, Counter())[node] > ending[key] for key in self._keys.get(workload, ()))
 
-    def nodes_of(self, key: PodSetKey) -> list[tuple[str, int]]:
+    def list_counted_nodes(self, key: PodSetKey) -> list[tuple[str, int]]:
         """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
         taken = self._taken.get(key)
         if taken is None:
@@ -403,7 +403,7 @@ class Ledger:
         self.settle()
         nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
         pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]
-        usage = self._all_counts()
+        usage = self._count_all()
         fresh = Ledger(windows={name: dict(ends) for name, ends in self.daemons.windows.items()})
         for name, node in nodes:
             fresh.daemons.observe_node(name, node)
@@ -417,18 +417,18 @@ class Ledger:
         for pod_set, reservation in reserved:
             fresh.reserve(pod_set, reservation)
             yield None
-        counted = fresh._all_counts()
+        counted = fresh._count_all()
         yield {
             node: (usage.get(node, {}), counted.get(node, {}))
             for node in usage.keys() | counted.keys()
             if usage.get(node) != counted.get(node)
         }
 
-    def _all_counts(self) -> dict[str, Mapping[str, int]]:
-        usage, others = self.usage, self.neighbours.counts()
+    def _count_all(self) -> dict[str, Mapping[str, int]]:
+        usage, others = self.usage, self.neighbours.count_by_node()
         return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
-    def drift(self) -> Drift:
+    def find_drift(self) -> Drift:
         """Returns the nodes with usage that differs from that of a ledger built from the facts alone, with both
         amounts; empty if there is no difference."""
         return next(found for found in self.audit() if found is not None)
@@ -438,12 +438,12 @@ def _list_slots(taken: Mapping[PodSetKey, _Taken]) -> list[Indices]:
     return [each.slots for each in taken.values()]
 
 
-def _take_daemon_share(table: UsageTable, neighbours: ClusterNeighbours, facts: DaemonSetFacts, node: str, sign: int) -> None:
-    table.take(table.slot(node), facts.requests, sign)
+def _use_daemon_share(table: UsageTable, neighbours: ClusterNeighbours, facts: DaemonSetFacts, node: str, sign: int) -> None:
+    table.use_slot(table.get_slot(node), facts.requests, sign)
     neighbours.count(facts.traits, node, sign)
 
 
-def _pod_set_of(pod: PodFacts) -> PodSetKey | None:
+def _find_pod_set(pod: PodFacts) -> PodSetKey | None:
     return (pod.workload, pod.pod_set, pod.owner_uid) if pod.workload and pod.pod_set else None
 
 
@@ -466,12 +466,12 @@ def _count(counters: dict[PodSetKey, Counter[str]], key: PodSetKey, node: str, s
         del counters[key]
 
 
-def _same_burden(old: PodFacts, new: PodFacts) -> bool:
-    was, now = ((pod.node, pod.terminal, pod.succeeded, pod.requests, _pod_set_of(pod)) for pod in (old, new))
+def _has_same_burden(old: PodFacts, new: PodFacts) -> bool:
+    was, now = ((pod.node, pod.terminal, pod.succeeded, pod.requests, _find_pod_set(pod)) for pod in (old, new))
     return was == now
 
 
-def _still_expected(domain: Domain, bound: Counter[str]) -> Counter[str]:
+def _count_still_expected(domain: Domain, bound: Counter[str]) -> Counter[str]:
     """Pods of the plan that are not bound yet, per node: pods bound elsewhere in the domain count, too."""
     rest = max(0, domain.count - sum(bound[node] for node in bound if node in domain.nodes))
     expected: Counter[str] = Counter()

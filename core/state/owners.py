@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.names import JOB_UID_LABEL, MULTIKUEUE_ORIGIN, QUEUE_NAME_LABEL
-from core.state.facts import controller_of
+from core.state.facts import find_controller
 
 _MOST_STEPS = 16  # owner references that run in a circle end here
 
@@ -17,7 +17,7 @@ def is_orphaned(workload: Mapping[str, Any]) -> bool:
     manager of several clusters has copied here has the label of a job there, and waits for its job to follow.
     """
     labels = workload["metadata"].get("labels") or {}
-    return controller_of(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
+    return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
 def show_owner(namespace: str | None, uid: str) -> str:
@@ -40,7 +40,7 @@ class Owners:
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
         """Folds a job object (None: gone). Returns whether anything changed about what belongs to what."""
-        owner = controller_of(job) if job is not None else None
+        owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
         before = self._known.get(key)
@@ -63,7 +63,7 @@ class Owners:
         """Whether a job object of that key is there."""
         return key in self._known
 
-    def queued_root(self, key: str) -> str:
+    def find_queued_root(self, key: str) -> str:
         """The highest object above one that names a queue; the object itself where none above it does."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
@@ -75,7 +75,7 @@ class Owners:
             here = parent
         return root
 
-    def descendants(self, key: str) -> set[str]:
+    def list_descendants(self, key: str) -> set[str]:
         """Objects below one, and itself."""
         found, left = {key}, [key]
         while left:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.model.pod_resources import parse_resources, pod_requests
-from core.model.quantity import canonical, format_quantity
+from core.model.pod_resources import compute_pod_requests, parse_resources
+from core.model.quantity import format_quantity, parse_canonical
 
 Json = Mapping[str, Any]
 _POD_LEVEL = ("cpu", "memory")  # resources that a pod has requests of by itself where its containers name them
@@ -61,7 +61,7 @@ class LimitRange:
             *request.items(),
             *(("cpu" if bound == _RATIO else name, text) for _, bound, name, text in bounds),
         ):
-            canonical(name, text)
+            parse_canonical(name, text)
         metadata = obj["metadata"]
         return cls(f"{metadata.get('namespace')}/{metadata['name']}", default, request, tuple(bounds))
 
@@ -180,7 +180,7 @@ class PodDefaults:
                     which = "request" if bound == "min" else "limit"
                     yield f"the pod has no {which} of {resource}, which LimitRange {limits.key} asks for ({bound} {text} per Pod)"
                 for where, has in amounts:
-                    limit = canonical(resource, text)
+                    limit = parse_canonical(resource, text)
                     if (has < limit) if bound == "min" else (has > limit):
                         comparison = "less than the minimum" if bound == "min" else "more than the maximum"
                         shown = format_quantity(resource, has)
@@ -199,7 +199,7 @@ def _with_pod_level_requests(spec: Json) -> dict[str, Any]:
         return dict(spec)
     parts = [(each.get("resources") or {}) for part in ("containers", "initContainers") for each in spec.get(part) or ()]
     named = {name for resources in parts for which in ("requests", "limits") for name in resources.get(which) or {}}
-    found = pod_requests({**spec, "overhead": {}, "resources": {}})
+    found = compute_pod_requests({**spec, "overhead": {}, "resources": {}})
     of_containers = {name: format_quantity(name, found.get(name, 0)) for name in sorted(named) if name in _POD_LEVEL}
     return {**spec, "resources": {**whole, "requests": {**whole["limits"], **of_containers, **(whole.get("requests") or {})}}}
 
@@ -227,7 +227,7 @@ def _list_amounts(spec: Json, kind: str, bound: str, resource: str) -> Iterator[
 
     parts = {part: [count(container) for container in spec.get(part) or ()] for part in ("containers", "initContainers")}
     whole = {"requests": (spec.get("resources") or {}).get(which) or {}}
-    found = pod_requests({**spec, **parts, "overhead": {}, "resources": whole})
+    found = compute_pod_requests({**spec, **parts, "overhead": {}, "resources": whole})
     if resource in found:
         yield "the pod", found[resource]
 
@@ -241,7 +241,7 @@ def _find_ratios(spec: Json, kind: str, resource: str, text: str, key: str) -> I
         request, limit = requests.get(where, 0), limits.get(where, 0)
         if not request or not limit:
             yield f"{where} has no {'limit' if request else 'request'} of {resource}, which the {accepted} needs"
-        elif limit * 1000 > request * canonical("cpu", text):  # thousandths
+        elif limit * 1000 > request * parse_canonical("cpu", text):  # thousandths
             has, of = format_quantity(resource, limit), format_quantity(resource, request)
             yield f"{where} has a limit of {has} {resource} for a request of {of}, more than the {accepted}"
 
@@ -261,7 +261,7 @@ def _find_containers_above_pod(spec: Json) -> Iterator[str]:
     """Default requests and limits of a LimitRange may add up to more than the pod has of its own (KEP-2837)."""
     whole = spec.get("resources") or {}
     requests = parse_resources(whole.get("requests"))
-    of_containers = pod_requests({**spec, "overhead": {}, "resources": {}})
+    of_containers = compute_pod_requests({**spec, "overhead": {}, "resources": {}})
     for resource, amount in requests.items():
         if of_containers.get(resource, 0) > amount:
             has, accepted = format_quantity(resource, of_containers[resource]), format_quantity(resource, amount)

@@ -21,11 +21,11 @@ def find_missing(state: ClusterState) -> Iterator[Missing | None]:
     tables = _Tables(state)
     for key in list(state.workloads.facts):
         yield None
-        admission, facts = state.workloads.holding(key), state.workloads.facts.get(key)
+        admission, facts = state.workloads.find_holding(key), state.workloads.facts.get(key)
         if admission is None or facts is None:
             continue
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
-            name = state.topology_flavor(given.flavors.values())
+            name = state.find_topology_flavor(given.flavors.values())
             flavor = state.flavors[name] if name is not None else None
             topology = state.topologies.get(flavor.topology or "") if flavor is not None else None
             if given.assignment is None or flavor is None or topology is None:

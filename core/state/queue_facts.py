@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from core.model.quantity import canonical, parse_quantity
+from core.model.quantity import parse_canonical, parse_quantity
 from core.model.quota_tree import FlavorResource, Quota, QuotaOwner
-from core.state.facts import object_key, profile_of
+from core.state.facts import build_object_key, read_profile_name
 
 Json = Mapping[str, Any]
 NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"  # which workloads to preempt
@@ -96,19 +96,19 @@ class ClusterQueueFacts(_Stoppable):
             spec.get("namespaceSelector"),
             spec.get("stopPolicy") or GOES_ON,
             bool(queue["metadata"].get("deletionTimestamp")),
-            profile_of(queue),
-            dict(_quotas(spec)),
+            read_profile_name(queue),
+            dict(_list_quotas(spec)),
             spec.get("cohortName") or None,
-            _weight(spec),
-            _preemption(spec.get("preemption") or {}),
-            _fungibility(spec.get("flavorFungibility") or {}),
+            _read_weight(spec),
+            _read_preemption(spec.get("preemption") or {}),
+            _read_fungibility(spec.get("flavorFungibility") or {}),
             tuple(
                 (check["name"], frozenset(check.get("onFlavors") or ()))
                 for check in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
             ),
         )
 
-    def checks_for(self, flavors: Collection[str]) -> list[str]:
+    def list_checks(self, flavors: Collection[str]) -> list[str]:
         """Names of the admission checks that a workload with these flavors must pass."""
         return [name for name, on in self.checks if not on or not on.isdisjoint(flavors)]
 
@@ -117,7 +117,7 @@ class ClusterQueueFacts(_Stoppable):
         """Names of all flavors, in the order they are tried."""
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
 
-    def up_to(self, flavor: str) -> "ClusterQueueFacts":
+    def copy_up_to(self, flavor: str) -> "ClusterQueueFacts":
         """The same queue without what comes behind a flavor in its group."""
         groups = tuple(
             replace(group, flavors=group.flavors[: group.flavors.index(flavor) + 1]) if flavor in group.flavors else group
@@ -140,7 +140,7 @@ class CohortFacts:
     @classmethod
     def read(cls, cohort: Json) -> "CohortFacts":
         spec = cohort.get("spec") or {}
-        return cls(QuotaOwner(cohort["metadata"]["name"], dict(_quotas(spec)), spec.get("parentName") or None, _weight(spec)))
+        return cls(QuotaOwner(cohort["metadata"]["name"], dict(_list_quotas(spec)), spec.get("parentName") or None, _read_weight(spec)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +154,24 @@ class LocalQueueFacts(_Stoppable):
     @classmethod
     def read(cls, queue: Json) -> "LocalQueueFacts":
         spec = queue.get("spec") or {}
-        return cls(object_key(queue), spec.get("clusterQueue") or "", spec.get("stopPolicy") or GOES_ON)
+        return cls(build_object_key(queue), spec.get("clusterQueue") or "", spec.get("stopPolicy") or GOES_ON)
 
 
-def _quotas(spec: Json) -> Iterator[tuple[FlavorResource, Quota]]:
+def _list_quotas(spec: Json) -> Iterator[tuple[FlavorResource, Quota]]:
     for group in spec.get("resourceGroups") or ():
         for flavor in group["flavors"]:
             for entry in flavor["resources"]:
                 limits = (entry.get(name) for name in ("borrowingLimit", "lendingLimit"))
-                borrowing, lending = (None if limit is None else canonical(entry["name"], limit) for limit in limits)
-                yield (flavor["name"], entry["name"]), Quota(canonical(entry["name"], entry["nominalQuota"]), borrowing, lending)
+                borrowing, lending = (None if limit is None else parse_canonical(entry["name"], limit) for limit in limits)
+                yield (flavor["name"], entry["name"]), Quota(parse_canonical(entry["name"], entry["nominalQuota"]), borrowing, lending)
 
 
-def _weight(spec: Json) -> Fraction:
+def _read_weight(spec: Json) -> Fraction:
     weight = (spec.get("fairSharing") or {}).get("weight")
     return Fraction(1) if weight is None else Fraction(parse_quantity(weight, milli=True), 1000)
 
 
-def _preemption(wire: Json) -> Preemption:
+def _read_preemption(wire: Json) -> Preemption:
     borrowing = wire.get("borrowWithinCohort") or {}
     return Preemption(
         wire.get("withinClusterQueue") or NEVER,
@@ -181,7 +181,7 @@ def _preemption(wire: Json) -> Preemption:
     )
 
 
-def _fungibility(wire: Json) -> Fungibility:
+def _read_fungibility(wire: Json) -> Fungibility:
     """A preference counts only where the next flavor is tried in both cases (KEP-582, FlavorFungibility)."""
     borrow, preempt = wire.get("whenCanBorrow") or STOP, wire.get("whenCanPreempt") or TRY_NEXT
     borrow, preempt = _OLD_NAMES.get(borrow, borrow), _OLD_NAMES.get(preempt, preempt)

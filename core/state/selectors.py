@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
+def is_label_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
     """Whether a LabelSelector takes an object with these labels; no selector takes none, an empty one all."""
     if selector is None or labels is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
-    return all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ())
+    return all(_is_met(expression, labels) for expression in selector.get("matchExpressions") or ())
 
 
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _is_met(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     value, values = labels.get(expression["key"]), expression.get("values") or ()
     operator = expression["operator"]
     if operator == "In":

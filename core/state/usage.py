@@ -48,14 +48,14 @@ class UsageTable:
 
     def attach(self, view: FreeCapacity) -> None:
         """Subtracts everything in use from a new view and keeps the view up to date from now on."""
-        slots = self._slots_of(view.tree.names)
+        slots = self._find_slots(view.tree.names)
         self._add_rows(view.axis)
         follower = _Follower(view, np.full(self._amounts.shape[1], -1), slots)
         follower.places[slots] = np.arange(len(slots))
         here = np.flatnonzero(follower.places >= 0)
         for resource, row in self._rows.items():
             used = here[self._amounts[row, here] != 0]
-            view.take_at(follower.places[used], {resource: 1}, self._amounts[row, used])
+            view.use_nodes(follower.places[used], {resource: 1}, self._amounts[row, used])
         self._followers.append(follower)
         view.used = lambda resource: self._find_used(resource, follower)
 
@@ -69,20 +69,20 @@ class UsageTable:
         """Drops a view."""
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
-    def slot(self, node: str) -> int:
+    def get_slot(self, node: str) -> int:
         """The slot of a node, a new one if it has none."""
         slot = self._slots.get(node)
-        return int(self._slots_of([node])[0]) if slot is None else slot
+        return int(self._find_slots([node])[0]) if slot is None else slot
 
-    def slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
+    def get_slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
         """The slots of the nodes that pods are counted on, new ones for nodes that have none."""
         if isinstance(nodes, NodeCounts):
             for follower in self._followers:
                 if follower.view.tree is nodes.tree:
                     return follower.slots[nodes.at]
-        return self._slots_of([name for name, _ in nodes])
+        return self._find_slots([name for name, _ in nodes])
 
-    def _slots_of(self, names: Sequence[str]) -> Indices:
+    def _find_slots(self, names: Sequence[str]) -> Indices:
         new = [name for name in dict.fromkeys(names) if name not in self._slots]
         if len(new) > len(self._unused):
             self._find_unused(len(new), {self._slots[name] for name in names if name in self._slots})
@@ -125,7 +125,7 @@ class UsageTable:
             return
         self._beyond_slots = {slot for _, slot in self._beyond}
 
-    def take(self, slot: int, amounts: Resources, times: int) -> None:
+    def use_slot(self, slot: int, amounts: Resources, times: int) -> None:
         """Uses amounts x times on one node (gives back if negative)."""
         changes: dict[str, int] = {}
         for resource, amount in amounts.items():
@@ -139,7 +139,7 @@ class UsageTable:
         for follower in self._followers:
             place = int(follower.places[slot])
             if place >= 0:
-                follower.view.take(place, changes)
+                follower.view.use_node(place, changes)
 
     def _add_rare(self, resource: str, slot: int, amount: int) -> None:
         totals = self._rare.setdefault(resource, {})
@@ -149,13 +149,13 @@ class UsageTable:
         if not totals:
             del self._rare[resource]
 
-    def take_each(self, slots: Indices, amounts: Resources, times: Indices) -> None:
+    def use_slots(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         """Uses amounts x times[i] on the node of slots[i]; no slot may occur twice."""
         most = int(np.abs(times).max(initial=0))
         is_large = any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items())
         if is_large or (self._beyond and not self._beyond_slots.isdisjoint(slots.tolist())):
             for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
-                self.take(slot, amounts, count)
+                self.use_slot(slot, amounts, count)
             return
         for resource, amount in amounts.items():
             row = self._rows[resource]
@@ -165,16 +165,16 @@ class UsageTable:
                 self._follow(slots, {resource: amount}, times)
             else:
                 for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
-                    self.take(slot, {resource: amount}, count)
+                    self.use_slot(slot, {resource: amount}, count)
 
     def _follow(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         for follower in self._followers:
             places = follower.places[slots]
             here = places >= 0
             if here.all():
-                follower.view.take_at(places, amounts, times)
+                follower.view.use_nodes(places, amounts, times)
             elif here.any():
-                follower.view.take_at(places[here], amounts, times[here])
+                follower.view.use_nodes(places[here], amounts, times[here])
 
     def read(self) -> dict[str, dict[str, int]]:
         """Amounts per node where anything is in use."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.placement.topology.node_eligibility import MOST_EXPRESSIONS
 from core.placement.topology.topology_spread import count_expressions, require_terms
-from core.state.facts import PodSetFacts, WorkloadFacts, controller_of
+from core.state.facts import PodSetFacts, WorkloadFacts, find_controller
 
 Json = Mapping[str, Any]
 Terms = tuple[Json, ...]  # node selector terms; a node has to meet one of them
@@ -43,7 +43,7 @@ class Volumes:
 
         `stateful_set` owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`.
         """
-        if (controller_of(workload) or {}).get("kind") == "AppWrapper" and self.misses:  # may make the claim itself once it is admitted
+        if (find_controller(workload) or {}).get("kind") == "AppWrapper" and self.misses:  # may make the claim itself once it is admitted
             return replace(self, misses=False).adjust(facts, workload, stateful_set)
         wires = (workload.get("spec") or {}).get("podSets") or ()
         namespace, problems = facts.key.partition("/")[0], dict[str, None]()

@@ -24,40 +24,42 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
     for given in admission.pod_sets:
         if given.assignment is None:
             continue
-        view = state.view(state.topology_flavor(given.flavors.values()) or "")
+        view = state.get_view(state.find_topology_flavor(given.flavors.values()) or "")
         levels = levels or (tuple(view.topology.levels) if view is not None else ())
         for index, domain in enumerate(given.assignment.domains):
             names[domain.values[-1]] = None
-            path = places.level_values(given, index)
+            path = places.list_level_values(given, index)
             if len(path) == len(levels):
                 paths[path] = None
     if not names:
         return ""
-    here = _listed(list(names), _lowest(admission))
+    here = _format_list(list(names), _find_lowest_level(admission))
     above = list(dict.fromkeys(path[:-1] for path in paths))
     if not above or not above[0]:
         return here
-    shared = _shared(above)
+    shared = _find_shared_path(above)
     if shared:
         return f"{levels[len(shared) - 1]} {'/'.join(shared)} ({here})"
-    return f"{_listed(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
+    return f"{_format_list(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
 
 
 def describe_move(before: Admission, after: Admission, failed: Iterable[str] = ()) -> str:
     """How many pods get another place, from where and to where, and why: their nodes failed, or they were stuck; empty where none does."""
-    old, new = _counts(before), _counts(after)
+    old, new = _count_domains(before), _count_domains(after)
     left, taken = old - new, new - old
     if not left or not taken:
         return ""
-    what = _lowest(after)
+    what = _find_lowest_level(after)
     others = "; the others stay" if new.total() > taken.total() else ""
     lost = sorted(failed)
-    why = f"lost: {_listed(lost, 'node')}" if lost else "they were stuck"
+    why = f"lost: {_format_list(lost, 'node')}" if lost else "they were stuck"
     go = "goes" if taken.total() == 1 else "go"
-    return f"{show_count(taken.total(), 'pod')} of {_listed(list(left), what)} {go} to {_listed(list(taken), what)}{others} ({why})"
+    return (
+        f"{show_count(taken.total(), 'pod')} of {_format_list(list(left), what)} {go} to {_format_list(list(taken), what)}{others} ({why})"
+    )
 
 
-def _counts(admission: Admission) -> Counter[str]:
+def _count_domains(admission: Admission) -> Counter[str]:
     """Pods by the lowest domain that they are assigned to."""
     found: Counter[str] = Counter()
     for given in admission.pod_sets:
@@ -66,19 +68,19 @@ def _counts(admission: Admission) -> Counter[str]:
     return found
 
 
-def _lowest(admission: Admission) -> str:
+def _find_lowest_level(admission: Admission) -> str:
     """What the domains are called that pods are assigned to."""
     level = next((given.assignment.levels[-1] for given in admission.pod_sets if given.assignment is not None), HOSTNAME_LABEL)
     return "node" if level == HOSTNAME_LABEL else level
 
 
-def _listed(names: Sequence[str], what: str) -> str:
+def _format_list(names: Sequence[str], what: str) -> str:
     """Things by name; of many the first few."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{what if len(names) == 1 else f'{what}s'} {', '.join(names[:_SHOWN])}{more}"
 
 
-def _shared(paths: Sequence[Path]) -> Path:
+def _find_shared_path(paths: Sequence[Path]) -> Path:
     """What all of them begin with."""
     shared = []
     for values in zip(*paths, strict=True):

@@ -45,7 +45,7 @@ class WholeView:
         """Nodes on which places are kept, by group and pod."""
         return self._kept
 
-    def kept_for(self, group: str, pod: str) -> str | None:
+    def find_kept_node(self, group: str, pod: str) -> str | None:
         """The node on which a place is kept for a pod."""
         return self._kept.get((f"podgroup {group}", pod, None))
 

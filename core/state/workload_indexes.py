@@ -7,7 +7,7 @@ from typing import TypeVar
 from core.model.admission import Admission
 from core.model.quota_tree import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
-from core.state.workload_state import Standing, admission_usage
+from core.state.workload_state import Standing, compute_admission_usage
 
 Total = dict[FlavorResource, int]
 Value = TypeVar("Value")
@@ -51,7 +51,7 @@ class HeldQuota:
     def _count(self, admission: Admission | None, sign: int, counted: tuple[int, bool] | None) -> None:
         if admission is None or counted is None:
             return
-        (priority, is_going), queue, amounts = counted, admission.cluster_queue, admission_usage(admission)
+        (priority, is_going), queue, amounts = counted, admission.cluster_queue, compute_admission_usage(admission)
         staying = self._by_priority.setdefault(queue, {})
         for total in (
             self._usage.setdefault(queue, {}),

@@ -78,12 +78,12 @@ def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is
 
 
 def _count_needed(admission: Admission, facts: WorkloadFacts, *, counts_spares: bool) -> Admission:
-    counted = less_reclaimed(admission, facts)
+    counted = subtract_reclaimed(admission, facts)
     asked = {pod_set.name: pod_set.spares for pod_set in facts.pod_sets if pod_set.spares} if counts_spares else {}
     return with_spare_usage(admission, counted, asked) if asked else counted
 
 
-def less_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
+def subtract_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
     """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78). The pods of a
     pod set are alike, so that each uses the amount of all divided by their number."""
     needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
@@ -104,7 +104,7 @@ def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
 
 
-def admission_usage(admission: Admission) -> dict[FlavorResource, int]:
+def compute_admission_usage(admission: Admission) -> dict[FlavorResource, int]:
     """What an admission holds, per flavor and resource."""
     total: dict[FlavorResource, int] = {}
     add_usage(total, admission)

@@ -49,7 +49,7 @@ class Workloads:
         self.facts[key] = facts
         self._settle(key)
 
-    def elder(self, key: str) -> str | None:
+    def find_replaced(self, key: str) -> str | None:
         """Returns the key of the workload of the same job that a workload replaces."""
         return self._heirs.get_elder(key)
 
@@ -58,7 +58,7 @@ class Workloads:
         mine = self.facts.get(key)
         if mine is None or mine.owner_uid is None:
             return False
-        heirs = (self.facts.get(heir) for heir in self._heirs.list_heirs(key) if self.holding(heir) is not None)
+        heirs = (self.facts.get(heir) for heir in self._heirs.list_heirs(key) if self.find_holding(heir) is not None)
         return any(heir is not None and heir.owner_uid == mine.owner_uid for heir in heirs)
 
     def assume(self, key: str, admission: Admission) -> None:
@@ -80,7 +80,7 @@ class Workloads:
             assumed.written_at = resource_version
             self._settle(key)
 
-    def forget(self, key: str) -> None:
+    def drop_assumed(self, key: str) -> None:
         """Drops an assumed decision that could not be written."""
         self._assumed.pop(key, None)
         self._update(key)
@@ -93,10 +93,10 @@ class Workloads:
 
     def _update(self, key: str) -> None:
         """Updates what is stored per key by facts and decisions; also for the workload that it replaces."""
-        held = self.holding(key) is not None
+        held = self.find_holding(key) is not None
         self._update_alone(key)
         elder = self._heirs.get_elder(key)
-        if elder is not None and held != (self.holding(key) is not None):
+        if elder is not None and held != (self.find_holding(key) is not None):
             self._update(elder)
 
     def _update_alone(self, key: str) -> None:
@@ -126,16 +126,16 @@ class Workloads:
         before, after = ([given.assignment for given in admission.pod_sets] for admission in (facts.admission, assumed.admission))
         return before != after
 
-    def holding(self, key: str) -> Admission | None:
+    def find_holding(self, key: str) -> Admission | None:
         """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what
         it still needs, its counts are what it was given."""
         return self._indexes.quota.get(key)
 
-    def holders(self, cluster_queue: str) -> list[WorkloadFacts]:
+    def list_holders(self, cluster_queue: str) -> list[WorkloadFacts]:
         """Workloads that hold quota of a ClusterQueue."""
         return [self.facts[key] for key in self._indexes.quota.list_holders(cluster_queue) if key in self.facts]
 
-    def holders_of(self, local_queue: str) -> list[WorkloadFacts]:
+    def list_local_holders(self, local_queue: str) -> list[WorkloadFacts]:
         """Workloads of a LocalQueue that hold quota."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
@@ -143,19 +143,19 @@ class Workloads:
         """How many of a LocalQueue wait for a decision."""
         return self._indexes.lines.count_line(local_queue, holds=False)
 
-    def leaving(self) -> set[str]:
+    def list_leaving(self) -> set[str]:
         """Keys of workloads that are evicted and still hold something."""
         return set(self._indexes.leaving)
 
-    def starting(self) -> Mapping[str, str]:
+    def list_starting(self) -> Mapping[str, str]:
         """Workloads that hold quota and have pods that are not reported as ready, and their ClusterQueues."""
         return self._indexes.starting
 
-    def lenders(self) -> Sequence[str]:
+    def list_lenders(self) -> Sequence[str]:
         """Keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
         return list(self._indexes.lending.lenders)
 
-    def lends(self, key: str) -> bool:
+    def is_lending(self, key: str) -> bool:
         """Whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are concerned."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
@@ -168,19 +168,19 @@ class Workloads:
         """Keys of workloads that were given one such node of another, by its hostname."""
         return self._indexes.lending.find_borrowers(host)
 
-    def awaiting_topology(self) -> list[WorkloadFacts]:
+    def list_awaiting_topology(self) -> list[WorkloadFacts]:
         """Workloads that have quota and wait for a second pass."""
         return list(self._indexes.awaiting.values())
 
-    def unhealthy(self) -> list[WorkloadFacts]:
+    def list_unhealthy(self) -> list[WorkloadFacts]:
         """Returns workloads that run, or are about to, with nodes that are reported as failed."""
         return list(self._indexes.unhealthy.values())
 
-    def arrival(self, key: str) -> int:
+    def get_arrival(self, key: str) -> int:
         """The place of a workload among all in the order in which they were first seen."""
         return self._arrivals[key]
 
-    def pending(self) -> Iterable[WorkloadFacts]:
+    def list_pending(self) -> Iterable[WorkloadFacts]:
         """Workloads that wait for a decision."""
         return self._indexes.lines.pending.values()
 
@@ -192,14 +192,14 @@ class Workloads:
         """See `Lines.watch`."""
         return self._indexes.lines.watch()
 
-    def usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
+    def compute_usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
         """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota that are not evicted."""
         return self._indexes.quota.sum_below(cluster_queue, priority, name, inclusive=inclusive)
 
-    def leaving_usage(self, cluster_queue: str) -> Amounts:
+    def compute_leaving_usage(self, cluster_queue: str) -> Amounts:
         """What evicted workloads hold of a ClusterQueue's quota."""
         return self._indexes.quota.get_going(cluster_queue)
 
-    def usage(self, cluster_queue: str) -> Amounts:
+    def get_usage(self, cluster_queue: str) -> Amounts:
         """Quota of a ClusterQueue that is held, per flavor and resource."""
         return self._indexes.quota.get_usage(cluster_queue)

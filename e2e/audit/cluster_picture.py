@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cli.reporting.picture import FOREIGN, Row, Seats, draw_seats, natural, to_svg
-from core.model.pod_resources import pod_requests
+from cli.reporting.picture import FOREIGN, Row, Seats, make_natural_key, render_seats, to_svg
+from core.model.pod_resources import compute_pod_requests
 from core.names import WORKLOAD_ANNOTATION
 from e2e.audit.truth import Snapshot, is_terminal
 
-__all__ = ["GPU", "draw_seats", "find_seats", "to_svg"]
+__all__ = ["GPU", "find_seats", "render_seats", "to_svg"]
 
 GPU = "nvidia.com/gpu"
 
@@ -18,7 +18,7 @@ def find_seats(snapshot: Snapshot, block_label: str, rack_label: str) -> Seats:
     """Who holds which GPUs, by the pods that are bound."""
     tree: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     owners: dict[str, list[str | None]] = {}
-    for name, node in sorted(snapshot.nodes.items(), key=lambda item: natural(item[0])):
+    for name, node in sorted(snapshot.nodes.items(), key=lambda item: make_natural_key(item[0])):
         labels = node["metadata"]["labels"]
         tree[labels.get(block_label, "?")][labels.get(rack_label, "?")].append(name)
         owners[name] = []
@@ -32,11 +32,12 @@ def find_seats(snapshot: Snapshot, block_label: str, rack_label: str) -> Seats:
         if node_name in owners and not is_terminal(pod):
             workload = (pod["metadata"].get("annotations") or {}).get(WORKLOAD_ANNOTATION, "")
             job = job_of.get(f"{pod['metadata']['namespace']}/{workload}", FOREIGN)
-            owners[node_name] += [job] * pod_requests(pod["spec"]).get(GPU, 0)
+            owners[node_name] += [job] * compute_pod_requests(pod["spec"]).get(GPU, 0)
     for name, held in owners.items():
         size = int(snapshot.nodes[name]["status"]["allocatable"].get(GPU, 0))
         held += [None] * (size - len(held))
     blocks = {
-        f"block {block}": [Row(rack, tree[block][rack]) for rack in sorted(tree[block], key=natural)] for block in sorted(tree, key=natural)
+        f"block {block}": [Row(rack, tree[block][rack]) for rack in sorted(tree[block], key=make_natural_key)]
+        for block in sorted(tree, key=make_natural_key)
     }
     return Seats(blocks, owners)

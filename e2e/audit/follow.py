@@ -25,7 +25,7 @@ _CHUNK, _TIMEOUT_S = 1 << 18, 120.0
 
 
 class Follower:
-    """`tell` hears of each object once (ADDED) and of every change (ADDED, MODIFIED, DELETED), never of two at once."""
+    """`send_message` hears of each object once (ADDED) and of every change (ADDED, MODIFIED, DELETED), never of two at once."""
 
     def __init__(self, server: str, ca_file: Path, token: str, path: str, tell: Tell) -> None:
         parts = urllib.parse.urlsplit(server)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from core.model.admission import Admission, admission_from_wire
-from core.model.pod_resources import PODS, pod_requests
+from core.model.admission import Admission, decode_admission
+from core.model.pod_resources import PODS, compute_pod_requests
 from core.names import EVICTED, FINISHED, PODSET_LABEL, PREEMPTED, WORKLOAD_ANNOTATION
 from e2e.audit.follow import Follower
 from e2e.audit.truth import get_condition, has_gate, is_terminal, is_true
@@ -112,7 +112,7 @@ class History:
         metadata, spec = pod["metadata"], pod["spec"]
         uid = str(metadata["uid"])
         if uid not in self._requests:
-            self._requests[uid] = {**pod_requests(spec), PODS: 1}
+            self._requests[uid] = {**compute_pod_requests(spec), PODS: 1}
         fact = PodFact(
             int(metadata["resourceVersion"]),
             time.monotonic(),
@@ -135,7 +135,7 @@ class History:
             time.monotonic(),
             workload["metadata"]["name"],
             next((owner["name"] for owner in workload["metadata"].get("ownerReferences") or ()), ""),
-            admission_from_wire(status.get("admission")),
+            decode_admission(status.get("admission")),
             {entry["name"]: int(entry["count"]) for entry in status.get("reclaimablePods") or ()},
             is_true(workload, FINISHED),
             _get_reason(workload, EVICTED),

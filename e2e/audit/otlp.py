@@ -66,7 +66,7 @@ class Receiver:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    def spans(self, trace_id: str | None = None) -> list[SpanRecord]:
+    def list_spans(self, trace_id: str | None = None) -> list[SpanRecord]:
         """Everything received so far, or one trace, by start."""
         with self._lock:
             found = [span for span in self._spans if trace_id in (None, span.trace_id)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from core.model.admission import admission_from_wire
-from core.model.pod_resources import PODS, parse_resources, pod_requests
+from core.model.admission import decode_admission
+from core.model.pod_resources import PODS, compute_pod_requests, parse_resources
 from core.names import (
     EVICTED,
     FINISHED,
@@ -146,7 +146,7 @@ def check_node_capacity(snapshot: Snapshot) -> list[str]:
     for pod in snapshot.pods:
         node = pod["spec"].get("nodeName")
         if node in used and not is_terminal(pod):
-            used[node].update(pod_requests(pod["spec"]))
+            used[node].update(compute_pod_requests(pod["spec"]))
             used[node][PODS] += 1
             there[(*_get_pod_set(pod), node)] += 1
     for node, requests, missing in _list_expected_pods(snapshot, there):
@@ -186,7 +186,7 @@ def _list_promised_pods(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], s
     admitted = [w for w in snapshot.workloads if is_true(w, QUOTA_RESERVED)]
     replaced = {(w["metadata"].get("annotations") or {}).get(SLICE_REPLACES) for w in admitted}
     for workload in snapshot.workloads:
-        admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+        admission = decode_admission((workload.get("status") or {}).get("admission"))
         own = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         if admission is None or is_true(workload, FINISHED) or own in replaced:
             continue
@@ -194,7 +194,7 @@ def _list_promised_pods(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], s
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets, strict=True):
             if given.assignment is None or given.assignment.levels != (HOSTNAME_LABEL,):
                 continue
-            requests = {**pod_requests(pod_set["template"]["spec"]), PODS: 1}
+            requests = {**compute_pod_requests(pod_set["template"]["spec"]), PODS: 1}
             for domain in given.assignment.domains:
                 node = by_hostname.get(domain.values[-1])
                 if node is not None:
@@ -212,7 +212,7 @@ def check_admissions(snapshot: Snapshot) -> list[str]:
     broken = []
     for workload in snapshot.workloads:
         name = workload["metadata"]["name"]
-        admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+        admission = decode_admission((workload.get("status") or {}).get("admission"))
         if (admission is not None) != is_true(workload, QUOTA_RESERVED):
             broken.append(f"workload {name} is half admitted: admission and the condition {QUOTA_RESERVED} disagree")
         for pod_set, given in zip(workload["spec"]["podSets"], admission.pod_sets if admission else (), strict=False):
@@ -256,7 +256,7 @@ def check_slices(snapshot: Snapshot, job: str, level: str, size: int) -> list[st
 def as_assigned(snapshot: Snapshot, job: str) -> list[str]:
     """The pods of a job are where its workload's assignment says, in the numbers it says."""
     workload = snapshot.workload_of(job)
-    admission = admission_from_wire(((workload or {}).get("status") or {}).get("admission"))
+    admission = decode_admission(((workload or {}).get("status") or {}).get("admission"))
     if admission is None:
         return [f"job {job} is not admitted"]
     broken = []

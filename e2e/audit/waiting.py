@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.names import EVICTED, QUOTA_RESERVED
 from e2e.audit.truth import Snapshot, get_condition, has_gate, is_terminal, is_true
 
@@ -70,6 +70,6 @@ def _use(snapshot: Snapshot, resource: str) -> str:
     used: Counter[str] = Counter()
     for pod in snapshot.pods:
         if pod["spec"].get("nodeName") in snapshot.nodes and not is_terminal(pod):
-            used.update(pod_requests(pod["spec"]))
+            used.update(compute_pod_requests(pod["spec"]))
     has = sum(int(node["status"]["allocatable"].get(resource, 0)) for node in snapshot.nodes.values())
     return f"{used[resource]} of {has} {resource} in use"

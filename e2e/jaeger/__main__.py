@@ -38,7 +38,7 @@ def find_problems(workloads: list[Obj], jaeger: Jaeger) -> list[str]:
     """Whatever the traces of the demo's workloads lack: all of them have been admitted by its end."""
     found = []
     for workload in workloads:
-        spans = jaeger.spans(stories.trace_of(workload))
+        spans = jaeger.list_spans(stories.trace_of(workload))
         found += [f"{workload['metadata']['name']}: {problem}" for problem in stories.find_problems(spans)]
     return found
 
@@ -71,7 +71,7 @@ def _check(console: Console, scenes: demo.Demo, jaeger: Jaeger, picture: Path, *
     workloads = scenes.read().workloads
     with suppress(TimeoutError):  # then it is told what is missing
         wait_for("the last spans", lambda: not find_problems(workloads, jaeger) or None, timeout_s=30)
-    refused = jaeger.spans(stories.trace_of(scenes.read().workload_of(REFUSED_FIRST)))
+    refused = jaeger.list_spans(stories.trace_of(scenes.read().workload_of(REFUSED_FIRST)))
     broken = find_problems(workloads, jaeger) + was_refused_then_admitted(refused)
     for problem in broken:
         console.print(f"[bold red]broken:[/] {problem}", soft_wrap=True)

@@ -75,7 +75,7 @@ class Jaeger:
 
     # --- what it has ------------------------------------------------------------------------------------------------
 
-    def spans(self, trace_id: str | None = None) -> list[SpanRecord]:
+    def list_spans(self, trace_id: str | None = None) -> list[SpanRecord]:
         """A trace, by start; nothing of one that it does not have. The whole, if none is named."""
         traces = self.traces(trace_id)
         return sorted((span for trace in traces for span in _read_records(trace)), key=lambda span: span.start_ns)

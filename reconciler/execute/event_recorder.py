@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from typing import Never
 
 from core.names import EVENT_SET_ASIDE
-from core.plan.pods.pod_units import seniority, unit_of_workload
+from core.plan.pods.pod_units import compute_seniority, find_workload_unit
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.actions import from_time
@@ -19,9 +19,9 @@ from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.http.errors import KubeError
-from core.runtime.http.rate_limiter import RateLimiter, yielding
+from core.runtime.http.rate_limiter import RateLimiter, yield_to_others
 from core.runtime.watch.set_aside import Aside
-from core.state.facts import controller_of
+from core.state.facts import find_controller
 from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.observe.observed import Observed
 
@@ -48,7 +48,9 @@ class Reporter:
         self._waiting: deque[Obj] = deque()
         self._has_some = asyncio.Event()
 
-    def event(self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False) -> None:
+    def record_event(
+        self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
+    ) -> None:
         """An event on an object, soon: the same one is written once within two minutes."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
@@ -56,9 +58,9 @@ class Reporter:
         if key in self._reported:
             return
         is_too_much = len(self._waiting) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
-        if is_too_much or not self._limiters[warning].take(leaves=0.5 if is_minor else 0):
+        if is_too_much or not self._limiters[warning].try_turn(leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
-            self._recorder.event_dropped()
+            self._recorder.record_dropped_event()
             return
         self._reported[key] = now
         while len(self._reported) > REMEMBERED:
@@ -71,16 +73,16 @@ class Reporter:
         there is a Workload."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
-            self.event(*made_for, reason, message, warning=warning)
+            self.record_event(*made_for, reason, message, warning=warning)
 
     def report_set_aside(self, aside: Aside) -> None:
         """An event on an object that cannot be handled: users and administrators see it where the object is."""
         why = f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. Correct or delete it"
-        self.event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
+        self.record_event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 
     async def run(self) -> Never:
         """Writes whatever is reported, `pacing.EVENTS_AT_ONCE` events at once."""
-        await asyncio.gather(*(self._work() for _ in range(pacing.EVENTS_AT_ONCE)))
+        await asyncio.gather(*(self._run_worker() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
 
     async def settle(self) -> None:
@@ -88,7 +90,7 @@ class Reporter:
         while self._waiting:
             await self._write(self._waiting.popleft())
 
-    async def _work(self) -> Never:
+    async def _run_worker(self) -> Never:
         while True:
             await self._has_some.wait()
             await self.settle()
@@ -117,7 +119,7 @@ class Reporter:
 
     async def _write(self, body: Obj) -> None:
         try:
-            with yielding():
+            with yield_to_others():
                 await self._client.create(r.EVENTS, body, body["metadata"]["namespace"])
         except KubeError as error:
             about = {"reason": body["reason"], "object": body["involvedObject"]["name"]}
@@ -126,13 +128,13 @@ class Reporter:
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
         """Returns the object for which a Workload was made: its owner. A pod group has none: its oldest pod, which is
         one event however many there are."""
-        owner = controller_of(workload)
+        owner = find_controller(workload)
         if self._observed is None:
             return None
         if owner is None:
-            unit = unit_of_workload(workload)
-            pods = self._observed.pods.store.by_index("unit", str(unit)) if unit is not None else []
-            return (r.PODS, min(pods, key=seniority)) if pods else None
+            unit = find_workload_unit(workload)
+            pods = self._observed.pods.store.list_by_index("unit", str(unit)) if unit is not None else []
+            return (r.PODS, min(pods, key=compute_seniority)) if pods else None
         group, key = owner["apiVersion"].rpartition("/")[0], f"{workload['metadata']['namespace']}/{owner['name']}"
         for informer in self._observed.owning:
             if (informer.resource.group, informer.resource.kind) == (group, owner["kind"]):

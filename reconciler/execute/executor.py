@@ -23,7 +23,7 @@ from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.actions import from_time
-from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, runs_or_holds
+from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, has_effect
 from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, Then
 from core.plan.steps.writes import Apply, Create, Delete, Guard, Json, Patch, Write
 from core.plan.workloads.admission_status import is_as_judged
@@ -31,10 +31,10 @@ from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
 from core.runtime.http.client import Client
-from core.runtime.http.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncated
-from core.runtime.http.rate_limiter import yielding
+from core.runtime.http.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncate
+from core.runtime.http.rate_limiter import yield_to_others
 from core.runtime.http.throttle import Throttle
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from reconciler.execute import tracing
 from reconciler.execute.event_recorder import Reporter
 
@@ -69,7 +69,7 @@ class Executor:
         self._moving: set[str] = set()
         self._throttle = Throttle(clock)
 
-    def now(self) -> str:
+    def format_now(self) -> str:
         """The wall clock as the API writes it."""
         return from_time(self._clock.now())
 
@@ -99,21 +99,21 @@ class Executor:
                     write, lambda now: "" if is_as_judged(now, write.seen) else "has changed since it was judged"
                 )
             case Patch():
-                body = _guarded(write.body, write.seen, write.guard)
+                body = _add_guard(write.body, write.seen, write.guard)
                 return await self._client.patch(
                     write.resource, name, namespace, body, kind=write.kind, subresource=write.subresource, field_manager=FIELD_MANAGER
                 )
             case Apply(guard=Guard.SAME, subresource="status"):
                 return await self._write_again(write, lambda _: "")
             case Apply() if _is_moving_pods(write):
-                key = object_key(write.seen)
+                key = build_object_key(write.seen)
                 self._moving.add(key)
                 try:
-                    return await self._apply(write, _guarded(write.body, write.seen, write.guard))
+                    return await self._apply(write, _add_guard(write.body, write.seen, write.guard))
                 finally:
                     self._moving.discard(key)
             case Apply():
-                return await self._apply(write, _guarded(write.body, write.seen, write.guard))
+                return await self._apply(write, _add_guard(write.body, write.seen, write.guard))
             case Delete(resource, _, guard):
                 uid = metadata["uid"] if guard is not Guard.ANY else None
                 version = metadata["resourceVersion"] if guard is Guard.AS_SEEN else None
@@ -170,7 +170,7 @@ class Executor:
             if failed is not None:
                 raise failed
         elif step.write is not None:
-            at = step.write.resource, object_key(step.write.seen)
+            at = step.write.resource, build_object_key(step.write.seen)
             write = _follow(step.write, left.get(at))
             reply = await self._write_step(step, write, in_turn=in_turn)
             if reply is None:
@@ -198,21 +198,23 @@ class Executor:
             return None
         except Invalid as error:
             if step.if_refused is not None:
-                self._report(step.if_refused(truncated(str(error), MOST_SHOWN)))
+                self._report(step.if_refused(truncate(str(error), MOST_SHOWN)))
             raise
 
     def _report(self, event: Event) -> None:
         if event.on_job:
             self.reporter.report_on_job(event.obj, event.reason, event.message, warning=event.warning)
         else:
-            self.reporter.event(event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor)
+            self.reporter.record_event(
+                event.resource, event.obj, event.reason, event.message, warning=event.warning, is_minor=event.is_minor
+            )
 
     async def _execute_together(
         self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan, left: Left
     ) -> KubeError | None:
         rest, failed = iter(steps), list[KubeError]()
 
-        async def work() -> None:
+        async def run_step() -> None:
             for some in rest:
                 for one in some if isinstance(some, tuple) else (some,):
                     try:
@@ -220,7 +222,7 @@ class Executor:
                     except KubeError as error:
                         failed.append(error)
                         if one.write is not None and not isinstance(one.write, ParallelSteps):
-                            left.failed[one.write.resource, object_key(one.write.seen)] = error
+                            left.failed[one.write.resource, build_object_key(one.write.seen)] = error
                             if len(failed) <= MOST_SPAN_EVENTS:
                                 tracing.add_failure(span, one.write.seen, error)
                         if one.holds_up is not Hold.NEVER:
@@ -230,7 +232,7 @@ class Executor:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.most_at_once, len(steps))):
-                    group.create_task(work())
+                    group.create_task(run_step())
         except BaseExceptionGroup as errors:  # no task continues after the plan has ended
             raise errors.exceptions[0] from None
         if not failed:
@@ -243,7 +245,7 @@ class Executor:
 
     async def _apply(self, write: Apply, body: dict[str, Any]) -> Obj:
         metadata = write.seen["metadata"]
-        with yielding() if write.yields else nullcontext():
+        with yield_to_others() if write.yields else nullcontext():
             return await self._client.apply(
                 write.resource,
                 metadata["name"],
@@ -265,7 +267,7 @@ class Executor:
             if attempt:
                 now = await self._read_same(write)
             if why := explain(now):
-                raise Conflict(409, "Conflict", f"{write.resource.kind} {object_key(now)} {why}")
+                raise Conflict(409, "Conflict", f"{write.resource.kind} {build_object_key(now)} {why}")
             try:
                 return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
             except Conflict as error:
@@ -286,12 +288,12 @@ class Executor:
         match write:
             case Apply(manager=manager) if manager == MANAGER_ADMISSION:
                 stopped = find_stopped(self._paused(), write.seen, write.body["status"])
-            case Patch(evicts_for=reason) if reason and runs_or_holds(write.seen):
+            case Patch(evicts_for=reason) if reason and has_effect(write.seen):
                 stopped = find_held_eviction(self._paused(), reason, "")
             case _:
                 pass
         if stopped is not None:
-            self.reporter.event(r.WORKLOADS, write.seen, stopped.reason, stopped.message, warning=True)
+            self.reporter.record_event(r.WORKLOADS, write.seen, stopped.reason, stopped.message, warning=True)
             raise Paused(stopped.stop.sentence)
 
 
@@ -301,13 +303,13 @@ def _open_span(span: Span | None) -> Iterator[TracedSpan]:
         yield INVALID_SPAN
         return
     decided = [*((span.obj,) if span.follows_decision else ()), *((span.decided_on,) if span.decided_on is not None else ())]
-    links = [tracing.decision_of(obj) for obj in decided]
-    links += tracing.other_stories(span.causes, than=span.obj)
+    links = [tracing.find_decision(obj) for obj in decided]
+    links += tracing.list_other_traces(span.causes, than=span.obj)
     start = tracing.parse_time(span.start) if isinstance(span.start, str) else span.start
-    with tracing.step(span.name, span.obj, span.attributes, start=start, end=span.end, links=links) as opened:
+    with tracing.trace_step(span.name, span.obj, span.attributes, start=start, end=span.end, links=links) as opened:
         for name, attributes, at in span.events:
             moment = tracing.parse_time(at)
-            opened.add_event(name, dict(attributes), tracing.nanoseconds(moment) if moment is not None else None)
+            opened.add_event(name, dict(attributes), tracing.convert_to_nanoseconds(moment) if moment is not None else None)
         if span.explains is not None:
             tracing.explain(opened, span.obj, span.explains)
         yield opened
@@ -320,7 +322,7 @@ def _is_moving_pods(write: Apply) -> bool:
     return bool(before) and before != after
 
 
-def _guarded(body: Json, seen: Json, guard: Guard) -> dict[str, Any]:
+def _add_guard(body: Json, seen: Json, guard: Guard) -> dict[str, Any]:
     metadata: dict[str, Any] = dict(body.get("metadata") or {})
     if guard is not Guard.ANY:
         metadata["uid"] = seen["metadata"]["uid"]

@@ -26,27 +26,27 @@ class Recorder:
 
     # --- the scheduler ------------------------------------------------------------------------------
 
-    def cycle(self, *, succeeded: bool, seconds: float) -> None:
+    def record_cycle(self, *, succeeded: bool, seconds: float) -> None:
         """Counts a cycle in which a decision was made; it succeeded if a workload got quota."""
         result = m.SUCCESS if succeeded else m.INADMISSIBLE
         self._sink.add(m.ADMISSION_ATTEMPTS, result)
         self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
 
-    def decided(self, *, found: bool, seconds: float) -> None:
+    def record_decision(self, *, found: bool, seconds: float) -> None:
         """One decision was made."""
         self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
 
-    def placed(self, choices: Iterable[Choice], traceparent: str | None) -> None:
+    def record_placement(self, choices: Iterable[Choice], traceparent: str | None) -> None:
         """Domains were chosen."""
         for choice in choices:
             if choice.excess is not None:
                 self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
 
-    def written(self, seconds: float, traceparent: str | None) -> None:
+    def record_write(self, seconds: float, traceparent: str | None) -> None:
         """Records the seconds from the decision on an admission until it was written."""
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
-    def preempted(self, by_queue: str | None, reason: str) -> None:
+    def record_preemption(self, by_queue: str | None, reason: str) -> None:
         """Counts a workload that is preempted by another."""
         self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
 
@@ -57,24 +57,24 @@ class Recorder:
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)
 
-    def quota_reserved(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
+    def record_quota(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
         """A workload got quota."""
         self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
         self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
 
-    def admitted(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
+    def record_admission(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
         """A workload was admitted; `checked_s`: how long its checks took, if it has any."""
         self._add(m.ADMITTED_WORKLOADS, queues)
         self._record(m.ADMISSION_WAIT, waited_s, queues, traceparent)
         if checked_s is not None:
             self._record(m.CHECKS_WAIT, checked_s, queues, traceparent)
 
-    def ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
+    def record_ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
         """The pods of a workload are ready, so long after it was queued and after it was admitted."""
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
-    def evicted(self, queues: QueuesOfWorkload, reason: str) -> None:
+    def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
         """A workload was evicted."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
@@ -103,30 +103,30 @@ class Recorder:
 
     # --- plugins of other packages --------------------------------------------------------------------
 
-    def plugin_seen(self, plugin: str) -> None:
+    def record_plugin(self, plugin: str) -> None:
         """Its counters begin at zero."""
         for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
             self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
 
-    def plugin_answered(self, plugin: str) -> None:
+    def record_plugin_answer(self, plugin: str) -> None:
         """What it was asked is answered."""
         self._sink.add(m.PLUGIN_ANSWERS, plugin, m.ANSWERED)
 
-    def plugin_failed(self, plugin: str, kind: str) -> None:
+    def record_plugin_failure(self, plugin: str, kind: str) -> None:
         """It did not answer."""
         self._sink.add(m.PLUGIN_ANSWERS, plugin, kind)
 
     # --- pods, events, the process ----------------------------------------------------------------------
 
-    def ungated(self, seconds: float, traceparent: str | None) -> None:
+    def record_ungating(self, seconds: float, traceparent: str | None) -> None:
         """The gate of one pod is off, so long after it could have been."""
         self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
 
-    def lagged(self, seconds: float) -> None:
+    def record_lag(self, seconds: float) -> None:
         """The event loop was so late."""
         self._sink.record(m.LOOP_LAG, seconds)
 
-    def event_dropped(self) -> None:
+    def record_dropped_event(self) -> None:
         """An event was not written, since there were too many."""
         self._sink.add(m.EVENTS_DROPPED)
 

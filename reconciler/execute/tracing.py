@@ -19,7 +19,7 @@ from core.names import TRACEPARENT_ANNOTATION
 from core.placement.explain.choice import Choice
 from core.plan.steps.steps import MOST_SPAN_EVENTS
 from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible, Preempting
-from core.runtime.report.telemetry import context_from, current_traceparent, link_from, tracer
+from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
 
 TRACER = "topogate.reconciler"
 Attributes = Mapping[str, str | int]
@@ -35,7 +35,7 @@ _cause: OrderedDict[str, tuple[int, int]] = OrderedDict()
 _decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the latest decision
 
 
-def nanoseconds(moment: datetime) -> int:
+def convert_to_nanoseconds(moment: datetime) -> int:
     """A moment as spans count it."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
@@ -45,30 +45,30 @@ def parse_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
-def traceparent_of(obj: Mapping[str, Any]) -> str | None:
+def find_traceparent(obj: Mapping[str, Any]) -> str | None:
     """The admission request that an object came from."""
     annotations = obj["metadata"].get("annotations") or {}
     found = annotations.get(TRACEPARENT_ANNOTATION)
     return str(found) if found else None
 
 
-def decision_of(obj: Mapping[str, Any]) -> str | None:
+def find_decision(obj: Mapping[str, Any]) -> str | None:
     """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target."""
-    story = traceparent_of(obj)
-    return _decision.get(story, story) if story is not None else None
+    own_trace = find_traceparent(obj)
+    return _decision.get(own_trace, own_trace) if own_trace is not None else None
 
 
-def other_stories(objs: Iterable[Mapping[str, Any]], than: Mapping[str, Any]) -> list[str]:
+def list_other_traces(objs: Iterable[Mapping[str, Any]], than: Mapping[str, Any]) -> list[str]:
     """Traceparents of objects that came by requests of their own, each once; of very many the first."""
-    known = traceparent_of(than)
+    known = find_traceparent(than)
     if known is None:
         return []  # nothing is traced
-    found = dict.fromkeys(story for obj in objs if (story := traceparent_of(obj)) is not None and story != known)
+    found = dict.fromkeys(own_trace for obj in objs if (own_trace := find_traceparent(obj)) is not None and own_trace != known)
     return list(islice(found, MOST_LINKS))
 
 
 @contextmanager
-def step(
+def trace_step(
     name: str,
     obj: Mapping[str, Any],
     attributes: Attributes | None = None,
@@ -83,28 +83,32 @@ def step(
     `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload
     without a trace of its own (nothing was traced when its job was created) the span is part of the cycle.
     """
-    traceparent, began = traceparent_of(obj), time.time_ns()
-    story = context_from(traceparent)
-    with tracer(TRACER).start_as_current_span(
+    traceparent, began = find_traceparent(obj), time.time_ns()
+    own_trace = build_context(traceparent)
+    with make_tracer(TRACER).start_as_current_span(
         name,
-        context=story,
+        context=own_trace,
         kind=SpanKind.INTERNAL,
         start_time=began if start is None else _start_of(start, traceparent),
-        links=[link for told in ((current_traceparent() if story is not None else None), *links) for link in link_from(told)],
+        links=[
+            link
+            for traceparent_of_link in ((get_current_traceparent() if own_trace is not None else None), *links)
+            for link in build_links(traceparent_of_link)
+        ],
         attributes={t.NAMESPACE: obj["metadata"].get("namespace") or "", **(attributes or {})},
         end_on_exit=end is None,
     ) as span:
         is_cause = span.is_recording() and traceparent is not None and (name in _CAUSES or traceparent not in _cause)
         if is_cause and traceparent is not None:
-            _remember(_cause, traceparent, (began, began))
+            _store_trace(_cause, traceparent, (began, began))
         yield span
         if end is not None:
-            span.end(nanoseconds(end))
+            span.end(convert_to_nanoseconds(end))
     if is_cause and traceparent is not None:
-        _remember(_cause, traceparent, (began, time.time_ns()))
+        _store_trace(_cause, traceparent, (began, time.time_ns()))
 
 
-def _remember(memory: OrderedDict[str, Any], traceparent: str, what: object) -> None:
+def _store_trace(memory: OrderedDict[str, Any], traceparent: str, what: object) -> None:
     memory[traceparent] = what
     memory.move_to_end(traceparent)
     while len(memory) > _STORIES_REMEMBERED:
@@ -117,18 +121,18 @@ def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
     it is under way: what it does may be seen before its answer comes."""
     if given is None:
         return None
-    start = nanoseconds(given)
+    start = convert_to_nanoseconds(given)
     began, ended = _cause.get(traceparent or "", (start, start))
     return ended if given.microsecond == 0 and began < start + _SECOND_NS + _PLANNED_NS and start <= ended else start
 
 
 @contextmanager
-def cycle() -> Iterator[Span]:
+def trace_cycle() -> Iterator[Span]:
     """Opens a span of a decision cycle over many workloads; VERDICT_COUNT has their number.
 
     Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
     """
-    span = tracer(TRACER).start_span(t.CYCLE, kind=SpanKind.INTERNAL)
+    span = make_tracer(TRACER).start_span(t.CYCLE, kind=SpanKind.INTERNAL)
     try:
         with use_span(span, end_on_exit=False):
             yield span
@@ -144,9 +148,9 @@ def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAd
     exclude nodes, the chosen nodes, and the victims. Later spans can be linked to this one."""
     if not span.is_recording():
         return
-    story, here = traceparent_of(workload), current_traceparent()
-    if story is not None and here is not None:
-        _remember(_decision, story, here)
+    own_trace, here = find_traceparent(workload), get_current_traceparent()
+    if own_trace is not None and here is not None:
+        _store_trace(_decision, own_trace, here)
     for attempt in outcome.attempts[:MOST_SPAN_EVENTS]:
         _explain_attempt(span, attempt)
     if isinstance(outcome, NotAdmissible):
@@ -185,7 +189,7 @@ def _explain_found(span: Span, found: Admissible) -> None:
                 t.LEVEL: placement.level,
                 t.DOMAIN_COUNT: len(placement.assignment.domains),
                 t.POD_COUNT: placement.assignment.count,
-                t.MESSAGE: brief(placement.assignment.domains),
+                t.MESSAGE: format_domains(placement.assignment.domains),
             },
         )
     for choice in found.choices[:MOST_SPAN_EVENTS]:
@@ -215,7 +219,7 @@ def add_failure(span: Span, obj: Mapping[str, Any], error: Exception) -> None:
     span.add_event(t.POD_FAILED, {t.POD_NAME: obj["metadata"]["name"], t.MESSAGE: str(error)})
 
 
-def brief(domains: Sequence[Any], most: int = 8) -> str:
+def format_domains(domains: Sequence[Any], most: int = 8) -> str:
     """Some domains and counts as text."""
     shown = ", ".join(f"{'/'.join(domain.values)}={domain.count}" for domain in domains[:most])
     return shown if len(domains) <= most else f"{shown}, and {len(domains) - most} more"

@@ -3,13 +3,13 @@
 from functools import partial
 
 from core.jobs.contract import JobKind
-from core.model.pod_resources import Resources, pod_requests
+from core.model.pod_resources import Resources, compute_pod_requests
 from core.names import MAIN_POD_SET
 from core.plan.steps.excess import limit_to_admitted
-from core.plan.workloads.desired_workload import admitted_counts
+from core.plan.workloads.desired_workload import get_admitted_counts
 from core.resource import Obj
-from core.runtime.watch.store import object_key
-from core.state.facts import WorkloadFacts, controller_of
+from core.runtime.watch.store import build_object_key
+from core.state.facts import WorkloadFacts, find_controller
 from reconciler.observe.indexes import show_as_owner
 from reconciler.observe.observed import Observed
 
@@ -18,8 +18,10 @@ def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
     """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
     found = []
     key = show_as_owner(job)
-    for below in observed.owners.descendants(key) - {key}:
-        parts = ((observed.kinds[key], part) for key, informer in observed.jobs.items() for part in informer.store.by_index("uid", below))
+    for below in observed.owners.list_descendants(key) - {key}:
+        parts = (
+            (observed.kinds[key], part) for key, informer in observed.jobs.items() for part in informer.store.list_by_index("uid", below)
+        )
         found += [part for part in [next(parts, None)] if part is not None]
     return found
 
@@ -39,29 +41,29 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
     workload = observed.workloads.store.get(key)
     for each in workload["spec"].get("podSets") or () if workload is not None else ():
         if (each.get("name") or MAIN_POD_SET) == pod_set:
-            return pod_requests((each.get("template") or {}).get("spec") or {})
+            return compute_pod_requests((each.get("template") or {}).get("spec") or {})
     return {}
 
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
     """What was made for a running job beyond its admission; empty if nothing was. The controller of a job that refers to its templates
     reads these when it makes a part, and makes a part that was deleted by what they are then."""
-    facts = observed.state.workloads.facts.get(object_key(workload))
+    facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""
-    counts = admitted_counts(workload)
+    counts = get_admitted_counts(workload)
     requests = {pod_set.name: pod_set.requests for pod_set in limit_facts(observed, facts).pod_sets}
     for kind, part in find_parts(observed, job):
-        owner = controller_of(part)
-        if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.finished(part) is not None:
+        owner = find_controller(part)
+        if owner is None or owner["uid"] != job["metadata"]["uid"] or kind.is_suspended(part) or kind.find_finish(part) is not None:
             continue
         named = f"{kind.kind} {part['metadata']['name']}"
-        for pod_set in kind.pod_sets(part):
+        for pod_set in kind.list_pod_sets(part):
             if pod_set.name not in counts:  # of many templates the first are listed: pods may be behind those that have none
                 return f"{named} has pods as {pod_set.name}, which was not admitted"
             if pod_set.count > counts[pod_set.name]:
                 return f"{named} has {pod_set.count} pods as {pod_set.name}, {counts[pod_set.name]} were admitted"
-            asked = pod_requests(pod_set.template.get("spec") or {})
+            asked = compute_pod_requests(pod_set.template.get("spec") or {})
             if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
                 return f"the pods of {named} request more as {pod_set.name} than was admitted"
     return ""

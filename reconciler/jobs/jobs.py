@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 from core.jobs.contract import JobKind, Reference, Referring, ResizedByPart
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import EVENT_WORKLOAD_REFUSED
 from core.plan.jobs.job_facts import JobFacts
 from core.plan.jobs.jobs import PODS_LEFT, START, SUSPEND, UPDATE, plan_job, plan_refused_start, plan_refused_update
@@ -16,16 +16,16 @@ from core.plan.steps.steps import Plan
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result, Retryable, Terminal
-from core.runtime.http.errors import BadRequest, Forbidden, Invalid, truncated
-from core.runtime.watch.store import Change, object_key
+from core.runtime.http.errors import BadRequest, Forbidden, Invalid, truncate
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import controller_of, family_of
+from core.state.facts import find_controller, find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.jobs.read_jobs import read_job
 from reconciler.jobs.refused_starts import MAX_REASON, RefusedStarts
 from reconciler.jobs.suspensions import Suspensions
-from reconciler.observe.indexes import is_unmarked, workloads_of_pod
+from reconciler.observe.indexes import is_unmarked, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 
@@ -63,17 +63,17 @@ class Jobs:
         observed.pods.add_handler(self._on_pod)
 
     def _on_job(self, kind_key: str, change: Change) -> None:
-        self._queue.add((kind_key, object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
-        owner = controller_of(change.obj)
-        above = self._observed.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        self._queue.add((kind_key, build_object_key(change.obj)), "job changed", INITIAL_PRIORITY if change.initial else 0)
+        owner = find_controller(change.obj)
+        above = self._observed.kinds.get(r.build_owner_key(owner)) if owner is not None else None
         if owner is not None and isinstance(above, Referring | ResizedByPart):
-            self._queue.add((r.key_of(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
+            self._queue.add((r.build_key(above), f"{change.obj['metadata']['namespace']}/{owner['name']}"), "a part changed")
 
     def _on_pod(self, change: Change) -> None:
         """Queues the jobs with pods that need an action; the status of other jobs describes their pods."""
-        for left in (self._left[family] for family in workloads_of_pod(change.obj) if family in self._left):
+        for left in (self._left[family] for family in list_workloads_of_pod(change.obj) if family in self._left):
             self._queue.add(left, "pod of a finished job changed")
-        key = self._observed.job_of_pod(change.new) if change.new is not None and is_unmarked(change.new) else None
+        key = self._observed.find_job_of_pod(change.new) if change.new is not None and is_unmarked(change.new) else None
         if key is not None:
             self._queue.add(key, "pod without a workload")
 
@@ -86,23 +86,23 @@ class Jobs:
         for kind_key, kind in self._observed.kinds.items():
             if not isinstance(kind, Referring) or of.changed.related not in kind.related:
                 continue
-            for job in self._observed.jobs[kind_key].store.by_index("reference", f"{of.namespace}/{of.changed}"):
-                self._queue.add((kind_key, object_key(job)), f"{of.changed} changed")
+            for job in self._observed.jobs[kind_key].store.list_by_index("reference", f"{of.namespace}/{of.changed}"):
+                self._queue.add((kind_key, build_object_key(job)), f"{of.changed} changed")
                 added += 1
                 if added % pacing.REFERRING_AT_ONCE == 0:
                     await self._clock.sleep(0)
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
-            self._left.pop(family_of(change.obj), None)
+            self._left.pop(find_family(change.obj), None)
         for kind_key, informer in self._observed.jobs.items():
-            for job in informer.store.by_index("prebuilt", object_key(change.obj)):
-                self._queue.add((kind_key, object_key(job)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
-        owner = controller_of(change.obj)
-        if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
+            for job in informer.store.list_by_index("prebuilt", build_object_key(change.obj)):
+                self._queue.add((kind_key, build_object_key(job)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+        owner = find_controller(change.obj)
+        if owner is None or r.build_owner_key(owner) not in self._observed.kinds:
             return  # owned by pods, or without an owner
         namespace = change.obj["metadata"]["namespace"]
-        key = r.key_of_owner(owner), f"{namespace}/{owner['name']}"
+        key = r.build_owner_key(owner), f"{namespace}/{owner['name']}"
         self._queue.add(key, "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     # --- one job ------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Jobs:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
             # Users do not read the log of topogate, so the obstacle is reported on the job.
-            self._executor.reporter.event(r.resource_of(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            self._executor.reporter.record_event(r.get_resource(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
             raise
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:
@@ -131,7 +131,7 @@ class Jobs:
         except (BadRequest, Forbidden, Invalid) as error:
             await self._handle_refusal(f, plan, error)
             raise
-        self._remember(f, plan)
+        self._record_outcome(f, plan)
         return result
 
     def _read(self, kind: JobKind, job: Obj) -> JobFacts:
@@ -139,19 +139,19 @@ class Jobs:
         uid = job["metadata"]["uid"]
         return replace(
             f,
-            now=self._executor.now(),
+            now=self._executor.format_now(),
             suspensions=self._suspensions.count(uid),
             suspension_wait_s=self._suspensions.find_wait(uid),
             pods_left_are_reported=f.family in self._left,
         )
 
-    def _remember(self, f: JobFacts, plan: Plan) -> None:
+    def _record_outcome(self, f: JobFacts, plan: Plan) -> None:
         if SUSPEND in plan.names:
             self._suspensions.note(f.job["metadata"]["uid"])
         if START in plan.names and f.workload is not None:
-            self._refused_starts.forget(f.workload)
+            self._refused_starts.remove(f.workload)
         if PODS_LEFT in plan.names:
-            self._left[f.family] = r.key_of(f.kind), f.key
+            self._left[f.family] = r.build_key(f.kind), f.key
         else:
             self._left.pop(f.family, None)
 
@@ -162,7 +162,7 @@ class Jobs:
             return
         if START in plan.names:
             is_lasting = self._refused_starts.has_lasted(f.workload, error)
-            shown, is_invalid = truncated(str(error), MAX_REASON), isinstance(error, Invalid)
+            shown, is_invalid = truncate(str(error), MAX_REASON), isinstance(error, Invalid)
             refused = plan_refused_start(f, f.workload, str(error), is_invalid=is_invalid, deactivates=is_lasting, shown=shown)
             await self._executor.execute(refused)
         if UPDATE in plan.names and isinstance(error, Invalid):
@@ -173,13 +173,13 @@ class Jobs:
 
 def _find_prebuilt(job: Obj) -> list[str]:
     """Key of the Workload that a job names, for an index."""
-    name = prebuilt_name(job)
+    name = find_prebuilt_name(job)
     return [f"{job['metadata']['namespace']}/{name}"] if name is not None else []
 
 
 def _list_references(kind: Referring, job: Obj) -> list[str]:
     """The object that a job refers to, with its namespace (None: it is in none), for an index."""
-    reference = kind.reference(job)
+    reference = kind.find_reference(job)
     if reference is None:
         return []
     return [f"{job['metadata']['namespace'] if reference.related.namespaced else None}/{reference}"]

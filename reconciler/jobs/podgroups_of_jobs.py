@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.jobs.kinds.pod_kinds import POD_SETS
-from core.jobs.podgroup_annotation import Grouping, asked
+from core.jobs.podgroup_annotation import Grouping, find_asked
 from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
 from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
 from core.plan.steps import api_resources as r
@@ -21,9 +21,9 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, NotFound
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import controller_of, find_condition
+from core.state.facts import find_condition, find_controller
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.observed import Observed
@@ -62,19 +62,19 @@ class PodGroupsOfJobs:
         observed.pod_groups.add_handler(self._on_group)
 
     def _on_job(self, kind: str, change: Change) -> None:
-        if change.new is not None and asked(change.new) is not None:
-            self.controller.queue.add(JobKey(kind, object_key(change.new)), "the job changed")
+        if change.new is not None and find_asked(change.new) is not None:
+            self.controller.queue.add(JobKey(kind, build_object_key(change.new)), "the job changed")
 
     def _on_group(self, change: Change) -> None:
         """Reverts changes and deletions of a group by others, and queues a new condition to be reported. At a start no
         condition is new."""
-        owner = controller_of(change.obj)
-        if owner is None or r.key_of_owner(owner) not in self._kinds:
+        owner = find_controller(change.obj)
+        if owner is None or r.build_owner_key(owner) not in self._kinds:
             return
-        key = JobKey(r.key_of_owner(owner), f"{change.obj['metadata'].get('namespace')}/{owner['name']}")
+        key = JobKey(r.build_owner_key(owner), f"{change.obj['metadata'].get('namespace')}/{owner['name']}")
         if change.old is not None and change.new is not None:
-            said = _verdict(change.new)
-            if said is not None and said != _verdict(change.old):
+            said = _find_verdict(change.new)
+            if said is not None and said != _find_verdict(change.old):
                 self._untold[key] = said
             elif change.old.get("spec") == change.new.get("spec"):
                 return
@@ -91,13 +91,15 @@ class PodGroupsOfJobs:
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
         if job is None or wanted is None:
             return Done()
-        present = self._observed.pod_groups.store.get(object_key(wanted))
+        present = self._observed.pod_groups.store.get(build_object_key(wanted))
         if present is not None and not is_of(present, job):
-            return await self._refused(informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job")
+            return await self._handle_refusal(
+                informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job"
+            )
         if present is not None and said is not None:
             reason, message, is_good = said
             message = f"PodGroup {wanted['metadata']['name']}: {message}"
-            self._executor.reporter.event(informer.resource, job, reason, message, warning=not is_good)
+            self._executor.reporter.record_event(informer.resource, job, reason, message, warning=not is_good)
         if present is not None and is_in_step(present, wanted):
             return Done()
         try:
@@ -107,16 +109,16 @@ class PodGroupsOfJobs:
         except NotFound:  # it is gone meanwhile; if there was none, its namespace is being deleted, or PodGroups are not served
             return RequeueAfter(1.0 if present is not None else pacing.JOB_GROUP_REFUSED_S)
         except (Invalid, Forbidden) as error:
-            return await self._refused(informer.resource, job, f"the API server does not take its PodGroup: {error}")
+            return await self._handle_refusal(informer.resource, job, f"the API server does not take its PodGroup: {error}")
         logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})
         return Done()
 
-    async def _refused(self, resource: Resource, job: Obj, message: str) -> Result:
-        self._executor.reporter.event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
+    async def _handle_refusal(self, resource: Resource, job: Obj, message: str) -> Result:
+        self._executor.reporter.record_event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
         return RequeueAfter(pacing.JOB_GROUP_REFUSED_S)
 
 
-def _verdict(group: Obj) -> tuple[str, str, bool] | None:
+def _find_verdict(group: Obj) -> tuple[str, str, bool] | None:
     """Returns reason, message, and whether the status is True, of the group's condition; None where it has none."""
     found = find_condition(group, POD_GROUP_SCHEDULED)
     return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")

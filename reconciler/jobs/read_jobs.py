@@ -4,41 +4,41 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.jobs.contract import JobKind, ResizedByPart
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.plan.jobs.job_facts import ChildJob, Holder, JobFacts, PodsOfJob
 from core.plan.jobs.resize import is_slice
 from core.plan.jobs.workload_priority import Classes
 from core.plan.jobs.workload_slices import find_present
-from core.plan.pods.pod_units import unit_of_workload
+from core.plan.pods.pod_units import find_workload_unit
 from core.plan.steps import api_resources as r
-from core.plan.workloads.desired_workload import workload_name
+from core.plan.workloads.desired_workload import build_workload_name
 from core.resource import Obj
-from core.state.facts import PodFacts, controller_of, family_of, object_key
+from core.state.facts import PodFacts, build_object_key, find_controller, find_family
 from core.state.owners import is_orphaned
 from core.state.whereabouts import describe_place
 from reconciler.jobs.child_objects import find_excess_of_parts, find_parts
 from reconciler.observe.indexes import find_owned, show_as_owner
 from reconciler.observe.observed import Observed
-from reconciler.observe.related import resource_of_related
-from reconciler.observe.slim import writers
+from reconciler.observe.related import get_related_resource
+from reconciler.observe.slim import list_writers
 
 
 def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool, is_elastic_with_topology: bool) -> JobFacts:
     """All of it but what this process remembers of it."""
-    job, missing = observed.related.expanded(kind, job)
+    job, missing = observed.related.expand(kind, job)
     bare = JobFacts(kind, job, "", is_elastic_on=is_elastic_on, is_elastic_with_topology=is_elastic_with_topology)
     job = _read_size(observed, bare)
     owned = find_owned(observed.workloads.store, job)
     workload, key = _find_workload(kind, job, owned), show_as_owner(job)
-    facts = observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
+    facts = observed.state.workloads.facts.get(build_object_key(workload)) if workload is not None else None
     return JobFacts(
         kind,
         job,
         "",
         workload,
         owned,
-        QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}) and observed.owners.queued_root(key) == key,
+        QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}) and observed.owners.find_queued_root(key) == key,
         missing or "",
         facts,
         describe_place(observed.state, facts.admission) if facts is not None and facts.admission is not None else "",
@@ -46,7 +46,7 @@ def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool
         read_classes(observed),
         _read_pods(observed, kind, job, workload),
         _read_holder(observed, job) if workload is None else Holder(None),
-        frozenset(writers(job)),
+        frozenset(list_writers(job)),
         is_elastic_on,
         is_elastic_with_topology,
     )
@@ -63,7 +63,7 @@ def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, genera
     Where no topology gate holds them back they run before they are observed. Within seconds it is known: call it again
     then. With another `generation` of the job, which may have created pods in between, the answer is determined again.
     """
-    facts = observed.state.workloads.facts.get(object_key(workload))
+    facts = observed.state.workloads.facts.get(build_object_key(workload))
     given = facts.admission.pod_sets if facts is not None and facts.admission is not None else ()
     if all(pod_set.assignment is not None for pod_set in given):
         return False
@@ -75,9 +75,9 @@ def _read_size(observed: Observed, f: JobFacts) -> Obj:
     kind, job = f.kind, f.job
     if not isinstance(kind, ResizedByPart) or f.suspended or not f.is_resizable:
         return job
-    informer = observed.jobs.get(r.show_kind(resource_of_related(kind.part)))
+    informer = observed.jobs.get(r.show_kind(get_related_resource(kind.part)))
     part = informer.store.get(f"{job['metadata']['namespace']}/{kind.find_part(job)}") if informer is not None else None
-    owner = controller_of(part) if part is not None else None
+    owner = find_controller(part) if part is not None else None
     is_its_own = owner is not None and owner["uid"] == job["metadata"]["uid"]
     return kind.with_counts_of(job, part) if part is not None and is_its_own else job
 
@@ -87,7 +87,7 @@ def _find_workload(kind: JobKind, job: Obj, owned: Sequence[Obj]) -> Obj | None:
     present = find_present(owned) if any(map(is_slice, owned)) else None
     if present is not None:
         return dict(present)
-    name = prebuilt_name(job) or workload_name(kind, job)
+    name = find_prebuilt_name(job) or build_workload_name(kind, job)
     return next((workload for workload in owned if workload["metadata"]["name"] == name), owned[0] if owned else None)
 
 
@@ -100,14 +100,14 @@ def _read_pods(observed: Observed, kind: JobKind, job: Obj, workload: Obj | None
             find_running=partial(observed.find_running_pods, job),
             find_parts=partial(_read_parts, observed, job),
         )
-    family = family_of(workload)
+    family = find_family(workload)
     return PodsOfJob(
         has_any=partial(_has_pods, observed, kind, job),
         may_have_run=lambda: generation != 1 and not observed.pods_progress.has_passed((metadata["uid"], generation), version),
         may_be_unseen=partial(may_have_unseen_pods, observed, workload, version, generation),
         find_running=partial(observed.find_running_pods, job),
         find_left=partial(_find_left, observed, job),
-        find_of_workload=partial(observed.live_pods, family),
+        find_of_workload=partial(observed.list_live_pods, family),
         find_unmarked=partial(observed.find_unmarked_pods, job),
         explain_excess=partial(find_excess_of_parts, observed, job, workload),
         find_parts=partial(_read_parts, observed, job),
@@ -118,12 +118,12 @@ def _read_pods(observed: Observed, kind: JobKind, job: Obj, workload: Obj | None
 def _has_pods(observed: Observed, kind: JobKind, job: Obj) -> bool:
     """Whether a stopped job still has pods: by its own status, and by those that are seen."""
     live, left_alone = observed.count_live_pods(job)
-    if live or kind.active_pods(job, left_alone) == 0:
+    if live or kind.count_active_pods(job, left_alone) == 0:
         return live > 0
     # The status of a part that a finalizer keeps from being deleted is never written again, and the job's status counts it.
     parts = find_parts(observed, job)
     staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
-    return len(staying) == len(parts) or any(of_part.active_pods(part) > 0 for of_part, part in staying)
+    return len(staying) == len(parts) or any(of_part.count_active_pods(part) > 0 for of_part, part in staying)
 
 
 def _find_left(observed: Observed, job: Obj) -> list[PodFacts]:
@@ -138,22 +138,22 @@ def _read_parts(observed: Observed, job: Obj) -> list[ChildJob]:
 
 def _find_named(observed: Observed, family: str) -> frozenset[str]:
     """Names of the Workloads that pods of a family name."""
-    pods = observed.pods.store.by_index("workload", family)
+    pods = observed.pods.store.list_by_index("workload", family)
     return frozenset(str(pod["metadata"]["annotations"][WORKLOAD_ANNOTATION]) for pod in pods)
 
 
 def _read_holder(observed: Observed, job: Obj) -> Holder:
     """The Workload that a job names, and what has it. Pods may run under one that has no owner."""
-    name = prebuilt_name(job)
+    name = find_prebuilt_name(job)
     workload = observed.workloads.store.get(f"{job['metadata']['namespace']}/{name}") if name is not None else None
     if workload is None:
         return Holder(None)
-    owner, unit = controller_of(workload), unit_of_workload(workload)
+    owner, unit = find_controller(workload), find_workload_unit(workload)
     if owner is not None:
         return Holder(workload, f"{owner['kind']} {owner['name']}")
     if unit is not None:
         return Holder(workload, f"the pod group {unit.name}")
     if is_orphaned(workload):
         return Holder(workload, "a job that was deleted without its pods")
-    is_used = any(not pod.gated for pod in observed.live_pods(family_of(workload)))
+    is_used = any(not pod.gated for pod in observed.list_live_pods(find_family(workload)))
     return Holder(workload, "pods that run under it" if is_used else "")

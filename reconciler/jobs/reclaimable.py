@@ -11,7 +11,7 @@ from core.jobs.contract import Reclaiming
 from core.jobs.elastic_annotation import is_elastic
 from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
 from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
-from core.plan.pods.pod_units import GROUP, unit_of_workload
+from core.plan.pods.pod_units import GROUP, find_workload_unit
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.steps import Log, Step, make_plan
@@ -19,12 +19,12 @@ from core.plan.workloads.workload_steps import plan_eviction_of
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, family_of
+from core.state.facts import find_family, is_condition_true
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
-from reconciler.observe.indexes import find_owned, workloads_of_pod
+from reconciler.observe.indexes import find_owned, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 
@@ -44,53 +44,55 @@ class Reclaimable:
 
     def _on_workload(self, change: Change) -> None:
         if change.new is not None:
-            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_job(self, change: Change) -> None:
         for workload in find_owned(self._observed.workloads.store, change.obj):
-            self._queue.add_after(object_key(workload), pacing.RECLAIMABLE_BATCH_S, "job changed")
+            self._queue.add_after(build_object_key(workload), pacing.RECLAIMABLE_BATCH_S, "job changed")
 
     def _on_pod(self, change: Change) -> None:
         if change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            for workload in workloads_of_pod(change.obj):
+            for workload in list_workloads_of_pod(change.obj):
                 self._queue.add_after(workload, pacing.RECLAIMABLE_BATCH_S, "pod is over")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload = self._observed.workloads.store.get(key)
-        done = self._done(workload) if workload is not None else None
+        done = self._count_done(workload) if workload is not None else None
         if workload is None or done is None:
             return Done()
-        runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
-        if runs and self._observed.job_of(workload) is not None and are_made_again(workload, done):
-            message = "pods that had done their work are made again, and what they held is others' by now; it is queued for all it needs"
-            return await self._executor.execute(make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.now())))
+        runs = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
+        if runs and self._observed.find_job(workload) is not None and are_made_again(workload, done):
+            message = "finished pods are created again, and their quota was released; the workload is queued again for all of its pods"
+            return await self._executor.execute(
+                make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.format_now()))
+            )
         entries = plan_reclaimable(workload, done, self._count_running(workload))
         if entries is None:
             return Done()
-        log = Log("pods need their quota no more", {"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
+        log = Log("released quota of finished pods", {"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
         return await self._executor.execute(make_plan(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log)))
 
     def _count_running(self, workload: Obj) -> Counter[str]:
         """Pods of a workload per pod set that are past their gates and not over."""
-        facts = self._observed.state.workloads.facts.get(object_key(workload))
+        facts = self._observed.state.workloads.facts.get(build_object_key(workload))
         uid = facts.owner_uid if facts is not None else None
-        own = (pod for pod in self._observed.live_pods(family_of(workload)) if pod.owner_uid == uid)
+        own = (pod for pod in self._observed.list_live_pods(find_family(workload)) if pod.owner_uid == uid)
         return Counter(pod.pod_set or "" for pod in own if not pod.gated and not pod.dropped)
 
-    def _done(self, workload: Obj) -> dict[str, int] | None:
+    def _count_done(self, workload: Obj) -> dict[str, int] | None:
         """Returns the number of finished pods per pod set; None where neither a status nor the pods show it."""
-        found = self._observed.job_of(workload)
+        found = self._observed.find_job(workload)
         if found is not None:
             kind, job = found
             if not isinstance(kind, Reclaiming) or is_elastic(job):
                 return None  # one that may be resized sets the number of pods that it needs itself
-            job, missing = self._observed.related.expanded(kind, job)
+            job, missing = self._observed.related.expand(kind, job)
             pod_sets = workload["spec"]["podSets"]
             if any(pod_set.get("minCount") is not None for pod_set in pod_sets):
                 job = kind.restore(job, pod_sets)  # it may run with fewer pods than its Workload counts
-            return dict(kind.reclaimable_pods(job)) if missing is None and kind.finished(job) is None else None
-        unit = unit_of_workload(workload)
+            return dict(kind.count_reclaimable_pods(job)) if missing is None and kind.find_finish(job) is None else None
+        unit = find_workload_unit(workload)
         if unit is None or unit.source != GROUP:
             return None
-        return count_succeeded(self._observed.pods.store.by_index("unit", str(unit)))  # not what merely names the workload
+        return count_succeeded(self._observed.pods.store.list_by_index("unit", str(unit)))  # not what merely names the workload

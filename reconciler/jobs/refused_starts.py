@@ -18,7 +18,7 @@ class RefusedStarts:
         self._clock = clock
         self._since: dict[tuple[str, str], float] = {}
 
-    def forget(self, workload: Obj) -> None:
+    def remove(self, workload: Obj) -> None:
         """Its job has been started."""
         self._since.pop(_read_admission(workload), None)
 

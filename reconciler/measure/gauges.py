@@ -15,12 +15,12 @@ from core.model.pause_state import PAUSABLE
 from core.model.quota_tree import Amounts, FlavorResource
 from core.names import ACTIVE, ADMITTED, EVICTED, FINISHED
 from core.placement.topology.free_capacity import sum_amounts
-from core.queueing.cycle.queue_resolution import inactive_reason
+from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Controller
 from core.runtime.report.metrics import Instrument, Reading, Values
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.state.facts import WorkloadFacts, find_condition
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
@@ -28,7 +28,7 @@ from core.state.workload_state import add_usage
 from reconciler.execute.tracing import parse_time
 from reconciler.nodes.mass_not_ready import Storms
 from reconciler.nodes.spares import SpareCounts
-from reconciler.observe.indexes import is_gated, workloads_of_pod
+from reconciler.observe.indexes import is_gated, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 from reconciler.schedule.scheduler import Scheduler
 
@@ -61,11 +61,11 @@ class Gauges:
         observed.pods.add_handler(self._on_pod)
 
     def _on_pod(self, change: Change) -> None:
-        before = workloads_of_pod(change.old) if change.old is not None and is_gated(change.old) else []
-        now = workloads_of_pod(change.new) if change.new is not None and is_gated(change.new) else []
+        before = list_workloads_of_pod(change.old) if change.old is not None and is_gated(change.old) else []
+        now = list_workloads_of_pod(change.new) if change.new is not None and is_gated(change.new) else []
         if before == now:
             return
-        key = object_key(change.obj)
+        key = build_object_key(change.obj)
         for workload in before:
             self._gated[workload].pop(key, None)
             if not self._gated[workload]:
@@ -76,7 +76,7 @@ class Gauges:
     def read(self) -> Reading:
         """All of them."""
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
-        rows[m.PAUSED] = {(what,): self._observed.state.pause.of(what) is not None for what in PAUSABLE}
+        rows[m.PAUSED] = {(what,): self._observed.state.pause.find_stop(what) is not None for what in PAUSABLE}
         for name in self._observed.state.topologies if self._storms is not None else ():
             rows.setdefault(m.NODE_STORM, {})[name,] = self._storms is not None and self._storms.find(name) is not None
         spares = self.spares()
@@ -89,9 +89,9 @@ class Gauges:
         self._read_queues(rows)
         for name, facts in self._observed.state.flavors.items():
             # One that events have dropped is built by the next decision; until then it is as it was.
-            view = self._observed.state.view_at_hand(name) if facts.topology else None
+            view = self._observed.state.get_built_view(name) if facts.topology else None
             if view is not None:
-                self._levels[name] = _read_levels(view, _resources_of(name, self._observed.state.cluster_queues))
+                self._levels[name] = _read_levels(view, _list_resources(name, self._observed.state.cluster_queues))
             elif not facts.topology:
                 self._levels.pop(name, None)
         for gone in self._levels.keys() - self._observed.state.flavors.keys():
@@ -107,14 +107,14 @@ class Gauges:
 
     def _read_queues(self, rows: _Rows) -> None:
         state = self._observed.state
-        waiting = self._waiting()
+        waiting = self._count_waiting()
         for name, queue in state.cluster_queues.items():
-            holding = state.workloads.holders(name)
+            holding = state.workloads.list_holders(name)
             total, inadmissible = waiting.get(name, (0, 0))
             rows.setdefault(m.PENDING_WORKLOADS, {}).update({(name, m.ACTIVE): total - inadmissible, (name, m.INADMISSIBLE): inadmissible})
             rows.setdefault(m.RESERVING_WORKLOADS, {})[name,] = len(holding)
             rows.setdefault(m.ADMITTED_ACTIVE, {})[name,] = sum(facts.admitted for facts in holding)
-            status = m.TERMINATING if queue.deleting else m.PENDING_QUEUE if inactive_reason(state, queue) is not None else m.ACTIVE
+            status = m.TERMINATING if queue.deleting else m.PENDING_QUEUE if find_inactive_reason(state, queue) is not None else m.ACTIVE
             for each in (m.PENDING_QUEUE, m.ACTIVE, m.TERMINATING):
                 rows.setdefault(m.CLUSTER_QUEUE_STATUS, {})[name, each] = each == status
             self._read_quota(rows, queue, holding)
@@ -122,39 +122,39 @@ class Gauges:
             self._read_local_queues(rows)
         if self._shares_fairly:
             for name in state.cohorts:
-                rows.setdefault(m.COHORT_WEIGHTED_SHARE, {})[name,] = _share(state.quota.cohort_share(name).weighted)
+                rows.setdefault(m.COHORT_WEIGHTED_SHARE, {})[name,] = _share(state.quota.compute_cohort_share(name).weighted)
 
     def _read_local_queues(self, rows: _Rows) -> None:
         state, refused = self._observed.state, self._scheduler.count_refused()
         mirrors = m.BY_LOCAL_QUEUE
         for key in state.local_queues:
             namespace, _, name = key.partition("/")
-            holding, total = state.workloads.holders_of(key), state.workloads.count_pending(key)
+            holding, total = state.workloads.list_local_holders(key), state.workloads.count_pending(key)
             waits = min(total, refused.get(key, 0))
-            told: dict[Instrument, dict[Values, float]] = {
+            reported: dict[Instrument, dict[Values, float]] = {
                 mirrors[m.PENDING_WORKLOADS]: {(m.ACTIVE,): total - waits, (m.INADMISSIBLE,): waits},
                 mirrors[m.RESERVING_WORKLOADS]: {(): len(holding)},
                 mirrors[m.ADMITTED_ACTIVE]: {(): sum(facts.admitted for facts in holding)},
-                mirrors[m.RESOURCE_RESERVATION]: self._held_by(holding),
-                mirrors[m.RESOURCE_USAGE]: self._held_by([facts for facts in holding if facts.admitted]),
-                m.LOCAL_QUEUE_STATUS: {(each,): each == self._activity_of(key) for each in ("True", "False", "Unknown")},
+                mirrors[m.RESOURCE_RESERVATION]: self._compute_held(holding),
+                mirrors[m.RESOURCE_USAGE]: self._compute_held([facts for facts in holding if facts.admitted]),
+                m.LOCAL_QUEUE_STATUS: {(each,): each == self._find_activity(key) for each in ("True", "False", "Unknown")},
             }
-            for instrument, values in told.items():
+            for instrument, values in reported.items():
                 rows.setdefault(instrument, {}).update({(name, namespace, *rest): value for rest, value in values.items()})
 
-    def _held_by(self, holding: Sequence[WorkloadFacts]) -> dict[Values, float]:
+    def _compute_held(self, holding: Sequence[WorkloadFacts]) -> dict[Values, float]:
         total: dict[FlavorResource, int] = {}
         for facts in holding:
-            admission = self._observed.state.workloads.holding(facts.key)
+            admission = self._observed.state.workloads.find_holding(facts.key)
             if admission is not None:
                 add_usage(total, admission)
-        return {(flavor, resource): _units(resource, amount) for (flavor, resource), amount in total.items()}
+        return {(flavor, resource): _convert_amount(resource, amount) for (flavor, resource), amount in total.items()}
 
-    def _activity_of(self, local_queue: str) -> str:
+    def _find_activity(self, local_queue: str) -> str:
         queue = self._observed.local_queues.store.get(local_queue)
         return str((find_condition(queue or {}, ACTIVE) or {}).get("status") or "Unknown")
 
-    def _waiting(self) -> Mapping[str, tuple[int, int]]:
+    def _count_waiting(self) -> Mapping[str, tuple[int, int]]:
         """Per ClusterQueue how many wait, and how many of them were refused for now."""
         state = self._observed.state
         refused = self._scheduler.count_refused()
@@ -167,26 +167,26 @@ class Gauges:
 
     def _read_quota(self, rows: _Rows, queue: ClusterQueueFacts, holding: Sequence[WorkloadFacts]) -> None:
         state, cohort = self._observed.state, queue.cohort or ""
-        held: Amounts = state.workloads.usage(queue.name)
+        held: Amounts = state.workloads.get_usage(queue.name)
         used: dict[FlavorResource, int] = dict(held)
         for facts in holding:
-            admission = None if facts.admitted else state.workloads.holding(facts.key)
+            admission = None if facts.admitted else state.workloads.find_holding(facts.key)
             if admission is not None:  # there are few of these at any time
                 add_usage(used, admission, -1)
         for (flavor, resource), quota in queue.quota.items():
             labels, name = (cohort, queue.name, flavor, resource), (flavor, resource)
-            told = {
+            reported = {
                 m.NOMINAL_QUOTA: quota.nominal,
                 m.BORROWING_LIMIT: quota.borrowing_limit,
                 m.LENDING_LIMIT: quota.lending_limit,
                 m.RESOURCE_RESERVATION: held.get(name, 0),
                 m.RESOURCE_USAGE: used.get(name, 0),
             }
-            for instrument, amount in told.items():
+            for instrument, amount in reported.items():
                 if amount is not None:
-                    rows.setdefault(instrument, {})[labels] = _units(resource, amount)
+                    rows.setdefault(instrument, {})[labels] = _convert_amount(resource, amount)
         if self._shares_fairly:
-            shares = state.quota.shares(queue.name)
+            shares = state.quota.compute_shares(queue.name)
             rows.setdefault(m.WEIGHTED_SHARE, {})[queue.name, cohort] = _share(shares[-1].weighted if shares else 0)
 
     # --- pods ---------------------------------------------------------------------------------------
@@ -194,8 +194,8 @@ class Gauges:
     def _read_gates(self, rows: _Rows) -> None:
         count, oldest, now = 0, 0.0, self._clock.now()
         for family, pods in self._gated.items():
-            workload = self._observed.present(family)
-            admitted = _admitted_at(workload) if workload is not None else None
+            workload = self._observed.find_present(family)
+            admitted = _find_admission_time(workload) if workload is not None else None
             if admitted is not None:
                 count += len(pods)
                 made = parse_time(min(pods.values()) or None)
@@ -208,7 +208,7 @@ class Gauges:
     def _read_watches(self, rows: _Rows) -> None:
         restarts, ages = rows.setdefault(m.WATCH_RESTARTS, {}), rows.setdefault(m.WATCH_AGE, {})
         for informer in self._observed.informers:
-            resource, age = informer.resource.plural, informer.watcher.last_event_age(self._clock)
+            resource, age = informer.resource.plural, informer.watcher.compute_event_age(self._clock)
             if age is None:
                 continue  # of a kind that the cluster does not have
             for cause, count in informer.watcher.restarts.items():
@@ -245,31 +245,31 @@ def _read_levels(view: FlavorView, resources: Sequence[str]) -> _Rows:
         # Where more is used than there is nothing is free; what others lack is not taken off that.
         has = np.where(capacity.usable, capacity.allocatable[row], 0)
         free = np.where(capacity.usable, np.maximum(capacity.free[row], 0), 0)
-        rows.setdefault(m.FLAVOR_CAPACITY, {})[name, resource] = _units(resource, sum_amounts(has))
-        rows.setdefault(m.FLAVOR_FREE, {})[name, resource] = _units(resource, sum_amounts(free))
+        rows.setdefault(m.FLAVOR_CAPACITY, {})[name, resource] = _convert_amount(resource, sum_amounts(has))
+        rows.setdefault(m.FLAVOR_FREE, {})[name, resource] = _convert_amount(resource, sum_amounts(free))
         for index, level in enumerate(tree.levels[: tree.lowest + 1]):
             has_each, free_each = tree.sum_amounts(index, has), tree.sum_amounts(index, free)
             labels, total = (name, level.label, resource), sum_amounts(free_each)
             whole = sum_amounts(free_each[free_each == has_each])
-            rows.setdefault(m.LARGEST_CAPACITY, {})[labels] = _units(resource, int(has_each.max(initial=0)))
-            rows.setdefault(m.LARGEST_FREE, {})[labels] = _units(resource, int(free_each.max(initial=0)))
+            rows.setdefault(m.LARGEST_CAPACITY, {})[labels] = _convert_amount(resource, int(has_each.max(initial=0)))
+            rows.setdefault(m.LARGEST_FREE, {})[labels] = _convert_amount(resource, int(free_each.max(initial=0)))
             rows.setdefault(m.FRAGMENTATION, {})[labels] = max(0.0, 1 - whole / total) if total else 0.0
     return rows
 
 
-def _resources_of(flavor: str, queues: Mapping[str, ClusterQueueFacts]) -> list[str]:
+def _list_resources(flavor: str, queues: Mapping[str, ClusterQueueFacts]) -> list[str]:
     """Returns the resources of a flavor that some queue has quota of: nodes have others, which are not allocated."""
     return sorted({resource for queue in queues.values() for of, resource in queue.quota if of == flavor})
 
 
-def _admitted_at(workload: Obj) -> datetime | None:
+def _find_admission_time(workload: Obj) -> datetime | None:
     """Since when a workload is admitted; None where it is not, or is to be stopped."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     times = {c["type"]: c.get("lastTransitionTime") for c in conditions if c.get("status") == "True"}
     return None if EVICTED in times or FINISHED in times else parse_time(times.get(ADMITTED))
 
 
-def _units(resource: str, amount: int) -> float:
+def _convert_amount(resource: str, amount: int) -> float:
     """A canonical amount in cores, bytes or pieces."""
     return amount / 1000 if resource == "cpu" else float(amount)
 

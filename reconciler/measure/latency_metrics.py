@@ -15,8 +15,8 @@ from core.runtime.clock import Clock
 from core.runtime.watch.store import Change
 from core.state.facts import find_condition
 from reconciler.execute.recorder import QueuesOfWorkload, Recorder
-from reconciler.execute.tracing import parse_time, traceparent_of
-from reconciler.observe.indexes import is_gated, workloads_of_pod
+from reconciler.execute.tracing import find_traceparent, parse_time
+from reconciler.observe.indexes import is_gated, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 _COUNTED = (QUOTA_RESERVED, ADMITTED, PODS_READY, EVICTED)
@@ -42,24 +42,24 @@ class Milestones:
         """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
         if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
             return  # one that loses both gates at once is started, and needs no place
-        workloads = filter(None, map(self._observed.present, workloads_of_pod(change.new)))
+        workloads = filter(None, map(self._observed.find_present, list_workloads_of_pod(change.new)))
         for workload in workloads:
             admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
             since = parse_time(max(admitted, change.new["metadata"].get("creationTimestamp") or "") or None)
             if since is not None:
-                self._recorder.ungated(self._seconds_since(since), traceparent_of(workload))
+                self._recorder.record_ungating(self._count_seconds_since(since), find_traceparent(workload))
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
             self._queued.pop(change.obj["metadata"]["uid"], None)
             return
-        now, before = _true(change.new), _true(change.old)
+        now, before = _list_true(change.new), _list_true(change.old)
         reached = {kind for kind, since in now.items() if _time(before.get(kind)) != _time(since)}
         if reached and not change.initial:
             self._count(change.new, change.old, now, before, reached)
 
     def _count(self, workload: Obj, old: Obj | None, now: _Conditions, before: _Conditions, reached: set[str]) -> None:
-        uid, story = workload["metadata"]["uid"], traceparent_of(workload)
+        uid, traceparent = workload["metadata"]["uid"], find_traceparent(workload)
         queue = _queue_of(workload) or _queue_of(old)
         queues = QueuesOfWorkload(queue, (workload.get("spec") or {}).get("queueName") or "", workload["metadata"]["namespace"])
         if QUOTA_RESERVED in reached:
@@ -67,24 +67,24 @@ class Milestones:
             since = _time(before.get(EVICTED)) or parse_time(workload["metadata"].get("creationTimestamp"))
             if since is not None:
                 self._queued[uid] = since
-        waited_s = self._seconds_since(self._queued.get(uid) or parse_time(workload["metadata"].get("creationTimestamp")))
+        waited_s = self._count_seconds_since(self._queued.get(uid) or parse_time(workload["metadata"].get("creationTimestamp")))
         if QUOTA_RESERVED in reached and queue is not None:
-            self._recorder.quota_reserved(queues, waited_s, story)
+            self._recorder.record_quota(queues, waited_s, traceparent)
         if ADMITTED in reached and queue is not None:
             has_checks = bool((workload.get("status") or {}).get("admissionChecks"))
-            checked_s = self._seconds_since(_time(now.get(QUOTA_RESERVED))) if has_checks else None
-            self._recorder.admitted(queues, waited_s, checked_s, story)
+            checked_s = self._count_seconds_since(_time(now.get(QUOTA_RESERVED))) if has_checks else None
+            self._recorder.record_admission(queues, waited_s, checked_s, traceparent)
         if PODS_READY in reached and queue is not None:
-            self._recorder.ready(queues, waited_s, self._seconds_since(_time(now.get(ADMITTED))), story)
+            self._recorder.record_ready(queues, waited_s, self._count_seconds_since(_time(now.get(ADMITTED))), traceparent)
         if EVICTED in reached:
             self._queued.pop(uid, None)
-            self._recorder.evicted(queues, str(now[EVICTED].get("reason") or ""))
+            self._recorder.record_eviction(queues, str(now[EVICTED].get("reason") or ""))
 
-    def _seconds_since(self, moment: datetime | None) -> float:
+    def _count_seconds_since(self, moment: datetime | None) -> float:
         return max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0
 
 
-def _true(workload: Obj | None) -> _Conditions:
+def _list_true(workload: Obj | None) -> _Conditions:
     conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
     return {c["type"]: c for c in conditions if c.get("status") == "True" and c["type"] in _COUNTED}
 

@@ -16,7 +16,7 @@ from core.runtime.http.client import Client
 from core.state.facts import WorkloadFacts
 from reconciler.execute.tracing import parse_time
 from reconciler.observe.observed import Observed
-from reconciler.podgroups.group_steps import members_of, next_step
+from reconciler.podgroups.group_steps import list_members, plan_next_step
 from reconciler.settings import Settings
 
 _AT_ONCE_S = float("inf")  # a command does not wait for pods that may come
@@ -65,10 +65,10 @@ class Outlook:
                 break
         return found
 
-    def step_of(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
+    def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
         """Returns the pods of one replica of a group, and the step for them if no more pods came, with the default plugins."""
-        members, group = list(members_of(self.observed, key).values()), self.observed.pod_group(f"{key.namespace}/{key.name}")
-        return members, next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
+        members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
+        return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 
     def is_later(self, workload: WorkloadFacts) -> bool:
         """Whether a workload was evicted and is to be queued again only later."""

@@ -17,13 +17,13 @@ from core.queueing.cycle.domain_room import count_pods, find_short, list_wide
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts, family_of
+from core.state.facts import WorkloadFacts, find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.nodes.node_memory import place_of
-from reconciler.observe.indexes import workloads_of_pod
+from reconciler.observe.indexes import list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 _Domain = tuple[tuple[str, ...], tuple[str, ...]]  # levels, values
@@ -54,9 +54,9 @@ class DomainHealth:
     # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
-        key = object_key(change.obj)
+        key = build_object_key(change.obj)
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
-        now, before = _domains_of(facts), self._domains.pop(key, frozenset())
+        now, before = _find_domains(facts), self._domains.pop(key, frozenset())
         for domain in before - now:
             self._users[domain].discard(key)
             if not self._users[domain]:
@@ -73,7 +73,7 @@ class DomainHealth:
     def _on_pod(self, change: Change) -> None:
         if not self._domains:
             return
-        for workload in self._observed.present_of_pod(change.obj) if workloads_of_pod(change.obj) else ():
+        for workload in self._observed.list_present_of_pod(change.obj) if list_workloads_of_pod(change.obj) else ():
             if workload in self._domains:
                 self._queue.add_after(workload, pacing.NODES_BATCH_S, "pod changed")
 
@@ -100,7 +100,7 @@ class DomainHealth:
             return Done()
         if self._observed.state.workloads.is_assumed(key):
             return RequeueAfter(pacing.NODES_BATCH_S)
-        state, pods = self._observed.state, self._observed.pods_of(family_of(workload))
+        state, pods = self._observed.state, self._observed.list_pods(find_family(workload))
         wide = list_wide(state, facts)
         counted = await run_apart(len(pods), partial(count_pods, wide, facts.owner_uid, pods, state.nodes))
         if self._observed.workloads.store.get(key) is not workload or state.workloads.is_assumed(key):
@@ -122,7 +122,7 @@ class DomainHealth:
         return await self._executor.execute(plan_end_of_short(workload, short.sentence, self._rules, self._clock.now()))
 
 
-def _domains_of(facts: WorkloadFacts | None) -> frozenset[_Domain]:
+def _find_domains(facts: WorkloadFacts | None) -> frozenset[_Domain]:
     if facts is None or facts.admission is None or not facts.runs:
         return frozenset()
     assignments = (given.assignment for given in facts.admission.pod_sets)

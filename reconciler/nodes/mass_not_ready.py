@@ -55,7 +55,7 @@ class Storms:
 
     def _on_node(self, change: Change) -> None:
         name, before = change.obj["metadata"]["name"], self._since.get(change.obj["metadata"]["name"])
-        since = _not_ready_since(change.new) if change.new is not None else None
+        since = _find_not_ready_time(change.new) if change.new is not None else None
         if since is not None and since > self._clock.now():  # by a clock that is ahead
             since = before or self._clock.now()
         if since is None:
@@ -73,7 +73,7 @@ class Storms:
         found = self._found.get(topology)
         return found if found is not None and self._clock.now() < found.until else None
 
-    def holds(self, workload: WorkloadFacts) -> bool:
+    def is_affected(self, workload: WorkloadFacts) -> bool:
         """Whether a workload has pods in a storm."""
         given = workload.admission.pod_sets if workload.admission is not None else ()
         names = {flavor for pod_set in given if pod_set.assignment is not None for flavor in pod_set.flavors.values()}
@@ -94,26 +94,26 @@ class Storms:
                 logger.exception("storms could not be judged")
 
     def _compare(self, before: set[str]) -> set[str]:
-        now = {topology for topology in self._found.keys() | self._topologies() if self.find(topology) is not None}
+        now = {topology for topology in self._found.keys() | self._list_topologies() if self.find(topology) is not None}
         for topology in sorted(now - before):
             logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
         for topology in sorted(before - now):
             logger.info("the storm is over", extra={"topology": topology})
         if now != before:
-            for tell in self.on_change:
-                tell()
+            for handler in self.on_change:
+                handler()
         return now
 
-    def _topologies(self) -> set[str]:
+    def _list_topologies(self) -> set[str]:
         return {facts.topology for facts in self._observed.state.flavors.values() if facts.topology}
 
     def _look(self) -> None:
         self._is_stale, self._next_look = False, self._clock.monotonic() + pacing.STORMS_EVERY_S
         if len(self._since) < self._rules.min_nodes and not self._found:
             return
-        for topology in self._topologies() | self._found.keys():
+        for topology in self._list_topologies() | self._found.keys():
             now = self._clock.now()
-            racks = self._racks_of(topology)
+            racks = self._list_racks(topology)
             away = {name: since for name, since in self._since.items() if name in racks}
             known = self._found.get(topology)
             if known is not None and now < known.until and away.keys() & self._in.get(topology, frozenset()):
@@ -126,15 +126,15 @@ class Storms:
                 self._found[topology] = Storm(found[0], len(racks), found[1])
                 self._in[topology] = frozenset(away)
 
-    def _racks_of(self, topology: str) -> Mapping[str, tuple[str, ...]]:
+    def _list_racks(self, topology: str) -> Mapping[str, tuple[str, ...]]:
         """Of each of its nodes the domain above the lowest level; where there is no level above, every node is by itself."""
         state, facts = self._observed.state, self._observed.state.topologies.get(topology)
-        views = [state.view(name) for name, flavor in state.flavors.items() if flavor.topology == topology]
+        views = [state.get_view(name) for name, flavor in state.flavors.items() if flavor.topology == topology]
         above = facts.levels[:-1] if facts is not None else ()
         names = {name for view in views if view is not None for name in view.capacity.tree.names} & state.nodes.keys()
         return {name: tuple(state.nodes[name].labels.get(level, "") for level in above) or (name,) for name in names}
 
 
-def _not_ready_since(node: Obj) -> datetime | None:
+def _find_not_ready_time(node: Obj) -> datetime | None:
     ready = find_condition(node, "Ready")
     return parse_time(ready.get("lastTransitionTime")) if ready is not None and ready.get("status") != "True" else None

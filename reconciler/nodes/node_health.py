@@ -22,15 +22,15 @@ from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import Conflict, KubeError
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts, family_of
+from core.state.facts import WorkloadFacts, find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import REFUSALS, Executor, Left
 from reconciler.nodes.node_memory import Names, NodeMemory, NodeUsers, read_state_and_labels
 from reconciler.nodes.read_nodes import NodesOfWorkload, Place
 from reconciler.nodes.stuck_pods import StuckPods
-from reconciler.observe.indexes import hostname_of, workloads_of_pod
+from reconciler.observe.indexes import get_hostname, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 
@@ -72,7 +72,7 @@ class NodeHealth:
     # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
-        key = object_key(change.obj)
+        key = build_object_key(change.obj)
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
         before, hosts = self._users.put(key, facts)
         for host in before - hosts:
@@ -85,7 +85,7 @@ class NodeHealth:
         if change.old is not None and change.new is not None and read_state_and_labels(change.old) == read_state_and_labels(change.new):
             return
         name = change.obj["metadata"]["name"]
-        hosts = {name, *(hostname_of(each) for each in (change.old, change.new) if each is not None)}
+        hosts = {name, *(get_hostname(each) for each in (change.old, change.new) if each is not None)}
         self._memory.note_node(change, hosts)
         for host in hosts:
             for key in self._users.by_host.get(host, ()):
@@ -100,7 +100,7 @@ class NodeHealth:
                 self._queue.add_after(key, pacing.NODES_BATCH_S, f"{change.obj['metadata']['name']} changed")
 
     def _on_pod(self, change: Change) -> None:
-        key = object_key(change.obj)
+        key = build_object_key(change.obj)
         facts = self._observed.pod_facts.get(key) if change.new is not None else None
         self._memory.note_pod(key, facts)
         if facts is not None and facts.gated:
@@ -118,7 +118,7 @@ class NodeHealth:
 
     def _list_named(self, pod: Obj) -> list[str]:
         """Key of the workload that holds a pod's place, if it names any."""
-        return self._observed.present_of_pod(pod) if workloads_of_pod(pod) else []
+        return self._observed.list_present_of_pod(pod) if list_workloads_of_pod(pod) else []
 
     # --- one workload -------------------------------------------------------------------------------------------
 
@@ -130,11 +130,11 @@ class NodeHealth:
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:
-            await self.stuck.forget(workload, key)
+            await self.stuck.drop(workload, key)
         if workload is None or facts is None or facts.finished:
             return Done()
         if facts.admission is None:
-            pods = self._observed.pods_of(family_of(workload))
+            pods = self._observed.list_pods(find_family(workload))
             placed = find_placed(facts)
             left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
             await self._executor.execute_batches(left, lambda some: plan_leftovers(some, self._observed.find_pod, self._clock.now()))
@@ -152,7 +152,7 @@ class NodeHealth:
         """None where its nodes are being replaced, or it has changed meanwhile."""
         if self._observed.state.workloads.is_assumed(facts.key):
             return None
-        pods = self._observed.pods_of(family_of(workload))
+        pods = self._observed.list_pods(find_family(workload))
         names = await self._nodes.name_nodes(facts, pods)
         outside = self._nodes.find_outside(facts, names)
         shares, nodes = await run_apart(len(pods), partial(self._nodes.read_shares, workload, facts, pods, outside, names))

@@ -15,7 +15,7 @@ from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.watch.store import Change
 from core.state.facts import PodFacts, WorkloadFacts, find_condition
-from reconciler.observe.indexes import hostname_of
+from reconciler.observe.indexes import get_hostname
 from reconciler.observe.observed import Observed
 
 Domain = tuple[str, tuple[str, ...]]  # a pod set and the values by which its assignment names one of its domains
@@ -67,14 +67,14 @@ class NodeMemory:
     def remove_host(self, host: str) -> None:
         """No workload is assigned to a host any more."""
         node = self._observed.nodes.store.get(self._named.get(host, host))
-        if node is None or hostname_of(node) != host:
+        if node is None or get_hostname(node) != host:
             self._named.pop(host, None)
 
     def note_node(self, change: Change, hosts: Collection[str]) -> None:
         """A node came, changed or went. `hosts`: its name, and its hostnames before and now."""
         name, assigned = change.obj["metadata"]["name"], self._users.by_host
         for host in hosts:
-            if change.new is not None and host == hostname_of(change.new):
+            if change.new is not None and host == get_hostname(change.new):
                 self._named[host] = name
             elif host not in assigned and self._named.get(host) == name:
                 del self._named[host]
@@ -86,7 +86,7 @@ class NodeMemory:
         self._note_times(name, change)
 
     def _note_times(self, name: str, change: Change) -> None:
-        now = self._now()
+        now = self._format_now()
         if not is_well(change.new):
             self._well_since.pop(name, None)
         elif not is_well(change.old):
@@ -105,7 +105,7 @@ class NodeMemory:
         if facts is None or facts.node or not facts.unschedulable_since:
             self._refused.pop(key, None)
         else:
-            self._refused.setdefault(key, self._now())
+            self._refused.setdefault(key, self._format_now())
 
     def adjust_pod(self, pod: PodFacts, node: str) -> PodFacts:
         """A pod that waits for a node, with the time since which it is refused while that node is well."""
@@ -119,7 +119,7 @@ class NodeMemory:
     def find_node(self, host: str) -> str:
         """The node with a hostname, be it gone. Another one that has the hostname as its name is not meant."""
         node = self._observed.nodes.store.get(host)
-        if node is not None and hostname_of(node) == host:
+        if node is not None and get_hostname(node) == host:
             return host
         return self._named.get(host, host if node is None else show_missing(host))
 
@@ -138,7 +138,7 @@ class NodeMemory:
         taints = [{**taint, "timeAdded": seen.get(_name_of(taint)) or taint.get("timeAdded")} for taint in node["spec"]["taints"]]
         return {**node, "spec": {**node["spec"], "taints": taints}}
 
-    def _now(self) -> str:
+    def _format_now(self) -> str:
         return from_time(self._clock.now())
 
 
@@ -162,7 +162,7 @@ def show_missing(host: str) -> str:
     return f"with hostname {host}"
 
 
-def state_of(node: Obj) -> tuple[Any, ...]:
+def read_state(node: Obj) -> tuple[Any, ...]:
     """What of a node may change whether it serves."""
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
     ready = [(c.get("status"), c.get("lastTransitionTime")) for c in conditions if c.get("type") == "Ready"]
@@ -171,19 +171,19 @@ def state_of(node: Obj) -> tuple[Any, ...]:
 
 def read_state_and_labels(node: Obj) -> tuple[Any, ...]:
     """What of a node may change whether it serves a workload that is assigned to it: its labels, too."""
-    return state_of(node), node["metadata"].get("labels")
+    return read_state(node), node["metadata"].get("labels")
 
 
 def place_of(node: Obj) -> tuple[Any, ...]:
     """What of a node may change which workloads have a place there, and where that is: whether it serves, its labels and what it has."""
-    return state_of(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
+    return read_state(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
 
 
 def is_well(node: Obj | None) -> bool:
     """Whether no workload can have lost a node."""
     if node is None:
         return False
-    taints, unschedulable, ready, deleted = state_of(node)
+    taints, unschedulable, ready, deleted = read_state(node)
     return not taints and not unschedulable and not deleted and all(status == "True" for status, _ in ready)
 
 

@@ -37,7 +37,7 @@ class NodesOfWorkload:
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
             for values, _ in count_by_domain(given):
-                nodes, domain = places.domain_nodes(given, values), (given.name, values)
+                nodes, domain = places.list_domain_nodes(given, values), (given.name, values)
                 if len(nodes) == 1:
                     now[domain] = nodes[0]
                 else:
@@ -75,8 +75,8 @@ class NodesOfWorkload:
         state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._users.outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():
-            flavor = state.topology_flavor(given.flavors.values())
-            view = state.view(flavor) if flavor is not None and any(count_by_domain(given)) else None
+            flavor = state.find_topology_flavor(given.flavors.values())
+            view = state.get_view(flavor) if flavor is not None and any(count_by_domain(given)) else None
             if view is None or given.assignment is None or not view.capacity.tree.is_hostname:
                 continue
             for domain in given.assignment.domains:

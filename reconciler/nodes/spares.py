@@ -23,7 +23,7 @@ from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from reconciler.execute.controllers import build_controller
@@ -91,30 +91,30 @@ class Spares:
     # --- keys to look at ----------------------------------------------------------------------------------------
 
     def _on_workload(self, change: Change) -> None:
-        key = object_key(change.obj)
+        key = build_object_key(change.obj)
         self._on_borrower(key)
         unsaid = find_unsaid(change)
         if unsaid is not None:
             self._unsaid[key] = unsaid
-            self._queue.add(key, "somebody else has changed what it has borrowed")
+            self._queue.add(key, "another decision changed what it has borrowed")
         facts = self._observed.state.workloads.facts.get(key) if change.new is not None else None
         if facts is None or not any(pod_set.spares for pod_set in facts.pod_sets):
-            self._forget(key)
+            self._drop(key)
             return
         if facts.admission is not None and not facts.finished:
             names = [name for given in facts.admission.pod_sets for name in given.spares]
-            self._nodes[key] = frozenset((*names, *map(self._host_of, names)))
+            self._nodes[key] = frozenset((*names, *map(self._find_host, names)))
         else:
-            self._forget(key)
+            self._drop(key)
         self._queue.add_after(key, pacing.SPARES_BATCH_S, "workload changed")
 
-    def _host_of(self, name: str) -> str:
+    def _find_host(self, name: str) -> str:
         node = self._observed.state.nodes.get(name)
         return node.labels.get(HOSTNAME_LABEL, name) if node is not None else name
 
     def _on_borrower(self, key: str) -> None:
         """Queues the workloads that lend nodes to a workload, and those that lent some before: their conditions name it."""
-        before, held = self._borrowed.pop(key, frozenset()), self._observed.state.workloads.holding(key)
+        before, held = self._borrowed.pop(key, frozenset()), self._observed.state.workloads.find_holding(key)
         now = frozenset(node for given in held.pod_sets for node in given.borrowed) if held is not None else frozenset[str]()
         if now:
             self._borrowed[key] = now
@@ -130,7 +130,7 @@ class Spares:
             if name in nodes or self._counts.get(key, SpareCounts("", missing=1)).missing:
                 self._queue.add_after(key, pacing.SPARES_BATCH_S, f"node {name} changed")
 
-    def _forget(self, key: str) -> None:
+    def _drop(self, key: str) -> None:
         self._counts.pop(key, None)
         self._nodes.pop(key, None)
 
@@ -149,7 +149,7 @@ class Spares:
             del self._unsaid[key]
         if workload is None or facts is None or facts.finished or key not in self._nodes:
             if workload is not None and facts is not None:
-                await self._executor.execute(make_plan(report_spares(workload, None, self._executor.now())))
+                await self._executor.execute(make_plan(report_spares(workload, None, self._executor.format_now())))
             return Done()
         if facts.evicted:
             return Done()  # what it holds is given back when it has stopped
@@ -165,7 +165,7 @@ class Spares:
         if facts.admission is not None:
             held, lent = sum(len(one.serving) for one in kept), sum(len(one.lent) for one in kept)
             self._counts[key] = SpareCounts(facts.admission.cluster_queue, held, missing, lent)
-        await self._executor.execute(make_plan(report_spares(workload, kept, self._executor.now())))
+        await self._executor.execute(make_plan(report_spares(workload, kept, self._executor.format_now())))
         return RequeueAfter(pacing.SPARES_FILL_S if missing else pacing.SPARES_LOOK_S)
 
     async def _hold(self, key: str, workload: Obj, facts: WorkloadFacts, kept: Collection[KeptSpares]) -> Obj:
@@ -180,7 +180,7 @@ class Spares:
         try:
             await self._executor.execute(make_plan(name_spares(workload, text, kept)), left)
         except BaseException:
-            state.forget(key)
+            state.drop_assumed(key)
             raise
         written = left[r.WORKLOADS, key]
         state.confirm(key, int(written["metadata"]["resourceVersion"]))

@@ -20,7 +20,7 @@ from reconciler.observe.observed import Observed
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
     """Pods of a workload that wait where another admission gives them no place any more, so that others are made for that."""
-    pods = [pod for pod in observed.pods_of(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
+    pods = [pod for pod in observed.list_pods(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
     moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
     return [seen for pod in moved if (seen := observed.find_pod(pod)) is not None]
@@ -57,11 +57,11 @@ class StuckPods:
         if stuck and is_news:
             for notify in self.on_change:
                 notify()
-        await self._executor.execute(make_plan(report_stuck(workload, reported, self._executor.now())))
+        await self._executor.execute(make_plan(report_stuck(workload, reported, self._executor.format_now())))
         return [pacing.STUCK_LOOK_S] if stuck else []
 
-    async def forget(self, workload: Obj | None, key: str) -> None:
+    async def drop(self, workload: Obj | None, key: str) -> None:
         """Of one that does not run, or is gone."""
         self._observed.state.observe_stuck(key, None)
         if workload is not None:
-            await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.now(), runs=False)))
+            await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.format_now(), runs=False)))

@@ -15,7 +15,7 @@ from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.watch.informer import Informer
 from reconciler.observe.served import Served
-from reconciler.observe.slim import without_managed_fields
+from reconciler.observe.slim import remove_managed_fields
 
 Transform = Callable[[Obj], Obj]
 _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
@@ -26,10 +26,10 @@ class Devices(Served):
 
     def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer]) -> None:
         self.inventory = Inventory()
-        self.classes = make(r.DEVICE_CLASSES, without_managed_fields)
-        self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, without_managed_fields)
+        self.classes = make(r.DEVICE_CLASSES, remove_managed_fields)
+        self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, remove_managed_fields)
         self.slices = make(r.RESOURCE_SLICES, _slim_slice)
-        self.claims = make(r.RESOURCE_CLAIMS, without_managed_fields)
+        self.claims = make(r.RESOURCE_CLAIMS, remove_managed_fields)
         super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
         self._budgets: dict[Matcher, _Budget] = {}
         # For each informer, how its objects are read, and the method that gets them.
@@ -55,7 +55,7 @@ class Devices(Served):
                 if budget.refusal:
                     one.refuse(matcher, budget.refusal)
                     continue
-                spent, judging = 0.0, one.judging(matcher)
+                spent, judging = 0.0, one.evaluate_in_pieces(matcher)
                 for _ in judging:
                     latest = turn.note_time()
                     spent, budget.spent = spent + latest, budget.spent + latest

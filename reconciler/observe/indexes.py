@@ -1,36 +1,36 @@
 """Indexes of the stores of observed objects, and the keys of these indexes."""
 
 from core.names import HOSTNAME_LABEL, TOPOLOGY_GATE
-from core.plan.pods.pod_units import unit_of_pod, unit_of_workload
+from core.plan.pods.pod_units import find_pod_unit, find_workload_unit
 from core.podgroups.members import group_of
 from core.resource import Obj
 from core.runtime.watch.store import Store
-from core.state.facts import controller_of, family_of, family_of_pod
+from core.state.facts import find_controller, find_family, find_pod_family
 from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
     """Adds all indexes to the stores of these resources."""
     provisioning_requests.add_index("controller", _find_controller)
-    nodes.add_index("hostname", lambda node: [hostname_of(node)])
-    pods.add_index("workload", workloads_of_pod)
+    nodes.add_index("hostname", lambda node: [get_hostname(node)])
+    pods.add_index("workload", list_workloads_of_pod)
     pods.add_index("podgroup", _find_group)
     pods.add_index("owner", _find_controller)
     pods.add_index("unmarked", lambda pod: _find_controller(pod) if is_unmarked(pod) else [])
     pods.add_index("unit", _find_unit_of_pod)
     workloads.add_index("unit", _find_unit_of_workload)
     workloads.add_index("controller", _find_controller)
-    workloads.add_index("family", lambda workload: [family_of(workload)])
+    workloads.add_index("family", lambda workload: [find_family(workload)])
 
 
 def find_owned(store: Store, owner: Obj) -> list[Obj]:
     """Workloads or ProvisioningRequests that an object controls, by key."""
-    return store.by_index("controller", show_as_owner(owner))
+    return store.list_by_index("controller", show_as_owner(owner))
 
 
 def find_siblings(store: Store, obj: Obj) -> list[Obj]:
     """Those that have the same controller as one of them, with that one; none where it has no controller."""
-    return [sibling for owner in _find_controller(obj) for sibling in store.by_index("controller", owner)]
+    return [sibling for owner in _find_controller(obj) for sibling in store.list_by_index("controller", owner)]
 
 
 def show_as_owner(obj: Obj) -> str:
@@ -45,16 +45,16 @@ def is_gated(pod: Obj) -> bool:
 
 def is_unmarked(pod: Obj) -> bool:
     """Whether a pod has the topology gate, names no workload and is not being deleted."""
-    return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not workloads_of_pod(pod)
+    return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not list_workloads_of_pod(pod)
 
 
-def workloads_of_pod(pod: Obj) -> list[str]:
+def list_workloads_of_pod(pod: Obj) -> list[str]:
     """Key of the workload that a pod names, if any."""
-    name = family_of_pod(pod)
+    name = find_pod_family(pod)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 
 
-def hostname_of(node: Obj) -> str:
+def get_hostname(node: Obj) -> str:
     """What assignments call it."""
     metadata = node["metadata"]
     return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])
@@ -66,15 +66,15 @@ def _find_group(pod: Obj) -> list[str]:
 
 
 def _find_unit_of_pod(pod: Obj) -> list[str]:
-    unit = unit_of_pod(pod)
+    unit = find_pod_unit(pod)
     return [str(unit)] if unit is not None else []
 
 
 def _find_unit_of_workload(workload: Obj) -> list[str]:
-    unit = unit_of_workload(workload)
+    unit = find_workload_unit(workload)
     return [str(unit)] if unit is not None else []
 
 
 def _find_controller(obj: Obj) -> list[str]:
-    owner = controller_of(obj)
+    owner = find_controller(obj)
     return [show_owner(obj["metadata"].get("namespace"), owner["uid"])] if owner is not None else []

@@ -13,7 +13,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
-from core.runtime.garbage import spare_what_lives
+from core.runtime.garbage import exclude_live_objects
 from core.runtime.http.client import Client
 from core.runtime.http.errors import KubeError
 from core.runtime.watch.informer import Informer
@@ -26,6 +26,7 @@ from reconciler.observe.served import Served
 from reconciler.observe.slim import (
     mark_unknown_owners,
     remove_false_marks,
+    remove_managed_fields,
     slim_between,
     slim_daemon_set,
     slim_definition,
@@ -33,7 +34,6 @@ from reconciler.observe.slim import (
     slim_pod,
     slim_stateful_set,
     with_writers_of,
-    without_managed_fields,
 )
 from reconciler.observe.volume_informers import ObservedVolumes
 
@@ -61,49 +61,49 @@ class Informers:
     ) -> None:
         self.set_aside = SetAside()
 
-        def informer(resource: Resource, transform: Callable[[Obj], Obj] = without_managed_fields) -> Informer:
-            return Informer(client, resource, transform=transform, clock=clock, settle=spare_what_lives, set_aside=self.set_aside)
+        def make_informer(resource: Resource, transform: Callable[[Obj], Obj] = remove_managed_fields) -> Informer:
+            return Informer(client, resource, transform=transform, clock=clock, settle=exclude_live_objects, set_aside=self.set_aside)
 
         # One object, the only one of its kind that may be read.
         named = f"metadata.name={PAUSE_CONFIG_MAP}"
         self.pauses = Informer(client, r.CONFIG_MAPS, namespace=namespace, field_selector=named, clock=clock, set_aside=self.set_aside)
-        self.nodes = informer(r.NODES, slim_node)
+        self.nodes = make_informer(r.NODES, slim_node)
         self._mark_owners = partial(mark_unknown_owners, known=r.list_owners((*kinds, *POD_SETS)))
         queued = Pod(kinds)
-        self.pods = informer(r.PODS, lambda pod: self._mark_owners(remove_false_marks(slim_pod(pod), queued)))
-        self.daemon_sets = informer(r.DAEMON_SETS, slim_daemon_set)
+        self.pods = make_informer(r.PODS, lambda pod: self._mark_owners(remove_false_marks(slim_pod(pod), queued)))
+        self.daemon_sets = make_informer(r.DAEMON_SETS, slim_daemon_set)
         self._reserves_daemon_sets = reserves_daemon_sets
-        self.namespaces = informer(r.NAMESPACES)
-        self.limit_ranges = informer(r.LIMIT_RANGES)
-        self.runtime_classes = informer(r.RUNTIME_CLASSES)
-        self.priority_classes = informer(r.PRIORITY_CLASSES)
-        self.workload_priority_classes = informer(r.WORKLOAD_PRIORITY_CLASSES)
-        self.topologies = informer(r.TOPOLOGIES)
-        self.flavors = informer(r.RESOURCE_FLAVORS)
-        self.cluster_queues = informer(r.CLUSTER_QUEUES)
-        self.cohorts = informer(r.COHORTS)
-        self.admission_checks = informer(r.ADMISSION_CHECKS)
-        self.provisioning_configs = informer(r.PROVISIONING_REQUEST_CONFIGS)
-        self.provisioning_requests = informer(r.PROVISIONING_REQUESTS)
-        self.local_queues = informer(r.LOCAL_QUEUES)
-        self.pod_groups = informer(r.POD_GROUPS)
-        self.node_topologies = informer(r.NODE_TOPOLOGIES)
-        self.devices = Devices(client, clock, informer) if places_groups else None
-        self.native = NativeGroups(client, clock, informer) if places_groups else None
-        self.workloads = informer(r.WORKLOADS)
-        self.kinds = {r.key_of(kind): kind for kind in kinds}
-        self.jobs = {key: informer(r.resource_of(kind), with_writers_of(kind.suspend_path)) for key, kind in self.kinds.items()}
-        self.related = Related(kinds, informer)
-        self.definitions = informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
+        self.namespaces = make_informer(r.NAMESPACES)
+        self.limit_ranges = make_informer(r.LIMIT_RANGES)
+        self.runtime_classes = make_informer(r.RUNTIME_CLASSES)
+        self.priority_classes = make_informer(r.PRIORITY_CLASSES)
+        self.workload_priority_classes = make_informer(r.WORKLOAD_PRIORITY_CLASSES)
+        self.topologies = make_informer(r.TOPOLOGIES)
+        self.flavors = make_informer(r.RESOURCE_FLAVORS)
+        self.cluster_queues = make_informer(r.CLUSTER_QUEUES)
+        self.cohorts = make_informer(r.COHORTS)
+        self.admission_checks = make_informer(r.ADMISSION_CHECKS)
+        self.provisioning_configs = make_informer(r.PROVISIONING_REQUEST_CONFIGS)
+        self.provisioning_requests = make_informer(r.PROVISIONING_REQUESTS)
+        self.local_queues = make_informer(r.LOCAL_QUEUES)
+        self.pod_groups = make_informer(r.POD_GROUPS)
+        self.node_topologies = make_informer(r.NODE_TOPOLOGIES)
+        self.devices = Devices(client, clock, make_informer) if places_groups else None
+        self.native = NativeGroups(client, clock, make_informer) if places_groups else None
+        self.workloads = make_informer(r.WORKLOADS)
+        self.kinds = {r.build_key(kind): kind for kind in kinds}
+        self.jobs = {key: make_informer(r.get_resource(kind), with_writers_of(kind.suspend_path)) for key, kind in self.kinds.items()}
+        self.related = Related(kinds, make_informer)
+        self.definitions = make_informer(r.CUSTOM_RESOURCE_DEFINITIONS, slim_definition)
         # Their pods are queued, not they themselves.
         self.parents = {
-            kind.kind: informer(r.resource_of(kind), slim_stateful_set if isinstance(kind, StatefulSet) else without_managed_fields)
+            kind.kind: make_informer(r.get_resource(kind), slim_stateful_set if isinstance(kind, StatefulSet) else remove_managed_fields)
             for kind in POD_SETS
         }
-        self.volumes = ObservedVolumes(informer, self.workloads, self.parents[StatefulSet.kind], read_again)
+        self.volumes = ObservedVolumes(make_informer, self.workloads, self.parents[StatefulSet.kind], read_again)
         self.owning = (*self.jobs.values(), *self.parents.values(), self.pods)  # what workloads are made for
         # Between pods of an AppWrapper's Deployment and the AppWrapper.
-        self.between = {resource.kind: informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
+        self.between = {resource.kind: make_informer(resource, slim_between) for resource in (r.DEPLOYMENTS, r.REPLICA_SETS)}
 
     @property
     def stages(self) -> tuple[tuple[Informer, ...], ...]:

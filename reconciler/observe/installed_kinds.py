@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from core.plan.steps import pacing
 from core.resource import Obj, Resource
 from core.runtime.http.errors import Forbidden, ServerError
-from core.runtime.tasks import eternal
+from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
 from core.runtime.watch.store import Change
 
@@ -73,7 +73,7 @@ class InstalledKinds:
     def _on_definition(self, change: Change) -> None:
         for key, informer in self._jobs.items():
             if not is_built_in(informer.resource) and _name(informer.resource) == change.obj["metadata"]["name"]:
-                if change.new is not None and serves(change.new, informer.resource):
+                if change.new is not None and is_serving(change.new, informer.resource):
                     self._run(key)
                 else:
                     self._end(key)
@@ -81,7 +81,7 @@ class InstalledKinds:
     def _run(self, key: str) -> None:
         if key not in self._running:
             informer = self._jobs[key]
-            self._running[key] = eternal(self._group, f"informer {informer.resource}", informer.run())
+            self._running[key] = start_eternal(self._group, f"informer {informer.resource}", informer.run())
             logger.info("kind is watched", extra={"resource": str(informer.resource)})
 
     def _end(self, key: str) -> None:
@@ -91,7 +91,7 @@ class InstalledKinds:
             awaited.cancel()
         if task is not None:
             task.cancel()
-            self._jobs[key].forget_all()
+            self._jobs[key].drop_all()
             logger.info("kind is gone", extra={"resource": str(self._jobs[key].resource)})
 
 
@@ -104,10 +104,10 @@ def is_served(resource: Resource, definitions: Iterable[Obj]) -> bool:
     """Whether a cluster with these CustomResourceDefinitions has a resource."""
     if is_built_in(resource):
         return True
-    return any(definition["metadata"]["name"] == _name(resource) and serves(definition, resource) for definition in definitions)
+    return any(definition["metadata"]["name"] == _name(resource) and is_serving(definition, resource) for definition in definitions)
 
 
-def serves(definition: Obj, resource: Resource) -> bool:
+def is_serving(definition: Obj, resource: Resource) -> bool:
     """Whether a CustomResourceDefinition serves a resource in the version that topogate uses."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     established = any(condition.get("type") == "Established" and condition.get("status") == "True" for condition in conditions)

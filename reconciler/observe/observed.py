@@ -18,16 +18,25 @@ from core.names import (
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
 )
-from core.plan.pods.pod_units import ALONE, GROUP, PARENTS, get_owner_of_named, is_unowned, owner_of_group, unit_of_pod, unit_of_workload
+from core.plan.pods.pod_units import (
+    ALONE,
+    GROUP,
+    PARENTS,
+    find_group_owner,
+    find_pod_unit,
+    find_workload_unit,
+    get_owner_of_named,
+    is_unowned,
+)
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.podgroups.members import Member
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
-from core.runtime.tasks import eternal
+from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -38,14 +47,14 @@ from core.state.facts import (
     PodFacts,
     TopologyFacts,
     WorkloadFacts,
-    condition_is_true,
-    controller_of,
-    family_of,
+    find_controller,
+    find_family,
+    is_condition_true,
 )
 from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
-from reconciler.observe.indexes import add_indexes, find_owned, show_as_owner, workloads_of_pod
+from reconciler.observe.indexes import add_indexes, find_owned, list_workloads_of_pod, show_as_owner
 from reconciler.observe.informers import Informers
 from reconciler.observe.installed_kinds import InstalledKinds, is_served
 from reconciler.observe.pods_being_ungated import Ungating
@@ -145,15 +154,15 @@ class Observed(Informers):
     def _observe_limit_range(self, key: str, limit_range: LimitRange | None) -> None:
         self.pod_defaults.observe_limit_range(key, limit_range)
         namespace = key.partition("/")[0]
-        self._to_read.add(key for key in list(self.workloads.store.keys()) if key.partition("/")[0] == namespace)
+        self._to_read.add(key for key in list(self.workloads.store.list_keys()) if key.partition("/")[0] == namespace)
 
     def _observe_runtime_class(self, name: str, runtime_class: RuntimeClass | None) -> None:
         self.pod_defaults.observe_runtime_class(name, runtime_class)
-        self._to_read.add(self.workloads.store.keys())
+        self._to_read.add(self.workloads.store.list_keys())
 
     def _observe_priority_class(self, change: Change) -> None:
         if self.pod_defaults.observe_priority_class(change.obj["metadata"]["name"], exists=change.new is not None):
-            self._to_read.add(self.workloads.store.keys())
+            self._to_read.add(self.workloads.store.list_keys())
 
     def _read_workload_again(self, key: str) -> None:
         workload = self.workloads.store.get(key)
@@ -181,30 +190,30 @@ class Observed(Informers):
             self.pod_facts.pop(key, None)
             self.members.pop(key, None)
         else:
-            owner = self._owner_of(key, pod)
+            owner = self._find_owner(key, pod)
             if owner != pod.owner_uid:
                 pod = replace(pod, owner_uid=owner)
             self.pod_facts[key] = pod
         self.state.observe_pod(key, pod)
 
-    def _owner_of(self, key: str, pod: PodFacts) -> str | None:
+    def _find_owner(self, key: str, pod: PodFacts) -> str | None:
         """Returns the owner of a pod's workload: the pod itself, its group, or the highest queued object above it; None
         if it has none."""
         if pod.workload in self._unowned:
             # As its workload. None where its job is gone: what runs on holds the place it was given, not another beside it.
             return self._unowned[pod.workload]
         obj = self.pods.store.get(key)
-        unit = unit_of_pod(obj) if obj is not None else None
+        unit = find_pod_unit(obj) if obj is not None else None
         if unit is not None and unit.source == ALONE:
             return mark_uid(r.show_kind(r.PODS), pod.uid)
         if unit is not None and unit.source == GROUP:
-            return owner_of_group(unit)
+            return find_group_owner(unit)
         if pod.owner_uid is None:
             return None
         direct, before = show_owner(key.partition("/")[0], pod.owner_uid), self.pod_facts.get(key)
         if before is not None and before.uid == pod.uid and before.owner_uid is not None and not self.owners.has(direct):
             return before.owner_uid  # a part of its job was deleted before it: it still holds the place that its workload gave it
-        return read_owner(self.owners.queued_root(direct))
+        return read_owner(self.owners.find_queued_root(direct))
 
     def _observe_leader(self, change: Change) -> None:
         """Workers of a LeaderWorkerSet belong to its leaders."""
@@ -225,14 +234,14 @@ class Observed(Informers):
 
     def _observe_owned(self, key: str, change: Change) -> None:
         """Pods may be seen before what they belong to; then they are folded again."""
-        below = self.owners.descendants(key)
+        below = self.owners.list_descendants(key)
         if not self.owners.observe(key, self._mark_owners(change.new) if change.new is not None else None):
             return
-        self._observe_owners_of([pod for owner in below for pod in self.pods.store.by_index("owner", owner)])
+        self._observe_owners_of([pod for owner in below for pod in self.pods.store.list_by_index("owner", owner)])
 
     def _observe_unowned(self, change: Change) -> None:
         """Pods of a workload that has lost its owner have none, either; those that name one that never had an owner are its own."""
-        key, now = object_key(change.obj), dict[str, str | None]()
+        key, now = build_object_key(change.obj), dict[str, str | None]()
         if change.new is not None and is_unowned(change.new):
             now = {key: get_owner_of_named(key)}
         elif change.new is not None and is_orphaned(change.new):
@@ -241,14 +250,14 @@ class Observed(Informers):
         self._unowned |= now
         if now == before:
             return
-        self._observe_owners_of(self.pods.store.by_index("workload", key))
+        self._observe_owners_of(self.pods.store.list_by_index("workload", key))
 
     def _observe_owners_of(self, pods: Iterable[Obj]) -> None:
         """The first thousand at once, the others in later turns of the event loop."""
         left = iter(pods)
         for pod in islice(left, pacing.OWNED_AT_ONCE):
             self._observe_owner_of(pod)
-        self._to_own.add(map(object_key, left))
+        self._to_own.add(map(build_object_key, left))
 
     def _observe_owner_again(self, key: str) -> None:
         pod = self.pods.store.get(key)
@@ -257,13 +266,13 @@ class Observed(Informers):
 
     def _observe_owner_of(self, pod: Obj) -> None:
         """Folds a pod again if it turns out to be another's than was known."""
-        key = object_key(pod)
+        key = build_object_key(pod)
         facts = self.pod_facts.get(key)
-        direct = replace(facts, owner_uid=(controller_of(pod) or {}).get("uid")) if facts is not None else None
-        if facts is not None and direct is not None and facts.owner_uid != self._owner_of(key, direct):
+        direct = replace(facts, owner_uid=(find_controller(pod) or {}).get("uid")) if facts is not None else None
+        if facts is not None and direct is not None and facts.owner_uid != self._find_owner(key, direct):
             self._observe_pod(key, direct)
-            for tell in self.on_owner:
-                tell(pod)
+            for notify in self.on_owner:
+                notify(pod)
 
     def _read_workload(self, workload: Obj) -> WorkloadFacts:
         if not self._reclaims_pods:
@@ -274,7 +283,7 @@ class Observed(Informers):
         if refused:
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
-        return facts if self._keeps_spares else facts.without_spares()
+        return facts if self._keeps_spares else facts.copy_without_spares()
 
     @staticmethod
     def _fold(
@@ -287,7 +296,7 @@ class Observed(Informers):
         read it counts as what `stand_in` makes of it or, where that is None, as what it was when it was last read."""
 
         def handle(change: Change) -> None:
-            key = object_key(change.obj)
+            key = build_object_key(change.obj)
             if change.new is None:
                 observe(key, None)
                 return
@@ -318,19 +327,19 @@ class Observed(Informers):
         """Starts all informers and returns when all have been listed once."""
         for stage in self.stages:
             for informer in stage:
-                eternal(group, f"informer {informer.resource}", informer.run())
+                start_eternal(group, f"informer {informer.resource}", informer.run())
             for informer in stage:
                 await informer.wait_synced()
         await InstalledKinds(self.definitions, self.optional, group, self._is_used).start()
         for built_in in self.built_in:
             await built_in.start(group)
-        await self._to_own.catch_up()
+        await self._to_own.refold_all()
 
     def _is_used(self, informer: Informer) -> bool:
         """Whether a Workload, a pod or a job that has been listed has a controller of an informer's kind."""
         kind = f"{informer.resource.kind}.{informer.resource.group}"
         objects = (obj for one in (self.workloads, self.pods, *self.jobs.values()) for obj in one.store.list())
-        return any((owner := controller_of(obj)) is not None and r.key_of_owner(owner) == kind for obj in objects)
+        return any((owner := find_controller(obj)) is not None and r.build_owner_key(owner) == kind for obj in objects)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
         """Lists everything once, for callers that read once: watches nothing. Raises a `KubeError` where a list fails,
@@ -345,34 +354,34 @@ class Observed(Informers):
         for built_in in self.built_in:
             for informer in built_in.informers if await built_in.is_served() else ():
                 await list_one(informer)
-        await self._to_own.catch_up()
+        await self._to_own.refold_all()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
         """The same from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none is missing."""
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
-        while self._to_own.take():
+        while self._to_own.refold_some():
             pass
 
-    def pod_group(self, key: str) -> Obj | None:
+    def find_pod_group(self, key: str) -> Obj | None:
         """The PodGroup of that name: ours, else kube-scheduler's own."""
         ours = self.pod_groups.store.get(key)
         return ours if ours is not None or self.native is None else self.native.pod_groups.store.get(key)
 
-    def present(self, family: str) -> Obj | None:
+    def find_present(self, family: str) -> Obj | None:
         """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""
-        named = self.workloads.store.by_index("family", family)
-        holding = (workload for workload in named if self.state.workloads.holding(object_key(workload)) is not None)
+        named = self.workloads.store.list_by_index("family", family)
+        holding = (workload for workload in named if self.state.workloads.find_holding(build_object_key(workload)) is not None)
         return next(holding, self.workloads.store.get(family))
 
-    def present_of_pod(self, pod: Obj) -> list[str]:
+    def list_present_of_pod(self, pod: Obj) -> list[str]:
         """Key of the workload that holds a pod's place, if it names any."""
-        return [object_key(found) for family in workloads_of_pod(pod) if (found := self.present(family)) is not None]
+        return [build_object_key(found) for family in list_workloads_of_pod(pod) if (found := self.find_present(family)) is not None]
 
-    def pods_of(self, workload: str) -> list[PodFacts]:
+    def list_pods(self, workload: str) -> list[PodFacts]:
         """Facts of the pods that name a workload, by key. A pod that has been ungated is so also where that has not been seen yet."""
-        keys = map(object_key, self.pods.store.by_index("workload", workload))
+        keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
         facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
         return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
 
@@ -381,25 +390,25 @@ class Observed(Informers):
         found = self.pods.store.get(pod.key)
         return found if found is not None and found["metadata"]["uid"] == pod.uid else None
 
-    def live_pods(self, workload: str) -> list[PodFacts]:
+    def list_live_pods(self, workload: str) -> list[PodFacts]:
         """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
-        return [pod for pod in self.pods_of(workload) if not pod.terminal]
+        return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
         """Whether no kubelet reports what ends on a node: its pods are lost with it."""
         node = self.nodes.store.get(name) if name else None
-        return bool(name) and (node is None or not condition_is_true(node, "Ready"))
+        return bool(name) and (node is None or not is_condition_true(node, "Ready"))
 
-    def owner_exists(self, workload: Obj) -> bool | None:
+    def has_owner(self, workload: Obj) -> bool | None:
         """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""
-        owner = controller_of(workload)
+        owner = find_controller(workload)
         if owner is None:
-            return False if is_orphaned(workload) else True if unit_of_workload(workload) is not None else None
+            return False if is_orphaned(workload) else True if find_workload_unit(workload) is not None else None
         informer = self.find_owning(owner)
         if informer is None or informer.is_listing:
             return None
         found = informer.store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
-        return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.key_of_owner(owner), uid))
+        return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.build_owner_key(owner), uid))
 
     def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
         """Returns the informer of an owner's kind; None for a kind that is not watched."""
@@ -408,64 +417,66 @@ class Observed(Informers):
         parent = PARENTS.get(owner["kind"])
         if parent is not None and owner["apiVersion"] == f"{parent.group}/{parent.version}":
             return self.parents[parent.kind]
-        return self.jobs.get(r.key_of_owner(owner))
+        return self.jobs.get(r.build_owner_key(owner))
 
-    def job_of(self, workload: Obj) -> tuple[JobKind, Obj] | None:
+    def find_job(self, workload: Obj) -> tuple[JobKind, Obj] | None:
         """The job that a workload was made for, and its kind; None where it is gone, or was made for none."""
-        owner = controller_of(workload)
-        kind = self.kinds.get(r.key_of_owner(owner)) if owner is not None else None
+        owner = find_controller(workload)
+        kind = self.kinds.get(r.build_owner_key(owner)) if owner is not None else None
         if owner is None or kind is None:
             return None
-        job = self.jobs[r.key_of(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
+        job = self.jobs[r.build_key(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def is_of(self, source: Obj, pod: Obj) -> bool:
         """Whether a pod was made for an object, not by hand with its labels."""
-        facts = self.pod_facts.get(object_key(pod))
-        owners = (controller_of(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
+        facts = self.pod_facts.get(build_object_key(pod))
+        owners = (find_controller(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
         uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
         is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
         return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
-        alone = [pod.is_left_alone for pod in self._pods_of_job(job) if not pod.terminal]
+        alone = [pod.is_left_alone for pod in self._list_pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 
     def find_live_pods(self, job: Obj) -> list[PodFacts]:
         """These pods."""
-        return [pod for pod in self._pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
+        return [pod for pod in self._list_pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
 
     def find_running_pods(self, job: Obj) -> list[PodFacts]:
         """Those among them that are past their gates, also where that has not been seen yet."""
         return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
 
-    def _pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
-        pods = (pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("owner", owner))
-        families = {family_of(workload) for workload in find_owned(self.workloads.store, job)}
-        named = (pod for family in families for pod in self.pods.store.by_index("workload", family))
+    def _list_pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
+        pods = (pod for owner in self.owners.list_descendants(show_as_owner(job)) for pod in self.pods.store.list_by_index("owner", owner))
+        families = {find_family(workload) for workload in find_owned(self.workloads.store, job)}
+        named = (pod for family in families for pod in self.pods.store.list_by_index("workload", family))
         # A part of the job that is gone, as the RayCluster of a suspended RayJob, leaves its pods to the garbage collector. A gated
         # pod holds nothing, and may have been made by a user for that.
-        left = (pod for pod in named if controller_of(pod) is not None and self.owner_exists(pod) is False)
-        own, others = ([facts for pod in each if (facts := self.pod_facts.get(object_key(pod))) is not None] for each in (pods, left))
+        left = (pod for pod in named if find_controller(pod) is not None and self.has_owner(pod) is False)
+        own, others = ([facts for pod in each if (facts := self.pod_facts.get(build_object_key(pod))) is not None] for each in (pods, left))
         return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
         """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
-        return [pod for owner in self.owners.descendants(show_as_owner(job)) for pod in self.pods.store.by_index("unmarked", owner)]
+        return [
+            pod for owner in self.owners.list_descendants(show_as_owner(job)) for pod in self.pods.store.list_by_index("unmarked", owner)
+        ]
 
-    def job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
+    def find_job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
         """Key of the kind and of the job that a pod belongs to, where that is known."""
-        owner = controller_of(pod)
+        owner = find_controller(pod)
         if owner is None:
             return None
-        root = self.owners.queued_root(show_owner(pod["metadata"]["namespace"], owner["uid"]))
-        jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.by_index("uid", root))
-        return next(((key, object_key(job)) for key, job in jobs), None)
+        root = self.owners.find_queued_root(show_owner(pod["metadata"]["namespace"], owner["uid"]))
+        jobs = ((key, job) for key, informer in self.jobs.items() for job in informer.store.list_by_index("uid", root))
+        return next(((key, build_object_key(job)) for key, job in jobs), None)
 
 
 def _read_facts(workload: Obj) -> WorkloadFacts:
-    facts, unit = WorkloadFacts.read(workload), unit_of_workload(workload)
+    facts, unit = WorkloadFacts.read(workload), find_workload_unit(workload)
     if is_unowned(workload):
         return replace(facts, owner_uid=get_owner_of_named(facts.key))
-    return replace(facts, owner_uid=owner_of_group(unit)) if unit is not None and unit.source == GROUP else facts
+    return replace(facts, owner_uid=find_group_owner(unit)) if unit is not None and unit.source == GROUP else facts

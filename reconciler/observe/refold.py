@@ -24,16 +24,16 @@ class Again:
         if self._keys:
             self._has_keys.set()
 
-    def take(self) -> bool:
+    def refold_some(self) -> bool:
         """Looks at some of them; whether any are left."""
         for key in list(islice(self._keys, self._at_once)):
             del self._keys[key]
             self._look(key)
         return bool(self._keys)
 
-    async def catch_up(self) -> None:
+    async def refold_all(self) -> None:
         """Returns once none is left."""
-        while self.take():
+        while self.refold_some():
             await self._clock.sleep(0)
 
     async def run(self) -> Never:
@@ -41,5 +41,5 @@ class Again:
         while True:
             await self._has_keys.wait()
             self._has_keys.clear()
-            await self.catch_up()
+            await self.refold_all()
             self._done()

@@ -11,7 +11,7 @@ from core.plan.steps import pacing
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.http.errors import KubeError, NotFound
-from core.runtime.tasks import eternal
+from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Served:
     async def is_served(self) -> bool:
         """Returns whether the API server has all of them, as far as it reports that."""
         try:
-            found = json.loads(await self._client.raw("GET", f"/apis/{self._api_version}"))
+            found = json.loads(await self._client.request_raw("GET", f"/apis/{self._api_version}"))
         except NotFound:
             found = {}
         except KubeError as error:  # which does not show what it has
@@ -56,7 +56,7 @@ class Served:
                     for informer in self.informers:
                         await informer.wait_synced()
         else:
-            eternal(group, f"{self._api_version} to come", self._wait(group))
+            start_eternal(group, f"{self._api_version} to come", self._wait(group))
 
     async def _wait(self, group: asyncio.TaskGroup) -> None:
         while not await self.is_served():
@@ -66,4 +66,4 @@ class Served:
 
     def _run(self, group: asyncio.TaskGroup) -> None:
         for informer in self.informers:
-            eternal(group, f"informer {informer.resource}", informer.run())
+            start_eternal(group, f"informer {informer.resource}", informer.run())

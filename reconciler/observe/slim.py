@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from core.jobs.kinds.pod import Pod, has_admission_gate, role_hash
+from core.jobs.kinds.pod import Pod, compute_role_hash, has_admission_gate
 from core.names import (
     COORDINATE_PREFIXES,
     MANAGED,
@@ -24,8 +24,8 @@ from core.names import (
     TRACEPARENT_ANNOTATION,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.steps.api_resources import key_of_owner
-from core.podgroups.members import native_group_of
+from core.plan.steps.api_resources import build_owner_key
+from core.podgroups.members import find_native_group
 from core.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
@@ -53,8 +53,8 @@ def slim_pod(pod: Obj) -> Obj:
     if queued and ROLE_HASH not in annotations:  # marked by another's webhook, or an older one
         # A start adds a node selector and tolerations; from then on the label has the role.
         started_as = (metadata.get("labels") or {}).get(PODSET_LABEL) if not waits else None
-        annotations = {**annotations, ROLE_HASH: started_as or role_hash(spec)}
-    member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(native_group_of(pod))
+        annotations = {**annotations, ROLE_HASH: started_as or compute_role_hash(spec)}
+    member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(find_native_group(pod))
     grouped = member and not spec.get("nodeName")  # keeps all fields that kube-scheduler uses
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
@@ -67,7 +67,7 @@ def slim_pod(pod: Obj) -> Obj:
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | (
             _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")
-            if grouped or native_group_of(pod)
+            if grouped or find_native_group(pod)
             else _pick_anti_affinity(spec)
         )
         | {
@@ -84,13 +84,15 @@ def slim_pod(pod: Obj) -> Obj:
 def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
     """An object with another uid in a controller reference that has no known kind: any user can name the uid of a job with such a kind.
 
-    References with known kinds are guarded by the policy `topogate-owners`. `known` has kinds with their groups (`key_of_owner`).
+    References with known kinds are guarded by the policy `topogate-owners`. `known` has kinds with their groups (`build_owner_key`).
     """
     metadata = obj["metadata"]
     owners = metadata.get("ownerReferences") or ()
-    if all(key_of_owner(owner) in known for owner in owners):
+    if all(build_owner_key(owner) in known for owner in owners):
         return obj
-    marked = [owner if key_of_owner(owner) in known else {**owner, "uid": mark_uid(key_of_owner(owner), owner["uid"])} for owner in owners]
+    marked = [
+        owner if build_owner_key(owner) in known else {**owner, "uid": mark_uid(build_owner_key(owner), owner["uid"])} for owner in owners
+    ]
     return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
 
 
@@ -174,7 +176,7 @@ def slim_stateful_set(stateful_set: Obj) -> Obj:
     """Returns a StatefulSet: whole if it is queued, else only its metadata with its controller."""
     metadata = stateful_set["metadata"]
     if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
-        return without_managed_fields(stateful_set)
+        return remove_managed_fields(stateful_set)
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
     return {
         "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
@@ -225,32 +227,32 @@ def slim_definition(definition: Obj) -> Obj:
     }
 
 
-def without_managed_fields(obj: Obj) -> Obj:
+def remove_managed_fields(obj: Obj) -> Obj:
     """Returns the object without `managedFields`, the record of the writer of each field, which is the larger half of
     many objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
-def named_native(group: Obj) -> Obj:
+def name_native(group: Obj) -> Obj:
     """Returns a PodGroup of kube-scheduler's own with apiVersion and kind, which lists leave out."""
-    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **without_managed_fields(group)}
+    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **remove_managed_fields(group)}
 
 
 def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
     """Returns a transform that removes `managedFields`, but keeps the managers that wrote the field at `path`:
     `writers` returns them."""
 
-    def transform(obj: Obj) -> Obj:
-        slim = without_managed_fields(obj)
+    def slim_field_managers(obj: Obj) -> Obj:
+        slim = remove_managed_fields(obj)
         names = [entry.get("manager") for entry in obj["metadata"].get("managedFields") or () if _has_field(entry, path)]
         if names:
             slim["metadata"]["managedFields"] = [{"manager": name} for name in names]
         return slim
 
-    return transform
+    return slim_field_managers
 
 
-def writers(obj: Obj) -> set[str]:
+def list_writers(obj: Obj) -> set[str]:
     """Field managers that the field has its value from, of an object kept by `with_writers_of`; empty where that is not known."""
     return {str(entry["manager"]) for entry in obj["metadata"].get("managedFields") or ()}
 

@@ -35,7 +35,7 @@ class Troubles:
 
     def look(self) -> None:
         """Logs what has been wrong at the last look, too, once; and again while it lasts."""
-        why, before = self.why(), self._seen
+        why, before = self.describe_errors(), self._seen
         self._seen = why
         now = self._clock.monotonic()
         if why and why == before and (why != self._told or now >= self._told_at + pacing.TROUBLES_REMIND_S):
@@ -45,7 +45,7 @@ class Troubles:
             logger.info("the cluster can be seen")
             self._told = ""
 
-    def why(self) -> str:
+    def describe_errors(self) -> str:
         """Returns what is wrong now, and what would correct it; empty where nothing is."""
         troubles = [
             (informer, error)
@@ -67,18 +67,18 @@ def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> st
     if worst is Unauthorized:
         return f"the API server {address} does not accept our credentials: {first.message}"
     if worst is NotFound:
-        return _not_served(informers)
+        return _describe_unserved(informers)
     if worst is Forbidden:
-        return f"no right to list and watch {_names(informers)} (the chart's ClusterRole has it): {first.message}"
-    return f"{_names(informers)} cannot be listed: {first}"
+        return f"no right to list and watch {_format_names(informers)} (the chart's ClusterRole has it): {first.message}"
+    return f"{_format_names(informers)} cannot be listed: {first}"
 
 
-def _not_served(informers: Sequence[Informer]) -> str:
+def _describe_unserved(informers: Sequence[Informer]) -> str:
     versions = ", ".join(sorted({informer.resource.api_version for informer in informers}))
     ours = any(informer.resource.group == GROUP for informer in informers)
     mend = "; install their CustomResourceDefinitions: the chart does (crds.install: true)" if ours else ""
-    return f"the API server does not serve {_names(informers)} in {versions}{mend}"
+    return f"the API server does not serve {_format_names(informers)} in {versions}{mend}"
 
 
-def _names(informers: Sequence[Informer]) -> str:
+def _format_names(informers: Sequence[Informer]) -> str:
     return ", ".join(sorted(str(informer.resource) for informer in informers))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, object_key
-from core.state.facts import WorkloadFacts, controller_of
+from core.runtime.watch.store import Change, build_object_key
+from core.state.facts import WorkloadFacts, find_controller
 from core.state.volumes import Volumes, list_prefixes, list_volume_claims
 from reconciler.observe.indexes import find_owned
 from reconciler.observe.slim import slim_volume, slim_volume_claim
@@ -44,7 +44,7 @@ class ObservedVolumes:
 
     def _observe_claim(self, change: Change) -> None:
         if change.old is None or change.new is None or _list_read(change.old) != _list_read(change.new):
-            self._read_dependents(object_key(change.obj))
+            self._read_dependents(build_object_key(change.obj))
 
     def _observe_volume(self, change: Change) -> None:
         claim = change.obj["spec"]["claimRef"]
@@ -52,8 +52,8 @@ class ObservedVolumes:
             self._read_dependents(f"{claim.get('namespace')}/{claim.get('name')}")
 
     def _read_dependents(self, claim: str) -> None:
-        self._read_again(map(object_key, self._workloads.by_index("volume claim", claim)))
-        for stateful_set in self._stateful_sets.by_index("volume claims", claim.rpartition("-")[0]):
+        self._read_again(map(build_object_key, self._workloads.list_by_index("volume claim", claim)))
+        for stateful_set in self._stateful_sets.list_by_index("volume claims", claim.rpartition("-")[0]):
             self._read_workloads_of(stateful_set)
 
     def _observe_stateful_set(self, change: Change) -> None:
@@ -61,10 +61,10 @@ class ObservedVolumes:
             self._read_workloads_of(change.obj)
 
     def _read_workloads_of(self, owner: Obj) -> None:
-        self._read_again(map(object_key, find_owned(self._workloads, owner)))
+        self._read_again(map(build_object_key, find_owned(self._workloads, owner)))
 
     def _get_stateful_set(self, workload: Obj) -> Obj | None:
-        owner = controller_of(workload)
+        owner = find_controller(workload)
         if owner is None or owner["kind"] != "StatefulSet":
             return None
         found = self._stateful_sets.get(f"{workload['metadata']['namespace']}/{owner['name']}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
-from core.plan.steps.conditions import Condition, says, set_conditions
+from core.plan.steps.conditions import Condition, has_condition, set_conditions
 from core.podgroups.acting import GroupStep
 from core.podgroups.members import GroupKey
 from core.resource import Obj
@@ -32,44 +32,44 @@ class GroupConditions:
         self._there: dict[_Named, set[GroupKey]] = {}  # replicas with pods
         self._judged: dict[_Named, dict[GroupKey, GroupStep]] = {}
 
-    def came(self, key: GroupKey) -> None:
+    def add_replica(self, key: GroupKey) -> None:
         """There is a pod of a replica."""
-        self._there.setdefault(_named(key), set()).add(key)
+        self._there.setdefault(_find_named(key), set()).add(key)
 
-    def went(self, key: GroupKey) -> None:
+    def remove_replica(self, key: GroupKey) -> None:
         """There is none any more."""
-        there = self._there.get(_named(key), set())
+        there = self._there.get(_find_named(key), set())
         there.discard(key)
         if not there:
-            self._there.pop(_named(key), None)
+            self._there.pop(_find_named(key), None)
 
-    def of(self, namespace: str, name: str) -> set[GroupKey]:
+    def list_replicas(self, namespace: str, name: str) -> set[GroupKey]:
         """Replicas of a group that have pods."""
         return self._there.get((namespace, name), set())
 
-    def forget(self, namespace: str, name: str) -> None:
+    def remove_group(self, namespace: str, name: str) -> None:
         """The group is gone."""
         self._judged.pop((namespace, name), None)
 
     async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
         """A replica was judged. Raises KubeError."""
         before = (group.get("status") or {}).get("conditions") or []
-        judged, there = self._judged.setdefault(_named(key), {}), self.of(key.namespace, key.name)
+        judged, there = self._judged.setdefault(_find_named(key), {}), self.list_replicas(key.namespace, key.name)
         if has_pods or not (before or there):
             judged[key] = GroupStep(step.is_scheduled, step.reason, step.message)  # no explanation: that is large, and replicas are many
         elif judged.pop(key, None) is None or not judged:
             return  # those that it had are gone: what became of them stands, unless there are other replicas that have some
         if not there <= judged.keys():
             return
-        condition, note = self._condition(group, judged), self._note(key.namespace, key.name)
+        condition, note = self._build_condition(group, judged), self._note(key.namespace, key.name)
         if note:
             condition = Condition(condition.type, condition.status, condition.reason, f"{condition.message}; {note}")
         generation = int(group["metadata"].get("generation") or 0)
-        if says(before, condition) and any(
+        if has_condition(before, condition) and any(
             one.get("type") == condition.type and one.get("observedGeneration") == generation for one in before
         ):
             return
-        wire = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
+        wire = set_conditions(before, [condition], now=self._executor.format_now(), generation=generation)
         resource = r.NATIVE_POD_GROUPS if is_native(group) else r.POD_GROUPS
         try:
             await self._executor.write(
@@ -77,14 +77,14 @@ class GroupConditions:
             )
         except NotFound:
             return
-        if says(before, condition):
+        if has_condition(before, condition):
             return  # of another generation of the group: nothing is new
         if not step.is_scheduled and step.explanation is not None:
-            self._traces.refused(group, key, step, condition.message)
+            self._traces.trace_refusal(group, key, step, condition.message)
         logger.info("group judged", extra={"group": str(key), "scheduled": condition.status, "why": condition.message})
-        self._executor.reporter.event(resource, group, condition.reason, condition.message, warning=not condition.status)
+        self._executor.reporter.record_event(resource, group, condition.reason, condition.message, warning=not condition.status)
 
-    def _condition(self, group: Obj, judged: dict[GroupKey, GroupStep]) -> Condition:
+    def _build_condition(self, group: Obj, judged: dict[GroupKey, GroupStep]) -> Condition:
         kind = POD_GROUP_VERIFIED if is_native(group) else POD_GROUP_SCHEDULED
         first = next(iter(judged.values()))
         if len(judged) == 1 and (is_native(group) or int(group["spec"].get("replicas") or 1) == 1):
@@ -97,5 +97,5 @@ class GroupConditions:
         return Condition(kind, False, lacking[0][1].reason, f"{'; '.join(texts)}{more}")
 
 
-def _named(key: GroupKey) -> _Named:
+def _find_named(key: GroupKey) -> _Named:
     return key.namespace, key.name

@@ -24,7 +24,7 @@ from core.podgroups.questions import Nonsense, Question
 from core.podgroups.topology_placement import TopologyPlacement
 from core.runtime.clock import Clock
 from reconciler.execute.recorder import UNRECORDED, Recorder
-from reconciler.podgroups.installed_plugins import launches
+from reconciler.podgroups.installed_plugins import list_launches
 from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProcess
 
 logger = logging.getLogger(__name__)
@@ -66,22 +66,22 @@ class GroupPlugins:
             which = Which(SCORE, one.name)
             self._scorers.append((which, SCORERS[one.name](one.arguments) if which.is_built_in else None, one.weight))
         self._processes = {
-            launch.which: PluginProcess(launch, rules.limits) for launch in (launches(rules) if outside is None else outside)
+            launch.which: PluginProcess(launch, rules.limits) for launch in (list_launches(rules) if outside is None else outside)
         }
         self._turns = {which: asyncio.Lock() for which in self._processes}
         self._troubles: dict[Which, _Trouble] = {}
         self._missed: dict[GroupKey, dict[Which, str]] = {}  # by group: the plugins that were missing in the last decision
         for which in self._processes:
-            recorder.plugin_seen(which.name)
+            recorder.record_plugin(which.name)
 
     # --- for one decision -----------------------------------------------------------------------------------------
 
-    def answers(self) -> Answers:
+    def start_answers(self) -> Answers:
         """For a decision that is begun now: without those that have failed a short while ago."""
         now = self._clock.monotonic()
         return Answers({which: trouble.why for which, trouble in self._troubles.items() if now < trouble.until_s})
 
-    def plugins(self, answers: Answers) -> Plugins:
+    def list_plugins(self, answers: Answers) -> Plugins:
         """All that take part in it."""
         generators = (OutsideGenerator(which, answers) if ours is None else ours for which, ours in self._generators)
         scorers = ((OutsideScorer(which, answers) if ours is None else ours, weight) for which, ours, weight in self._scorers)
@@ -103,34 +103,34 @@ class GroupPlugins:
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):
-            answers.pass_over(which, _RESTLESS)
+            answers.skip_plugin(which, _RESTLESS)
             return
         async with self._turns[which]:
             trouble = self._troubles.get(which)
             if trouble is not None and self._clock.monotonic() < trouble.until_s:  # others have found out, while this one waited
-                answers.pass_over(which, trouble.why)
+                answers.skip_plugin(which, trouble.why)
                 return
             try:
                 await self._ask(question, answers)
             except PluginFailed as error:
-                self._passes_over(which, error)
-                answers.pass_over(which, str(error))
+                self._skip_plugin(which, error)
+                answers.skip_plugin(which, str(error))
 
     async def _ask(self, question: Question, answers: Answers) -> None:
         answer = await self._processes[question.which].ask(question)
         try:
-            await asyncio.to_thread(answers.take, question, answer)  # of many placements it takes a while
+            await asyncio.to_thread(answers.add_answer, question, answer)  # of many placements it takes a while
         except Nonsense as error:
             await self._processes[question.which].close()
             raise PluginFailed(NONSENSE, "it gave an answer that makes no sense", str(error)) from error
         self._troubles.pop(question.which, None)
-        self._recorder.plugin_answered(question.which.name)
+        self._recorder.record_plugin_answer(question.which.name)
 
-    def _passes_over(self, which: Which, error: PluginFailed) -> None:
+    def _skip_plugin(self, which: Which, error: PluginFailed) -> None:
         before = self._troubles.get(which)
         pause_s = min(2 * before.pause_s, pacing.PLUGIN_LONGEST_PAUSE_S) if before is not None else pacing.PLUGIN_PAUSE_S
         self._troubles[which] = _Trouble(str(error), pause_s, self._clock.monotonic() + pause_s)
-        self._recorder.plugin_failed(which.name, error.kind)
+        self._recorder.record_plugin_failure(which.name, error.kind)
         logger.warning(
             "a plugin is passed over",
             extra={"plugin": which.name, "role": which.role, "why": str(error), "detail": error.detail, "for_s": pause_s},
@@ -138,21 +138,21 @@ class GroupPlugins:
 
     # --- the conditions of groups -----------------------------------------------------------------------------------
 
-    def remember(self, key: GroupKey, answers: Answers) -> None:
+    def record_missed(self, key: GroupKey, answers: Answers) -> None:
         """Stores the plugins that were missing in a decision on the group; a decision that used no plugin changes nothing."""
         if answers.is_used:
-            self.forget(key)
+            self.drop_missed(key)
             if answers.missed:
                 self._missed[key] = dict(answers.missed)
 
-    def forget(self, key: GroupKey) -> None:
+    def drop_missed(self, key: GroupKey) -> None:
         self._missed.pop(key, None)
 
     def is_missed(self, key: GroupKey) -> bool:
         """Whether a group may get another answer though nothing has changed."""
         return key in self._missed
 
-    def note(self, namespace: str, name: str) -> str:
+    def describe_missed(self, namespace: str, name: str) -> str:
         """Returns the addition to the conditions of a group, for all its replicas; empty where there is none."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
@@ -166,7 +166,7 @@ class GroupPlugins:
             await asyncio.Event().wait()
         finally:
             await self.close()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("the event is never set")
 
     async def close(self) -> None:
         """Ends all processes."""

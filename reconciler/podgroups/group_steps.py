@@ -14,10 +14,18 @@ from core.podgroups.devices.inventory import PlacedClaims
 from core.podgroups.framework import Plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, GroupTooLarge, Member, group_of, read_member
-from core.podgroups.native import NotNative, native_group, native_step
-from core.podgroups.podgroup_facts import PodGroupFacts, UnknownAlias, levels_of_template, made_from, read_aliases, read_pod_group, resolve
+from core.podgroups.native import NotNative, build_native_group, plan_native_step
+from core.podgroups.podgroup_facts import (
+    PodGroupFacts,
+    UnknownAlias,
+    find_template,
+    read_aliases,
+    read_pod_group,
+    read_template_levels,
+    resolve,
+)
 from core.resource import Obj
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from reconciler.observe.observed import Observed
 from reconciler.observe.served import Served
 
@@ -26,15 +34,15 @@ APART = "DevicesApart"
 _DRA = "spec.schedulingConstraints.draConstraints"
 
 
-def members_of(observed: Observed, key: GroupKey) -> dict[str, Member]:
+def list_members(observed: Observed, key: GroupKey) -> dict[str, Member]:
     """All pods that name one replica of a group, by key."""
-    seen = (read_once(observed, pod) for pod in observed.pods.store.by_index("podgroup", str(key)))
+    seen = (read_once(observed, pod) for pod in observed.pods.store.list_by_index("podgroup", str(key)))
     return {member.key: member for member in seen if member is not None}
 
 
 def read_once(observed: Observed, pod: Obj) -> Member | None:
     """As `read_member`, for a pod as it is observed: each state of it is read once."""
-    key = object_key(pod)
+    key = build_object_key(pod)
     known = observed.members.get(key)
     if known is None or known[0] is not pod:
         known = observed.members[key] = pod, read_member(pod)
@@ -54,25 +62,25 @@ def keep_place(observed: Observed, member: Member, place: str) -> None:
 
 def keep_places(observed: Observed) -> None:
     """Counts the places that are kept for pods of all groups: once, for a command that reads a cluster that does not change."""
-    for key in keys_of(observed):
-        for member in members_of(observed, key).values():
+    for key in list_replicas(observed):
+        for member in list_members(observed, key).values():
             keep_place(observed, member, member.place)
 
 
-def forget_place(observed: Observed, key: GroupKey, uid: str) -> None:
+def drop_place(observed: Observed, key: GroupKey, uid: str) -> None:
     """A pod has no place any more, or is gone."""
     observed.state.whole.keep(str(key), uid, None, {})
     if observed.devices is not None:
         observed.devices.inventory.keep(uid, None)
 
 
-def keys_of(observed: Observed, group: str | None = None) -> list[GroupKey]:
+def list_replicas(observed: Observed, group: str | None = None) -> list[GroupKey]:
     """Returns the replicas with pods: of one group, by its key, or of all."""
     named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
     return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
 
 
-def next_step(
+def plan_next_step(
     observed: Observed,
     plugins: Plugins,
     rules: PodGroupRules,
@@ -92,7 +100,9 @@ def next_step(
         return GroupStep(False, INVALID, problem, give_back=kept)
     if facts.claim_templates and observed.devices is not None and observed.devices.lack:
         return replace(
-            _cannot(observed.devices), message=f"{_DRA}: {observed.devices.lack}", give_back=kept if observed.devices.are_missing else ()
+            _build_impossible_step(observed.devices),
+            message=f"{_DRA}: {observed.devices.lack}",
+            give_back=kept if observed.devices.are_missing else (),
         )
     if not facts.is_constrained:
         free = tuple((member, "") for member in members if member.is_live and member.gated)
@@ -103,7 +113,7 @@ def next_step(
     try:
         levels = resolve(facts.levels, read_aliases(observed.node_topologies.store.list()))
         if any(member.native for member in members):
-            step = _native(observed, plugins, facts, levels, key, group, members)
+            step = _plan_native(observed, plugins, facts, levels, key, group, members)
             if step.waits and not step.is_scheduled and waited_s < pacing.HANDED_OVER_S:  # which has had no time yet
                 return GroupStep(
                     False,
@@ -132,15 +142,15 @@ def next_step(
 
 def find_lost(observed: Observed, group: Obj) -> str:
     """What the template asks for from which a PodGroup of kube-scheduler's own was made, and it itself does not; empty where nothing."""
-    named = made_from(group) if is_native(group) else None
+    named = find_template(group) if is_native(group) else None
     if named is None or observed.native is None:
         return ""
     workload = observed.native.workloads.store.get(f"{group['metadata']['namespace']}/{named[0]}")
-    levels = levels_of_template(workload, named[1]) if workload is not None else ()
+    levels = read_template_levels(workload, named[1]) if workload is not None else ()
     if not levels or read_pod_group(group).is_constrained:
         return ""
     asked = f"template {named[1]} of Workload {named[0]} asks for one {levels[0].level}"
-    return f"{asked}, which whoever made the PodGroup left out: its pods go anywhere"
+    return f"{asked}, which the creator of the PodGroup left out: its pods go anywhere"
 
 
 def is_native(group: Obj) -> bool:
@@ -148,12 +158,12 @@ def is_native(group: Obj) -> bool:
     return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
-def _cannot(needed: Served) -> GroupStep:
+def _build_impossible_step(needed: Served) -> GroupStep:
     """What is needed is not there, or not seen yet."""
     return GroupStep(False, INVALID, needed.lack, retry_s=pacing.DISCOVERY_S if needed.are_missing else pacing.AWAY_S)
 
 
-def _native(
+def _plan_native(
     observed: Observed,
     plugins: Plugins,
     facts: PodGroupFacts,
@@ -166,12 +176,12 @@ def _native(
     first. Raises InvalidSelector."""
     assert observed.native is not None  # groups are only reconciled where both kinds are watched
     if observed.native.lack:
-        return _cannot(observed.native)
-    step = native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
+        return _build_impossible_step(observed.native)
+    step = plan_native_step(facts, levels, key, members, observed.state.whole.capacity, plugins)
     if is_native(group):
         return step
     try:
-        wanted = native_group(facts, levels, key)
+        wanted = build_native_group(facts, levels, key)
     except NotNative as error:
         return GroupStep(False, INVALID, str(error))
     present = observed.native.pod_groups.store.get(f"{key.namespace}/{wanted['metadata']['name']}")

@@ -17,7 +17,7 @@ from core.podgroups.members import GroupKey
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.http.errors import Conflict, NotFound
-from core.runtime.report.telemetry import current_traceparent, tracer
+from core.runtime.report.telemetry import get_current_traceparent, make_tracer
 from reconciler.execute import tracing
 from reconciler.execute.executor import Executor
 
@@ -33,47 +33,47 @@ class GroupTraces:
     async def begin(self, group: Obj) -> Obj:
         """The group with its trace, which begins here where it has none. Raises KubeError."""
         metadata = group["metadata"]
-        if tracing.traceparent_of(group) is not None:
+        if tracing.find_traceparent(group) is not None:
             return group
         attributes = {t.NAMESPACE: metadata["namespace"], t.POD_GROUP: metadata["name"], t.BEGINS: True}
-        with tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
-            trace = current_traceparent()
+        with make_tracer(tracing.TRACER).start_as_current_span(t.GROUP, kind=SpanKind.INTERNAL, attributes=attributes) as span:
+            trace = get_current_traceparent()
             if not span.is_recording() or trace is None:
                 return group
             try:
-                return await self._executor.write(w.annotate(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: trace}))
+                return await self._executor.write(w.set_annotations(r.POD_GROUPS, group, {TRACEPARENT_ANNOTATION: trace}))
             except (Conflict, NotFound):
                 return group  # its event is on the way
 
-    def forget(self, group: Obj) -> None:
+    def drop(self, group: Obj) -> None:
         """It is gone."""
         metadata = group["metadata"]
         for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
             del self._let_go[key]
 
     @contextmanager
-    def keeping(self, group: Obj, key: GroupKey, step: GroupStep, began: datetime) -> Iterator[None]:
+    def trace_reservation(self, group: Obj, key: GroupKey, step: GroupStep, began: datetime) -> Iterator[None]:
         """A decision that found places, and the writes that keep them."""
-        with tracing.step(t.SOLVE, group, _named(key, len(step.keep)), start=began, end=self._clock.now()) as span:
+        with tracing.trace_step(t.SOLVE, group, _build_attributes(key, len(step.keep)), start=began, end=self._clock.now()) as span:
             span.set_attributes({t.REFUSED: False, t.REASON: step.reason, t.MESSAGE: step.message})
-            _tell_places(span, step.keep)
-        with tracing.step(t.KEEP, group, _named(key, len(step.keep))):
+            _add_places(span, step.keep)
+        with tracing.trace_step(t.KEEP, group, _build_attributes(key, len(step.keep))):
             yield
 
     @contextmanager
-    def letting_go(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
+    def trace_release(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
         """The writes that let pods go."""
         began = self._clock.now()
-        with tracing.step(t.UNGATE, group, _named(key, len(places))) as span:
-            _tell_places(span, places)
+        with tracing.trace_step(t.UNGATE, group, _build_attributes(key, len(places))) as span:
+            _add_places(span, places)
             if span.is_recording():
                 self._let_go.setdefault(key, began)
             yield
 
-    def refused(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
+    def trace_refusal(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
         """Emits a span for a decision that found no place, with the message of its condition."""
         now = self._clock.now()
-        with tracing.step(t.SOLVE, group, _named(key), start=now, end=now) as span:
+        with tracing.trace_step(t.SOLVE, group, _build_attributes(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
             for fact in step.explanation.facts[:MOST_SPAN_EVENTS] if step.explanation is not None else ():
                 placement: tracing.Attributes = {t.DOMAIN: fact.name, t.DOMAIN_FIT: fact.fit, t.NODE_COUNT: fact.nodes}
@@ -84,16 +84,16 @@ class GroupTraces:
         since = self._let_go.pop(key, None)
         if since is None:
             return
-        with tracing.step(t.BOUND, group, _named(key, pods), start=since):
+        with tracing.trace_step(t.BOUND, group, _build_attributes(key, pods), start=since):
             pass
 
 
-def _named(key: GroupKey, pods: int | None = None) -> dict[str, str | int]:
+def _build_attributes(key: GroupKey, pods: int | None = None) -> dict[str, str | int]:
     named: dict[str, str | int] = {t.POD_GROUP: key.name, t.REPLICA: key.replica}
     return named | ({t.POD_COUNT: pods} if pods is not None else {})
 
 
-def _tell_places(span: Span, places: Sequence[Place]) -> None:
+def _add_places(span: Span, places: Sequence[Place]) -> None:
     counts: dict[str, int] = {}
     for _, node in places:
         counts[node] = counts.get(node, 0) + 1

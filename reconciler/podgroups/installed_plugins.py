@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 
 from core.api.files.configuration_plugins import LISTS, PATH
-from core.api.files.mistakes import Mistake, at, suggestion
+from core.api.files.mistakes import Mistake, build_path, find_nearest
 from core.metric_names import RAISED, UNUSABLE
 from core.model.plugin_choice import ENTRY_POINTS, GroupPluginRules, Which
 from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProcess
 
 
-def launches(rules: GroupPluginRules) -> Iterator[Launch]:
+def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
     """Of the chosen ones those that are neither built in nor off."""
     found = find_installed()
     for which, one in rules.chosen:
@@ -33,54 +33,54 @@ def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
 
     Runs an event loop of its own, for a second or two where there are any.
     """
-    wrong = list(_ambiguous(rules, find_installed()))
-    if wrong or not any(launches(rules)):
+    wrong = list(_list_ambiguous(rules, find_installed()))
+    if wrong or not any(list_launches(rules)):
         return wrong, []
     return asyncio.run(_try_out(rules))
 
 
-def _ambiguous(rules: GroupPluginRules, found: dict[str, list[EntryPoint]]) -> Iterator[Mistake]:
-    for which, where in _places(rules):
+def _list_ambiguous(rules: GroupPluginRules, found: dict[str, list[EntryPoint]]) -> Iterator[Mistake]:
+    for which, where in _list_places(rules):
         entries = [] if which.is_built_in else found.get(which.name, [])
         if len(entries) > 1:
             owners = ", ".join(f"{entry.value} of {entry.dist.name}" if entry.dist is not None else entry.value for entry in entries)
-            yield Mistake(at(where, "name"), f"{which.name} is what several plugins are called: {owners}")
+            yield Mistake(build_path(where, "name"), f"{which.name} is what several plugins are called: {owners}")
 
 
 async def _try_out(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
     """Each in a process of its own, all at once."""
-    places = dict(_places(rules))
-    found = await asyncio.gather(*(_try(launch, rules, places[launch.which]) for launch in launches(rules)))
+    places = dict(_list_places(rules))
+    found = await asyncio.gather(*(_try(launch, rules, places[launch.which]) for launch in list_launches(rules)))
     return [mistake for mistakes, _ in found for mistake in mistakes], [warning for _, warnings in found for warning in warnings]
 
 
 async def _try(launch: Launch, rules: GroupPluginRules, where: str) -> tuple[list[Mistake], list[str]]:
-    process, who = PluginProcess(launch, rules.limits), f"plugin {launch.which.name} ({launch.value})"
+    process, subject = PluginProcess(launch, rules.limits), f"plugin {launch.which.name} ({launch.value})"
     try:
         await process.load()
     except PluginFailed as error:
         if error.kind == UNUSABLE:
-            return list(_refusals(where, who, launch.which.name, error)), []
+            return list(_list_refusals(where, subject, launch.which.name, error)), []
         if error.kind == RAISED:
-            return [Mistake(where, f"{who} cannot be loaded: {error.detail.partition(chr(10))[0]}")], []
-        return [], [f"{where}: {who}: {error}; groups are placed without it until it can be loaded"]
+            return [Mistake(where, f"{subject} cannot be loaded: {error.detail.partition(chr(10))[0]}")], []
+        return [], [f"{where}: {subject}: {error}; groups are placed without it until it can be loaded"]
     finally:
         await process.close()
     return [], []
 
 
-def _refusals(where: str, who: str, name: str, error: PluginFailed) -> Iterator[Mistake]:
+def _list_refusals(where: str, subject: str, name: str, error: PluginFailed) -> Iterator[Mistake]:
     known = [str(one) for one in error.reply.get("known", ())]
     for argument in error.reply.get("unknown", ()):
-        near = suggestion(str(argument), known)
+        near = find_nearest(str(argument), known)
         meant = f"did you mean {near}?" if near else f"{', '.join(known)} are known here" if known else f"{name} takes none"
-        yield Mistake(at(where, "arguments", str(argument)), f"unknown argument; {meant}")
+        yield Mistake(build_path(where, "arguments", str(argument)), f"unknown argument; {meant}")
     for argument in error.reply.get("missing", ()):
-        yield Mistake(at(where, "arguments", str(argument)), f"it is missing; {name} has to be given it")
+        yield Mistake(build_path(where, "arguments", str(argument)), f"it is missing; {name} has to be given it")
     if error.detail:
-        yield Mistake(where, f"{who} cannot be used: {error.detail}")
+        yield Mistake(where, f"{subject} cannot be used: {error.detail}")
 
 
-def _places(rules: GroupPluginRules) -> Iterator[tuple[Which, str]]:
+def _list_places(rules: GroupPluginRules) -> Iterator[tuple[Which, str]]:
     for role, chosen in rules.by_role.items():
-        yield from ((Which(role, one.name), at(PATH, LISTS[role], index)) for index, one in enumerate(chosen))
+        yield from ((Which(role, one.name), build_path(PATH, LISTS[role], index)) for index, one in enumerate(chosen))

@@ -50,13 +50,13 @@ class Cluster:
         self._labels: list[Json] = []
         self._places: dict[str, int] = {}
 
-    def take(self, nodes: Sequence[Sequence[Any]]) -> None:
+    def add_nodes(self, nodes: Sequence[Sequence[Any]]) -> None:
         for name, labels in nodes:
             self._places[name] = len(self._names)
             self._names.append(name)
             self._labels.append(labels)
 
-    def nodes(self, question: Json) -> dict[str, Json]:
+    def list_nodes(self, question: Json) -> dict[str, Json]:
         """By name: labels, amounts and whether pods can go there."""
         amounts, usable = question["amounts"], question["usable"]
         found: dict[str, Json] = {}
@@ -66,14 +66,14 @@ class Cluster:
             found[name] = {"labels": self._labels[at], "allocatable": allocatable, "free": free, "usable": usable[at]}
         return found
 
-    def placement(self, shown: Json) -> Json:
+    def read_placement(self, shown: Json) -> Json:
         return {"name": shown["name"], "rank": shown["rank"], "nodes": [self._names[at] for at in shown["nodes"]]}
 
-    def candidate(self, shown: Json) -> Json:
+    def read_candidate(self, shown: Json) -> Json:
         sets = [{self._names[at]: count for at, count in zip(*of_set, strict=True)} for of_set in shown["assignment"]]
-        return {**self.placement(shown), "pods": shown["pods"], "room": shown["room"], "assignment": sets}
+        return {**self.read_placement(shown), "pods": shown["pods"], "room": shown["room"], "assignment": sets}
 
-    def places(self, names: Any, placement: str) -> list[int]:
+    def find_places(self, names: Any, placement: str) -> list[int]:
         try:
             return [self._places[name] for name in names]
         except KeyError as error:
@@ -127,19 +127,19 @@ def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> No
 
 def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
     """Returns the plugin's answer, checked, with nodes by their indexes. Raises _Nonsense, and whatever the plugin raises."""
-    nodes = cluster.nodes(question)
+    nodes = cluster.list_nodes(question)
     if question["ask"] == SCORE:
-        candidates = [cluster.candidate(shown) for shown in question["candidates"]]
-        return _scores(plugin.score(question["group"], nodes, candidates), [one["name"] for one in candidates])
-    parents = [cluster.placement(shown) for of_rank in question["placements"] for shown in of_rank]
+        candidates = [cluster.read_candidate(shown) for shown in question["candidates"]]
+        return _validate_scores(plugin.score(question["group"], nodes, candidates), [one["name"] for one in candidates])
+    parents = [cluster.read_placement(shown) for of_rank in question["placements"] for shown in of_rank]
     found = plugin.generate(question["group"], nodes, parents)
     if not isinstance(found, list | tuple):
         raise _Nonsense(f"generate answers {type(found).__name__}; a list of placements is expected")
     within = Parents(question["placements"])
-    return [_placement(one, cluster, within) for one in found]
+    return [_validate_placement(one, cluster, within) for one in found]
 
 
-def _scores(found: Any, names: Sequence[str]) -> list[float]:
+def _validate_scores(found: Any, names: Sequence[str]) -> list[float]:
     if not isinstance(found, Mapping):
         raise _Nonsense(f"score answers {type(found).__name__}; an object of scores by the names of the candidates is expected")
     known = set(names)
@@ -182,11 +182,11 @@ class Parents:
         return int(self._ranks[where[0]][where[1]]["rank"])
 
 
-def _placement(one: Any, cluster: Cluster, parents: Parents) -> Json:
+def _validate_placement(one: Any, cluster: Cluster, parents: Parents) -> Json:
     if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
         raise _Nonsense("a placement has no name")
     name = one["name"]
-    places = cluster.places(one.get("nodes"), name)
+    places = cluster.find_places(one.get("nodes"), name)
     if not places:
         raise _Nonsense(f"placement {name!r} has no nodes")
     where = parents.find(places)
@@ -227,17 +227,17 @@ def _serve(questions: BinaryIO, replies: BinaryIO) -> None:
         number, message = int(first), json.loads(rest)
         if "nodes" in message:
             cluster = Cluster() if message["first"] else cluster
-            cluster.take(message["nodes"])
+            cluster.add_nodes(message["nodes"])
             if message["last"]:
                 _reply(replies, number, {"answer": None})
         elif "load" in message:
             limit_s = message["limit_s"]
             _limit(message["memory_bytes"])
-            loaded, reply = _guarded(_load_with_events, message["load"], message["start_s"])
+            loaded, reply = _run_guarded(_load_with_events, message["load"], message["start_s"])
             plugin, events = loaded or (None, None)
             _reply(replies, number, {**reply, "answer": events})
         else:
-            found, reply = _guarded(partial(answer, plugin, cluster), message, limit_s)
+            found, reply = _run_guarded(partial(answer, plugin, cluster), message, limit_s)
             _reply(replies, number, {**reply, "answer": found})
 
 
@@ -246,7 +246,7 @@ def _load_with_events(order: Json) -> tuple[Any, list[str] | None]:
     return plugin, list_events(plugin, order["events"]) if order["role"] == GENERATE else None
 
 
-def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tuple[Any, Json]:
+def _run_guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tuple[Any, Json]:
     """What comes of the plugin's code, and what to reply if nothing does."""
     signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_S)
     try:
@@ -258,7 +258,7 @@ def _guarded(work: Callable[[Json], Any], message: Json, limit_s: float) -> tupl
     except MemoryError:
         return None, {"failed": MEMORY, "why": "MemoryError"}
     except BaseException as error:  # whatever a plugin raises, the process must go on and report it
-        return None, {"failed": RAISED, "why": _in_one_line(error), "trace": traceback.format_exc()[-_SHOWN:]}
+        return None, {"failed": RAISED, "why": _format_in_one_line(error), "trace": traceback.format_exc()[-_SHOWN:]}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         with contextlib.suppress(Exception):  # a plugin may have closed it
@@ -278,7 +278,7 @@ def _limit(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def _in_one_line(error: BaseException) -> str:
+def _format_in_one_line(error: BaseException) -> str:
     try:
         said = str(error)
     except Exception:

@@ -81,7 +81,7 @@ class _Child:
         self.tree: weakref.ref[TopologyTree] | None = None  # the tree with the nodes that it got
         self._own, theirs = socket.socketpair()
         self._out, printed = socket.socketpair()
-        with theirs, printed, self._closing_if_not_started():
+        with theirs, printed, self._close_if_not_started():
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "reconciler.podgroups.plugin_child"],
                 stdin=theirs.fileno(),
@@ -93,7 +93,7 @@ class _Child:
         self._printing: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def _closing_if_not_started(self) -> Iterator[None]:
+    def _close_if_not_started(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -105,7 +105,7 @@ class _Child:
         self._reader, self._writer = await asyncio.open_connection(sock=self._own, limit=MOST_BYTES)
         self._printing = asyncio.create_task(self._log_what_is_printed(), name=f"what plugin {self._which.name} prints")
 
-    async def tell(self, message: bytes) -> None:
+    async def send_message(self, message: bytes) -> None:
         self._number += 1
         try:
             self._writer.write(b"%d %s\n" % (self._number, message))
@@ -113,7 +113,7 @@ class _Child:
         except ConnectionError as error:
             raise _Gone from error
 
-    async def hear(self) -> Any:
+    async def read_message(self) -> Any:
         try:
             line = await self._reader.readline()
         except ConnectionError as error:
@@ -163,7 +163,7 @@ class _Child:
             self._out.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self.process.wait, END_S)
-        return _how(self.process.returncode) if by_itself else "its process hung up"
+        return _describe_exit(self.process.returncode) if by_itself else "its process hung up"
 
     def _has_ended(self) -> bool:
         """Whether the process has ended. It is not reaped by that: until then no other process can get its id."""
@@ -175,7 +175,7 @@ class _Child:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _how(status: int | None) -> str:
+def _describe_exit(status: int | None) -> str:
     if status is None or status >= 0:
         return f"its process ended with status {status}"
     try:
@@ -198,11 +198,11 @@ class PluginProcess:
 
     async def ask(self, question: Question) -> Any:
         """What it answers, whatever that is. Raises PluginFailed, and its process is ended."""
-        return await self._said(question)
+        return await self._request(question)
 
     async def load(self) -> None:
         """Only starts it. Raises PluginFailed."""
-        await self._said(None)
+        await self._request(None)
 
     async def close(self) -> None:
         """Ends its process, if there is one."""
@@ -210,11 +210,11 @@ class PluginProcess:
         if child is not None:
             await child.end()
 
-    async def _said(self, question: Question | None) -> Any:
+    async def _request(self, question: Question | None) -> Any:
         while True:
             is_old = self._child is not None and not self._child.is_new
             try:
-                return await self._attempt(question)
+                return await self._try_request(question)
             except _Gone:
                 how = await self._end(has_hung_up=True)
                 if not is_old:
@@ -233,33 +233,33 @@ class PluginProcess:
         child, self._child = self._child, None
         return await child.end(has_hung_up=has_hung_up) if child is not None else ""
 
-    async def _attempt(self, question: Question | None) -> Any:
+    async def _try_request(self, question: Question | None) -> Any:
         child = self._child
         if child is None:
             child = self._child = _Child(self._launch.which)
             await child.open()
-            self._read_events(await self._within(self._limits.start_s, self._load(child)))
+            self._read_events(await self._wait_within(self._limits.start_s, self._load(child)))
             child.is_new = True
         was_new = child.is_new
         if question is None:
             return None
         if child.tree is None or child.tree() is not question.tree:
             child.tree = None
-            await self._within(self._limits.start_s, self._tell_nodes(child, question.tree))
+            await self._wait_within(self._limits.start_s, self._send_nodes(child, question.tree))
             child.tree = weakref.ref(question.tree)
             child.is_new = was_new
         # In a thread, so that the event loop has its turns: of 10,000 nodes it is half a megabyte. It is not the plugin's time.
-        message = await asyncio.to_thread(lambda: _line(question.compose()))
-        return await self._within(self._limits.call_s, self._ask(child, message))
+        message = await asyncio.to_thread(lambda: _encode_line(question.compose()))
+        return await self._wait_within(self._limits.call_s, self._ask_child(child, message))
 
-    async def _within(self, limit_s: float, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _wait_within(self, limit_s: float, work: Coroutine[Any, Any, Any]) -> Any:
         try:
             async with asyncio.timeout(limit_s):
                 reply = await work
         except TimeoutError:
             raise PluginFailed(TIMEOUT, f"it did not answer within {limit_s:g} s") from None
         if "failed" in reply:
-            raise _failure(reply, self._limits)
+            raise _build_failure(reply, self._limits)
         return reply["answer"]
 
     def _read_events(self, answer: Any) -> None:
@@ -272,28 +272,28 @@ class PluginProcess:
     async def _load(self, child: _Child) -> Any:
         limits = self._limits
         order = {"limit_s": limits.call_s, "start_s": limits.start_s, "memory_bytes": limits.memory_bytes}
-        await child.tell(_line({"load": self._launch.order, **order}))
-        return await child.hear()
+        await child.send_message(_encode_line({"load": self._launch.order, **order}))
+        return await child.read_message()
 
-    async def _ask(self, child: _Child, message: bytes) -> Any:
-        await child.tell(message)
-        return await child.hear()
+    async def _ask_child(self, child: _Child, message: bytes) -> Any:
+        await child.send_message(message)
+        return await child.read_message()
 
-    async def _tell_nodes(self, child: _Child, tree: TopologyTree) -> Any:
+    async def _send_nodes(self, child: _Child, tree: TopologyTree) -> Any:
         """Sends the nodes, once for each tree: with many nodes the labels are the largest part of a question."""
         for first in range(0, max(1, len(tree)), PART):
             names, labels = tree.names[first : first + PART], tree.labels[first : first + PART]
             nodes = [[name, dict(own)] for name, own in zip(names, labels, strict=True)]
-            await child.tell(_line({"nodes": nodes, "first": first == 0, "last": first + PART >= len(tree)}))
+            await child.send_message(_encode_line({"nodes": nodes, "first": first == 0, "last": first + PART >= len(tree)}))
             await asyncio.sleep(0)
-        return await child.hear()
+        return await child.read_message()
 
 
-def _line(message: Mapping[str, Any]) -> bytes:
+def _encode_line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode()
 
 
-def _failure(reply: Mapping[str, Any], limits: PluginLimits) -> PluginFailed:
+def _build_failure(reply: Mapping[str, Any], limits: PluginLimits) -> PluginFailed:
     kind, why, trace = str(reply["failed"]), str(reply.get("why", ""))[:300], str(reply.get("trace", ""))[:4000]
     if kind == MEMORY:
         return PluginFailed(MEMORY, f"it asked for more memory than {limits.memory_bytes >> 20}Mi", why)

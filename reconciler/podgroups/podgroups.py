@@ -25,25 +25,34 @@ from core.plan.steps.writes import Write
 from core.podgroups.acting import SCHEDULED, WAITING, GroupStep, Place
 from core.podgroups.devices.claims import read_claim
 from core.podgroups.members import GroupKey, Member, group_of, read_member
-from core.podgroups.native import native_name
+from core.podgroups.native import build_native_name
 from core.podgroups.outside import Answers, Unanswered
-from core.podgroups.podgroup_facts import made_from, read_pod_group
+from core.podgroups.podgroup_facts import find_template, read_pod_group
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
-from core.runtime.report.telemetry import context_from
+from core.runtime.report.telemetry import build_context
 from core.runtime.watch.store import Change
 from core.runtime.workqueue import Item
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.execute.recorder import UNRECORDED, Recorder
-from reconciler.execute.tracing import traceparent_of
+from reconciler.execute.tracing import find_traceparent
 from reconciler.nodes.node_memory import place_of
 from reconciler.observe.observed import Observed
 from reconciler.podgroups.group_conditions import GroupConditions
 from reconciler.podgroups.group_plugins import GroupPlugins
-from reconciler.podgroups.group_steps import HANDED_OVER, find_lost, forget_place, is_native, keep_place, members_of, next_step, read_once
+from reconciler.podgroups.group_steps import (
+    HANDED_OVER,
+    drop_place,
+    find_lost,
+    is_native,
+    keep_place,
+    list_members,
+    plan_next_step,
+    read_once,
+)
 from reconciler.podgroups.group_tracing import GroupTraces
 
 logger = logging.getLogger(__name__)
@@ -93,7 +102,7 @@ class PodGroups:
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition is True
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
         self._traces = GroupTraces(executor, clock)
-        self._conditions = GroupConditions(executor, self._traces, plugins.note)
+        self._conditions = GroupConditions(executor, self._traces, plugins.describe_missed)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
@@ -121,7 +130,7 @@ class PodGroups:
         before = group_of(change.old) if change.old is not None else None
         uid = change.obj["metadata"]["uid"]
         if before is not None and before != group:
-            self._forget(before, uid)
+            self._drop_pod(before, uid)
         if group is None or change.new is None:
             if self._waiting and (change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed")):
                 self._look_again(GroupEvent.POD_GONE)
@@ -132,26 +141,26 @@ class PodGroups:
             self._decided.pop(uid, None)
         self._fold(member)
         if member.is_live:
-            self._conditions.came(group)
+            self._conditions.add_replica(group)
             seen = self._seen.setdefault(group, {})
             seen.setdefault(uid, _Seen(self._clock.monotonic(), member.priority, member.created))
             self._is_due(group)
         else:
-            self._forget(group, uid)
+            self._drop_pod(group, uid)
 
-    def _forget(self, group: GroupKey, uid: str) -> None:
+    def _drop_pod(self, group: GroupKey, uid: str) -> None:
         """Drops a pod that is gone, is over, or belongs to the group no more: other pods may use the place that was
         kept for it."""
         self._decided.pop(uid, None)
-        forget_place(self._observed, group, uid)
+        drop_place(self._observed, group, uid)
         seen = self._seen.get(group, {})
         seen.pop(uid, None)
         if not seen:
             self._seen.pop(group, None)
-            self._conditions.went(group)
+            self._conditions.remove_replica(group)
             self._is_placed.pop(group, None)
             self._refused_until.pop(group, None)
-            self.plugins.forget(group)
+            self.plugins.drop_missed(group)
         self._is_due(group)
         self._look_again(GroupEvent.POD_GONE)
 
@@ -162,12 +171,12 @@ class PodGroups:
 
     def _fold(self, member: Member) -> None:
         whole = self._observed.state.whole
-        before = whole.kept_for(str(member.group), member.uid)
-        keep_place(self._observed, member, self._known(member).place)
-        if before is not None and not member.node and whole.kept_for(str(member.group), member.uid) is None:
+        before = whole.find_kept_node(str(member.group), member.uid)
+        keep_place(self._observed, member, self._add_known_place(member).place)
+        if before is not None and not member.node and whole.find_kept_node(str(member.group), member.uid) is None:
             self._look_again(GroupEvent.PLACE_RETURNED)
 
-    def _known(self, member: Member) -> Member:
+    def _add_known_place(self, member: Member) -> Member:
         """Returns the member with the place that was decided on, where the pod does not have it yet, or kube-scheduler
         has removed its nomination."""
         decided = self._decided.get(member.uid)
@@ -181,9 +190,9 @@ class PodGroups:
         metadata = change.obj["metadata"]
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
-            self._traces.forget(change.obj)
-            self._conditions.forget(*named)
-        for key in {GroupKey(*named), *self._conditions.of(*named)}:
+            self._traces.drop(change.obj)
+            self._conditions.remove_group(*named)
+        for key in {GroupKey(*named), *self._conditions.list_replicas(*named)}:
             if key in self._waiting:
                 self._waiting[key] = _ANEW
             self._queue.add_after(key, pacing.GROUPS_BATCH_S, "the group changed")
@@ -193,7 +202,7 @@ class PodGroups:
         if change.old is not None and change.new is not None:
             return
         namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
-        for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, native_name(key))]:
+        for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, build_native_name(key))]:
             self._is_due(key)
 
     def _on_workload(self, change: Change) -> None:
@@ -201,9 +210,9 @@ class PodGroups:
         assert self._observed.native is not None
         namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
         for group in self._observed.native.pod_groups.store.list():
-            named = made_from(group)
+            named = find_template(group)
             if named is not None and (group["metadata"]["namespace"], named[0]) == (namespace, name):
-                for key in self._conditions.of(namespace, group["metadata"]["name"]):
+                for key in self._conditions.list_replicas(namespace, group["metadata"]["name"]):
                     self._is_due(key)
 
     def _on_node(self, change: Change) -> None:
@@ -218,7 +227,7 @@ class PodGroups:
         """Queues the groups that a change of a ResourceClaim affects: waiting groups may use devices that are free now,
         and the group of the claim's pods may have devices in several pools."""
         users = read_claim(change.obj).users
-        if _allocation(change.old) == _allocation(change.new) and (users or (change.old and change.new)):
+        if _get_allocation(change.old) == _get_allocation(change.new) and (users or (change.old and change.new)):
             return  # of those that are made for pods there are as many as pods, and none is of any use to others
         for pod in users:
             member = self._observed.pods.store.get(pod)
@@ -238,10 +247,10 @@ class PodGroups:
         """Those that an event may help, by priority and then by age."""
         changes = self._observed.state.changes
         due = [key for key, wait in self._waiting.items() if wait != _Wait.build(changes, self._events, wait.events)]
-        for key in sorted(due, key=self._turn):
+        for key in sorted(due, key=self._compute_turn):
             self._queue.add(key, "what it waits for may be there")
 
-    def _turn(self, key: GroupKey) -> tuple[int, str, GroupKey]:
+    def _compute_turn(self, key: GroupKey) -> tuple[int, str, GroupKey]:
         seen = self._seen.get(key, {}).values()
         return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
@@ -262,7 +271,7 @@ class PodGroups:
         if key == ALL:
             self._wake()
             return Done()
-        answers, group = self.plugins.answers(), self._observed.pod_group(f"{key.namespace}/{key.name}")
+        answers, group = self.plugins.start_answers(), self._observed.find_pod_group(f"{key.namespace}/{key.name}")
         if group is not None and self._observed.devices is not None and (templates := read_pod_group(group).claim_templates):
             await self._observed.devices.judge(key.namespace, templates)
         while True:
@@ -272,9 +281,9 @@ class PodGroups:
                 await self.plugins.answer(open_question.question, answers)  # and all is read again: it may have changed meanwhile
 
     async def _look(self, key: GroupKey, answers: Answers) -> Result:
-        group = self._observed.pod_group(f"{key.namespace}/{key.name}")
+        group = self._observed.find_pod_group(f"{key.namespace}/{key.name}")
         is_free = group is not None and self._is_free(group)
-        if is_free and not any(member.gated for member in members_of(self._observed, key).values()):
+        if is_free and not any(member.gated for member in list_members(self._observed, key).values()):
             self._is_placed.pop(key, None)
             return Done()  # it is none of topogate's business
         changes, happened = self._observed.state.changes, self._events.copy()
@@ -282,17 +291,17 @@ class PodGroups:
             return RequeueAfter(rest)
         found_out = await self._find_out(key)
         group = await self._traces.begin(group) if group is not None and not is_native(group) else group
-        members, began = [self._known(member) for member in self._members(key, found_out).values()], self._clock.now()
+        members, began = [self._add_known_place(member) for member in self._list_members(key, found_out).values()], self._clock.now()
         begun_s = self._clock.monotonic()
         try:
-            step = self._held_up(self._plan(key, group, members, answers))
+            step = self._hold_step(self._plan(key, group, members, answers))
         except Unanswered:
             self._unsure |= {key: set(found_out)} if found_out else {}  # determined again: by then it may be old
             raise
         ended_s = self._clock.monotonic()
         self._rests_until = 2 * ended_s - begun_s
-        self.plugins.remember(key, answers)
-        refused = await self._do(key, group, step, began)
+        self.plugins.record_missed(key, answers)
+        refused = await self._execute_step(key, group, step, began)
         if refused is not None:
             if group is not None:
                 await self._give_up(key, group, members, step)
@@ -346,8 +355,8 @@ class PodGroups:
         """Whether it is one of kube-scheduler's own that has no constraint, and is to have none."""
         return is_native(group) and not read_pod_group(group).is_constrained and not find_lost(self._observed, group)
 
-    def _members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
-        members = members_of(self._observed, key)
+    def _list_members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
+        members = list_members(self._observed, key)
         return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
 
     async def _find_out(self, key: GroupKey) -> dict[str, Member]:
@@ -364,10 +373,10 @@ class PodGroups:
         self._unsure.pop(key, None)
         for member in found.values():
             if not member.kept and not member.sent:  # it was not written
-                self._undecide(member)
+                self._drop_decision(member)
         return found
 
-    def _undecide(self, member: Member) -> None:
+    def _drop_decision(self, member: Member) -> None:
         """Drops a place that was decided on and is not written, unless the pod of that name has it, or is another pod by now."""
         self._decided.pop(member.uid, None)
         pod = self._observed.pods.store.get(member.key)
@@ -375,25 +384,25 @@ class PodGroups:
         if present is not None and present.uid == member.uid:
             self._fold(present)
         else:
-            forget_place(self._observed, member.group, member.uid)
+            drop_place(self._observed, member.group, member.uid)
             self._look_again(GroupEvent.PLACE_RETURNED)
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> GroupStep:
         """Raises Unanswered."""
         since = max((one.at_s for one in self._seen.get(key, {}).values()), default=0.0)
-        plugins, waited_s = self.plugins.plugins(answers), self._clock.monotonic() - since
-        return next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
+        plugins, waited_s = self.plugins.list_plugins(answers), self._clock.monotonic() - since
+        return plan_next_step(self._observed, plugins, self._rules, key, group, members, waited_s)
 
-    def _held_up(self, step: GroupStep) -> GroupStep:
+    def _hold_step(self, step: GroupStep) -> GroupStep:
         """Returns the step without places while admissions are paused: no group gets places, and no pod is ungated."""
-        stop = self._observed.state.pause.of(ADMISSIONS)
+        stop = self._observed.state.pause.find_stop(ADMISSIONS)
         if stop is None or not (step.keep or step.let_go or step.hand_over):
             return step
         return GroupStep(False, PAUSED, stop.sentence, give_back=step.give_back, waits=True)
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    async def _do(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
+    async def _execute_step(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
         """Executes the writes of a step. Where the API server refuses one, returns another step that reports it. Raises
         other errors, once all other pods have been tried."""
         if step.hand_over is not None:
@@ -408,15 +417,17 @@ class PodGroups:
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]
-        failed = await self._write(key, given_back, lambda place: w.nominate(*place))
+        failed = await self._write(key, given_back, lambda place: w.nominate_node(*place))
         if group is not None and step.keep:
-            with self._traces.keeping(group, key, step, began):
-                failed += await self._write(key, step.keep, lambda place: w.nominate(*place))
+            with self._traces.trace_reservation(group, key, step, began):
+                failed += await self._write(key, step.keep, lambda place: w.nominate_node(*place))
         if group is not None and step.let_go:
-            traceparent = traceparent_of(group)
-            traceparent = traceparent if context_from(traceparent) is not None else None  # any user may have written anything there
-            with self._traces.letting_go(group, key, step.let_go):
-                failed += await self._write(key, step.let_go, lambda place: w.let_go(self._as_seen(place[0]), place[1], traceparent))
+            traceparent = find_traceparent(group)
+            traceparent = traceparent if build_context(traceparent) is not None else None  # any user may have written anything there
+            with self._traces.trace_release(group, key, step.let_go):
+                failed += await self._write(
+                    key, step.let_go, lambda place: w.ungate_to_node(self._as_seen(place[0]), place[1], traceparent)
+                )
             logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
         refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
@@ -437,7 +448,7 @@ class PodGroups:
         for member, _ in kept:
             self._decided.pop(member.uid)
         self._refused_until[key] = self._clock.monotonic() + pacing.GROUP_REFUSED_S
-        failed = await self._write(key, kept, lambda place: w.nominate(*place))
+        failed = await self._write(key, kept, lambda place: w.nominate_node(*place))
         if failed:
             raise failed[0][1]
 
@@ -460,7 +471,7 @@ class PodGroups:
             self._unsure.setdefault(key, set()).add(member.key)
             return error
         except KubeError as error:
-            self._undecide(member)
+            self._drop_decision(member)
             return None if isinstance(error, NotFound | Conflict) else error  # gone, or changed: its event is on the way
         return None
 
@@ -469,5 +480,5 @@ def _has_same_spec(change: Change) -> bool:
     return change.old is not None and change.new is not None and change.old.get("spec") == change.new.get("spec")
 
 
-def _allocation(claim: Obj | None) -> object:
+def _get_allocation(claim: Obj | None) -> object:
     return ((claim or {}).get("status") or {}).get("allocation")

@@ -9,7 +9,7 @@ from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.http.errors import Conflict, NotFound
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
@@ -27,21 +27,21 @@ class FreeMembers:
         observed.pods.add_handler(self._on_pod)
 
     def _on_pod(self, change: Change) -> None:
-        if change.new is not None and _waits(change.new):
-            self.controller.queue.add(object_key(change.new), "it has the gate of a group")
+        if change.new is not None and _is_waiting(change.new):
+            self.controller.queue.add(build_object_key(change.new), "it has the gate of a group")
 
     async def _reconcile(self, item: Item) -> Result:
         pod = self._observed.pods.store.get(str(item.key))
-        if pod is None or not _waits(pod):
+        if pod is None or not _is_waiting(pod):
             return Done()
         try:
-            await self._executor.write(w.let_go(pod, ""))
+            await self._executor.write(w.ungate_to_node(pod, ""))
         except (Conflict, NotFound):
             return Done()  # it is gone, or was changed: its event is on the way
         logger.info("pod of a group let go, since groups are not placed", extra={"pod": str(item.key)})
         return Done()
 
 
-def _waits(pod: Obj) -> bool:
+def _is_waiting(pod: Obj) -> bool:
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     return any(gate.get("name") == PODGROUP_GATE for gate in gates) and not pod["metadata"].get("deletionTimestamp")

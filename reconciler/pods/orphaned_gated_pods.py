@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.jobs.kinds.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
-from core.plan.pods.pod_units import PARENTS, UNKNOWN, is_going, is_terminal, is_unowned, unit_of_pod
+from core.plan.pods.pod_units import PARENTS, UNKNOWN, find_pod_unit, is_going, is_terminal, is_unowned
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.ungate import find_excess
@@ -17,13 +17,13 @@ from core.podgroups.members import group_of
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.owners import is_orphaned
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.jobs.child_objects import limit_facts
-from reconciler.observe.indexes import is_gated, workloads_of_pod
+from reconciler.observe.indexes import is_gated, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 
@@ -49,54 +49,54 @@ class Strangers:
 
     def _on_pod(self, change: Change) -> None:
         if change.new is None:
-            self._told.pop(object_key(change.obj), None)
-        elif self._why(change.new) is not None:
+            self._told.pop(build_object_key(change.obj), None)
+        elif self._find_reason(change.new) is not None:
             self._queue.add_after(
-                object_key(change.new), pacing.STRANGER_PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0
+                build_object_key(change.new), pacing.STRANGER_PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0
             )
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None or is_orphaned(change.new):
-            self._queue.add_after(_PodsOf(object_key(change.obj)), pacing.STRANGER_PATIENCE_S, "the workload is gone")
+            self._queue.add_after(_PodsOf(build_object_key(change.obj)), pacing.STRANGER_PATIENCE_S, "the workload is gone")
 
     async def _reconcile(self, item: Item) -> Result:
         if isinstance(item.key, _PodsOf):
             await self._add_pods(item.key.workload)
             return Done()
         pod = self._observed.pods.store.get(str(item.key))
-        why = self._why(pod) if pod is not None else None
+        why = self._find_reason(pod) if pod is not None else None
         if pod is None or why is None:
             return Done()
-        telling = pod["metadata"]["uid"], why
-        if self._told.get(str(item.key)) != telling:
-            self._told[str(item.key)] = telling
-            self._executor.reporter.event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
+        report = pod["metadata"]["uid"], why
+        if self._told.get(str(item.key)) != report:
+            self._told[str(item.key)] = report
+            self._executor.reporter.record_event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
         return Done()
 
     async def _add_pods(self, workload: str) -> None:
-        for number, pod in enumerate(self._observed.pods.store.by_index("workload", workload), start=1):
-            self._queue.add(object_key(pod), "its workload is gone")
+        for number, pod in enumerate(self._observed.pods.store.list_by_index("workload", workload), start=1):
+            self._queue.add(build_object_key(pod), "its workload is gone")
             if number % pacing.STRANGERS_AT_ONCE == 0:
                 await self._clock.sleep(0)
 
-    def _why(self, pod: Obj) -> str | None:
+    def _find_reason(self, pod: Obj) -> str | None:
         """Returns why no controller will remove the gate of a pod and what would help; None where one will, or the pod
         has no gate."""
         if is_going(pod) or is_terminal(pod):
             return None
         if has_admission_gate(pod):
-            return self._why_not_admitted(pod)
-        return self._why_without_domain(pod) if is_gated(pod) else self._explain_missing_group(pod)
+            return self._find_admission_reason(pod)
+        return self._find_domain_reason(pod) if is_gated(pod) else self._explain_missing_group(pod)
 
     def _explain_missing_group(self, pod: Obj) -> str | None:
         group = group_of(pod)
         is_held = any(gate.get("name") == PODGROUP_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
-        if group is None or not is_held or self._observed.pod_group(f"{group.namespace}/{group.name}") is not None:
+        if group is None or not is_held or self._observed.find_pod_group(f"{group.namespace}/{group.name}") is not None:
             return None
         return f"the gate {PODGROUP_GATE} stays on: PodGroup {group.name}, which the pod names, does not exist; create it or delete the pod"
 
-    def _why_not_admitted(self, pod: Obj) -> str | None:
-        unit = unit_of_pod(pod)
+    def _find_admission_reason(self, pod: Obj) -> str | None:
+        unit = find_pod_unit(pod)
         if unit is None:
             return f"the gate {ADMISSION_GATE} is taken off queued pods only; create the pod anew with the label {QUEUE_NAME_LABEL}"
         if unit.source == UNKNOWN:
@@ -110,9 +110,9 @@ class Strangers:
             return f"{unit.source} {unit.name}, of which it says it is, has not made it; delete the pod"
         return None
 
-    def _why_without_domain(self, pod: Obj) -> str | None:
+    def _find_domain_reason(self, pod: Obj) -> str | None:
         gate = f"the gate {TOPOLOGY_GATE}"
-        for key in workloads_of_pod(pod):
+        for key in list_workloads_of_pod(pod):
             name = key.partition("/")[2]
             workload = self._observed.workloads.store.get(key)
             if workload is None:
@@ -121,7 +121,7 @@ class Strangers:
                 return f"{gate} stays on: the job of Workload {name} is gone; delete the pod, until then {name} holds its quota"
             facts = self._observed.state.workloads.facts.get(key)
             facts = limit_facts(self._observed, facts) if facts is not None else None
-            of_pod = self._observed.pod_facts.get(object_key(pod))
+            of_pod = self._observed.pod_facts.get(build_object_key(pod))
             if facts is not None and of_pod is not None and (facts.owner_uid is None or facts.owner_uid != of_pod.owner_uid):
                 return f"{gate} stays on: the pod was not made by the job of Workload {name}, which it names; delete the pod"
             named = [pod_set.name for pod_set in facts.pod_sets] if facts is not None else []
@@ -133,7 +133,7 @@ class Strangers:
             if facts is not None and of_pod is not None and is_unowned(workload) and (excess := find_excess(of_pod, facts.pod_sets)):
                 return f"{gate} stays on: the pod {excess} (Workload {name}); delete the pod"
             return None
-        if unit_of_pod(pod) is not None or self._observed.job_of_pod(pod) is not None:
+        if find_pod_unit(pod) is not None or self._observed.find_job_of_pod(pod) is not None:
             return None
         return (
             f"{gate} is taken off pods of queued jobs only, and the pod is of none; delete it, and queue what makes it"

@@ -5,13 +5,13 @@ from core.plan.pods.orphans import OrphanFacts, plan_orphan
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import controller_of, family_of
+from core.state.facts import find_controller, find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.jobs.read_jobs import may_have_unseen_pods
-from reconciler.observe.indexes import find_owned, workloads_of_pod
+from reconciler.observe.indexes import find_owned, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 from reconciler.observe.watch_progress import WatchProgress
 
@@ -32,25 +32,25 @@ class Orphans:
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
-            self._add_family(family_of(change.obj), "another of its job is gone")
+            self._add_family(find_family(change.obj), "another of its job is gone")
         else:
-            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pod(self, change: Change) -> None:
         if change.new is not None and (change.new.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
             return
-        for family in workloads_of_pod(change.obj):
+        for family in list_workloads_of_pod(change.obj):
             self._add_family(family, "pod is over")
 
     def _add_family(self, family: str, why: str) -> None:
         """Of an elastic job also the workload by which it grows: what waits with it for the last pod is woken by nothing else."""
-        for workload in self._observed.workloads.store.by_index("family", family):
-            self._queue.add(object_key(workload), why)
+        for workload in self._observed.workloads.store.list_by_index("family", family):
+            self._queue.add(build_object_key(workload), why)
 
     def _on_owner(self, change: Change) -> None:
         if change.new is None:
             for workload in find_owned(self._observed.workloads.store, change.obj):
-                self._queue.add(object_key(workload), "job is gone")
+                self._queue.add(build_object_key(workload), "job is gone")
 
     def _may_have_unseen_owner(self, workload: Obj) -> bool:
         """Returns whether the owner of a workload may exist without having been observed.
@@ -58,7 +58,7 @@ class Orphans:
         The watch of its kind may be behind the one of Workloads, as that of a process which has just begun to lead. Within seconds it is
         known: look again then.
         """
-        owner = controller_of(workload)
+        owner = find_controller(workload)
         informer = self._observed.find_owning(owner) if owner is not None else None
         if informer is None or informer.resource not in self._progress:
             return False
@@ -72,12 +72,12 @@ class Orphans:
         return await self._executor.execute(plan_orphan(self._read(workload)))
 
     def _read(self, workload: Obj) -> OrphanFacts:
-        has_owner = self._observed.owner_exists(workload)
+        has_owner = self._observed.has_owner(workload)
         return OrphanFacts(
             workload,
-            self._executor.now(),
+            self._executor.format_now(),
             has_owner,
-            self._observed.live_pods(family_of(workload)) if not has_owner else (),
+            self._observed.list_live_pods(find_family(workload)) if not has_owner else (),
             lambda: may_have_unseen_pods(self._observed, workload, self._find_version()),
             lambda: self._may_have_unseen_owner(workload),
         )

@@ -9,7 +9,7 @@ from typing import Any, cast
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
 from core.names import EVENT_WORKLOAD_REFUSED
-from core.plan.pods.pod_units import PARENTS, Unit, matters, unit_of_pod, unit_of_workload
+from core.plan.pods.pod_units import PARENTS, Unit, find_pod_unit, find_workload_unit, read_relevant_state
 from core.plan.pods.units import CREATE, PARENTS_BY_KIND, WAITING, PodsToRead, UnitFacts, plan_refused_name, plan_unit
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
@@ -20,9 +20,9 @@ from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.http.errors import AlreadyExists, Invalid, NotFound
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import controller_of
+from core.state.facts import find_controller
 from core.state.whereabouts import describe_place
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
@@ -50,38 +50,38 @@ class Pods:
             parent.add_handler(partial(self._on_parent, kind))
 
     def _on_pod(self, change: Change) -> None:
-        if change.old is not None and change.new is not None and matters(change.old) == matters(change.new):
+        if change.old is not None and change.new is not None and read_relevant_state(change.old) == read_relevant_state(change.new):
             return
-        units = {unit for obj in (change.old, change.new) if obj is not None and (unit := unit_of_pod(obj)) is not None}
+        units = {unit for obj in (change.old, change.new) if obj is not None and (unit := find_pod_unit(obj)) is not None}
         for unit in units:
             count = self._observed.pods.store.count_by_index("unit", str(unit))
             self._queue.add_after(unit, max(pacing.UNITS_BATCH_S, count / pacing.PODS_A_SECOND), "pod changed")
 
     def _on_owner(self, pod: Obj) -> None:
-        unit = unit_of_pod(pod)
+        unit = find_pod_unit(pod)
         if unit is not None and unit.source in PARENTS:
             self._queue.add_after(unit, pacing.UNITS_BATCH_S, "its pods are known")
 
     def _on_workload(self, change: Change) -> None:
-        unit = unit_of_workload(change.obj)
+        unit = find_workload_unit(change.obj)
         if unit is not None:
             self._queue.add(unit, "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_parent(self, kind: str, change: Change) -> None:
         """Queues the workloads of a parent when its request changes, not with every change of its status."""
         parent = PARENTS_BY_KIND[kind]
-        if change.old is not None and change.new is not None and _asked(parent, change.old) == _asked(parent, change.new):
+        if change.old is not None and change.new is not None and _read_request(parent, change.old) == _read_request(parent, change.new):
             return
-        for unit in self._units_of(parent, change.obj):
+        for unit in self._list_units(parent, change.obj):
             self._queue.add(unit, "parent changed", INITIAL_PRIORITY if change.initial else 0)
 
-    def _units_of(self, parent: PodParent, obj: Obj) -> set[Unit]:
+    def _list_units(self, parent: PodParent, obj: Obj) -> set[Unit]:
         metadata = obj["metadata"]
-        units = {unit for workload in find_owned(self._observed.workloads.store, obj) if (unit := unit_of_workload(workload)) is not None}
+        units = {unit for workload in find_owned(self._observed.workloads.store, obj) if (unit := find_workload_unit(workload)) is not None}
         if "spec" not in obj:
             return units
         if parent.several:
-            return units | {Unit(parent.kind, metadata["namespace"], metadata["name"], i) for i in range(parent.workloads(obj))}
+            return units | {Unit(parent.kind, metadata["namespace"], metadata["name"], i) for i in range(parent.count_workloads(obj))}
         return units | {Unit(parent.kind, metadata["namespace"], metadata["name"])}
 
     # --- one unit -----------------------------------------------------------------------------------
@@ -104,29 +104,29 @@ class Pods:
             return await self._executor.execute(plan)
         except AlreadyExists:
             created = next(step.write.seen for step in plan.steps if isinstance(step.write, Create))
-            other = self._observed.workloads.store.get(object_key(created))
+            other = self._observed.workloads.store.get(build_object_key(created))
             return await self._executor.execute(plan_refused_name(f, unit.name, other))
         except Invalid as error:
             if CREATE in plan.names:
-                await self._executor.execute(make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, str(error), warning=True))))
+                await self._executor.execute(make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, str(error), warning=True))))
             raise
 
     def _read(self, unit: Unit) -> UnitFacts:
-        observed, pods = self._observed, self._observed.pods.store.by_index("unit", str(unit))
+        observed, pods = self._observed, self._observed.pods.store.list_by_index("unit", str(unit))
         source = self._find_source(unit, pods)
         workload = self._find_workload(unit, source)
-        facts = observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
+        facts = observed.state.workloads.facts.get(build_object_key(workload)) if workload is not None else None
         admission = facts.admission if facts is not None else None
         limited = limit_facts(observed, facts).pod_sets if facts is not None and admission is not None else ()
         since = self._waiting_since.get(unit)
         return UnitFacts(
             unit,
-            self._executor.now(),
+            self._executor.format_now(),
             self._whole,
             source,
             workload,
             pods,
-            observed.live_pods(object_key(workload)) if workload is not None else (),
+            observed.list_live_pods(build_object_key(workload)) if workload is not None else (),
             facts,
             {pod_set.name: pod_set.requests for pod_set in limited},
             observed.state.flavors,
@@ -154,8 +154,8 @@ class Pods:
     def _find_workload(self, unit: Unit, source: Obj | None) -> Obj | None:
         """The unit's workload, none of what was called so before."""
         uid = source["metadata"]["uid"] if source is not None else None
-        for workload in self._observed.workloads.store.by_index("unit", str(unit)):
-            owner = controller_of(workload)
+        for workload in self._observed.workloads.store.list_by_index("unit", str(unit)):
+            owner = find_controller(workload)
             if owner is None or owner["uid"] == uid:
                 return workload
         return None
@@ -167,6 +167,6 @@ class Pods:
         return pod is not None and pod.dropped and self._observed.is_lost_node(pod.node)
 
 
-def _asked(parent: PodParent, obj: Obj) -> tuple[Any, ...]:
-    metadata, number = obj["metadata"], parent.workloads(obj) if "spec" in obj else 0
+def _read_request(parent: PodParent, obj: Obj) -> tuple[Any, ...]:
+    metadata, number = obj["metadata"], parent.count_workloads(obj) if "spec" in obj else 0
     return metadata["uid"], metadata.get("generation"), metadata.get("labels"), bool(metadata.get("deletionTimestamp")), number

@@ -16,13 +16,13 @@ from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts, condition_is_true, family_of
+from core.state.facts import WorkloadFacts, find_family, is_condition_true
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor, Left
 from reconciler.jobs.child_objects import limit_facts
-from reconciler.observe.indexes import hostname_of, workloads_of_pod
+from reconciler.observe.indexes import get_hostname, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
 
@@ -44,24 +44,24 @@ class Ungater:
         observed.on_owner.append(self._on_owner)
 
     def _on_owner(self, pod: Obj) -> None:
-        for workload in workloads_of_pod(pod):
+        for workload in list_workloads_of_pod(pod):
             self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "its pods are known")
 
     def _on_pod(self, change: Change) -> None:
-        for workload in workloads_of_pod(change.obj):
+        for workload in list_workloads_of_pod(change.obj):
             self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "pod changed")
 
     def _on_workload(self, change: Change) -> None:
-        key = family_of(change.obj)
-        if change.new is None and self._observed.present(key) is None:
+        key = find_family(change.obj)
+        if change.new is None and self._observed.find_present(key) is None:
             self._began.pop(key, None)
         else:
             self._queue.add_after(key, pacing.UNGATING_BATCH_S, "workload changed")
 
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)  # by which pods name it: of an elastic job that of its first Workload
-        workload = self._observed.present(key)
-        facts = self._observed.state.workloads.facts.get(object_key(workload)) if workload is not None else None
+        workload = self._observed.find_present(key)
+        facts = self._observed.state.workloads.facts.get(build_object_key(workload)) if workload is not None else None
         if workload is None or facts is None or not _may_run_pods(workload, facts):
             self._began.pop(key, None)
             return Done()
@@ -78,7 +78,7 @@ class Ungater:
             return await self._executor.execute(plan, left)
         finally:
             self._observed.ungating.end(decided.places)
-            if BEGIN in left.done and self._observed.present(key) is not None:
+            if BEGIN in left.done and self._observed.find_present(key) is not None:
                 self._began[key] = began
             if BOUND in left.done:
                 self._began.pop(key, None)
@@ -86,16 +86,16 @@ class Ungater:
     def _read(self, key: str, workload: Obj, facts: WorkloadFacts) -> UngatingFacts:
         assert facts.admission is not None
         observed, known = self._observed, map(self._observed.nodes.store.get, facts.unhealthy_nodes)
-        lost = facts.unhealthy_nodes | {hostname_of(node) for node in known if node is not None}
+        lost = facts.unhealthy_nodes | {get_hostname(node) for node in known if node is not None}
         return UngatingFacts(
             workload,
             replace(limit_facts(observed, facts), unhealthy_nodes=lost),
             facts.admission,
-            observed.pods_of(key),
+            observed.list_pods(key),
             observed.state.find_places(facts.admission.pod_sets),
             self._nodes,
             observed.find_pod,
-            self._executor.now(),
+            self._executor.format_now(),
             self._began.get(key),
             nominates=self._nominates,
             waits_for_nodes=self._waits_for_nodes,
@@ -107,7 +107,7 @@ class Ungater:
 
     def _is_given(self, workload: Obj, facts: WorkloadFacts) -> bool:
         """Whether a workload still has the places that it had, and its pods may be ungated."""
-        now = self._observed.state.workloads.facts.get(object_key(workload))
+        now = self._observed.state.workloads.facts.get(build_object_key(workload))
         if now is None or not _may_run_pods(workload, now) or self._is_moving(now.key):
             return False
         return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
@@ -116,11 +116,11 @@ class Ungater:
         """By its name or, where that is another, by its hostname."""
         if self._observed.nodes.store.get(host) is not None:
             return self._is_up(host)
-        return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.by_index("hostname", host))
+        return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.list_by_index("hostname", host))
 
     def _is_up(self, node: str) -> bool:
         known = self._observed.nodes.store.get(node)
-        return known is not None and condition_is_true(known, "Ready")
+        return known is not None and is_condition_true(known, "Ready")
 
 
 def _may_run_pods(workload: Obj, facts: WorkloadFacts) -> bool:

@@ -53,16 +53,16 @@ class Preemptions:
         seen = workloads.get(victim.workload.key)
         if seen is None:
             return
-        paths = self._path(preemptor), self._path(victim.workload)
-        plan = plan_preemption(seen, victim, preemptor, workloads.get(preemptor.key), paths, self._executor.now())
+        paths = self._build_path(preemptor), self._build_path(victim.workload)
+        plan = plan_preemption(seen, victim, preemptor, workloads.get(preemptor.key), paths, self._executor.format_now())
         await self._executor.execute(plan)
         if plan.steps:
             queue = self._observed.state.find_cluster_queue(preemptor)
-            self._recorder.preempted(queue.name if queue is not None else None, victim.reason)
+            self._recorder.record_preemption(queue.name if queue is not None else None, victim.reason)
 
-    def _path(self, workload: WorkloadFacts) -> str:
+    def _build_path(self, workload: WorkloadFacts) -> str:
         """Where a workload's queue stands among the cohorts: /root/.../queue."""
         queue = self._observed.state.find_cluster_queue(workload)
         if queue is None:
             return "/"
-        return "/" + "/".join([*reversed(self._observed.state.quota.ancestors(queue.name)), queue.name])
+        return "/" + "/".join([*reversed(self._observed.state.quota.list_ancestors(queue.name)), queue.name])

@@ -15,8 +15,8 @@ from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import PASSING, Admissible
 from core.runtime.clock import Clock
-from core.runtime.http.rate_limiter import RateLimiter, yielding
-from core.runtime.tasks import eternal
+from core.runtime.http.rate_limiter import RateLimiter, yield_to_others
+from core.runtime.tasks import start_eternal
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.observe.observed import Observed
@@ -60,13 +60,13 @@ class Reasons:
         """All that is to be written later."""
         for uid in list(self._later):
             yield self._later.pop(uid)
-        while (verdict := self._cycle.catch_up()) is not None:
+        while (verdict := self._cycle.update_next_reason()) is not None:
             yield Judged(verdict, self._clock.now(), self._clock.now())
 
     def run(self, group: asyncio.TaskGroup) -> None:
         """Begins to write, in tasks of the group."""
-        eternal(group, "other words", self._write_later())
-        eternal(group, "catching up", self._catch_up())
+        start_eternal(group, "other words", self._write_later())
+        start_eternal(group, "catching up", self._update_reasons())
 
     async def _write_later(self) -> None:
         """Writes reasons with new messages one after the other: whatever is freed or used changes the messages of many
@@ -75,28 +75,28 @@ class Reasons:
             item = await self._turns.get()
             began = self._clock.monotonic()
             judged = self._later.pop(str(item.key), None)
-            if judged is not None and self._observed.state.workloads.holding(judged.verdict.workload.key) is None:
-                with yielding():
+            if judged is not None and self._observed.state.workloads.find_holding(judged.verdict.workload.key) is None:
+                with yield_to_others():
                     await self._write(judged)
-            self._turns.done(item.key)
-            await self._rest(1 / pacing.REASONS_PER_S, began)
+            self._turns.finish(item.key)
+            await self._pause(1 / pacing.REASONS_PER_S, began)
 
-    async def _catch_up(self) -> None:
+    async def _update_reasons(self) -> None:
         """Updates the reasons of workloads with equal requests one after the other, from what was found for the first of them."""
         while True:
             await self._is_stale.wait()
             began = self._clock.monotonic()
-            verdict = self._cycle.catch_up(self._is_being_written)
+            verdict = self._cycle.update_next_reason(self._is_being_written)
             if verdict is not None:
                 now = self._clock.now()
                 self._later.pop(verdict.workload.uid, None)
-                with yielding():
+                with yield_to_others():
                     await self._write(Judged(verdict, now, now))
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
-            await self._rest(pacing.REASONS_CATCH_UP_S, began)
+            await self._pause(pacing.REASONS_CATCH_UP_S, began)
 
-    async def _rest(self, least_s: float, began: float) -> None:
+    async def _pause(self, least_s: float, began: float) -> None:
         """Most of the API server's time is others'."""
         await self._clock.sleep(min(pacing.REASONS_LONGEST_REST_S, max(least_s, pacing.REASONS_REST * (self._clock.monotonic() - began))))
 
@@ -115,4 +115,4 @@ class Reasons:
         reasons = {known.get("reason"), outcome.reason}
         if known.get("status") == "False" and (len(reasons) == 1 or reasons <= PASSING):
             return pacing.REASONS_AFTER_S
-        return None if self._first.take() else 0.0  # of a crowd that comes at once some are written a bit later
+        return None if self._first.try_turn() else 0.0  # of a crowd that comes at once some are written a bit later

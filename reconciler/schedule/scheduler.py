@@ -23,8 +23,8 @@ from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.runtime.clock import Clock
-from core.runtime.tasks import eternal
-from core.runtime.watch.store import Change, object_key
+from core.runtime.tasks import start_eternal
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import WorkloadFacts
 from reconciler.execute import tracing
@@ -105,7 +105,7 @@ class Scheduler:
         self._recorder = recorder
         self._executor = executor
         self._clock = clock
-        in_storm = storms.holds if storms is not None else lambda workload: False
+        in_storm = storms.is_affected if storms is not None else lambda workload: False
         self._cycle = Cycle(
             observed.state, profiles, pods_ready, replacement, sharing, shrinks=shrinks, is_in_storm=in_storm, timer=clock.read_timer
         )
@@ -148,9 +148,9 @@ class Scheduler:
 
     def _on_workload(self, change: Change) -> None:
         uid = change.obj["metadata"]["uid"]
-        facts = self._observed.state.workloads.facts.get(object_key(change.obj)) if change.new is not None else None
+        facts = self._observed.state.workloads.facts.get(build_object_key(change.obj)) if change.new is not None else None
         if change.new is None:
-            self._verdicts.forget(uid)
+            self._verdicts.drop(uid)
         until = tracing.parse_time(facts.requeue_at) if facts is not None else None
         if until is None:
             self._not_before.pop(uid, None)
@@ -161,9 +161,9 @@ class Scheduler:
     async def run(self) -> None:
         """Never returns."""
         async with asyncio.TaskGroup() as self._background:
-            eternal(self._background, "requeuing", self._wake_when_due())
+            start_eternal(self._background, "requeuing", self._wake_when_due())
             self._reasons.run(self._background)
-            eternal(self._background, "old reasons", self._refresh_reasons())
+            start_eternal(self._background, "old reasons", self._refresh_reasons())
             try:
                 window_s = pacing.DECIDING_WINDOW_S
                 while True:
@@ -186,7 +186,7 @@ class Scheduler:
         """A decision raised: the workload that it was about is left out until it changes, and all others are decided on."""
         facts = self._cycle.set_aside()
         if facts is not None:
-            self._observed.state.forget(facts.key, facts.uid)  # assumed perhaps, and not handed out
+            self._observed.state.drop_assumed(facts.key, facts.uid)  # assumed perhaps, and not handed out
         workload = self._observed.workloads.store.get(facts.key) if facts is not None else None
         if facts is not None and workload is not None:
             self._observed.set_aside.add(self._observed.workloads.resource, facts.key, workload, error)
@@ -197,8 +197,8 @@ class Scheduler:
     async def _wake_when_due(self) -> None:
         while True:
             item = await self._due.get()
-            self._due.done(item.key)
-            self._cycle.reconsider(str(item.key))
+            self._due.finish(item.key)
+            self._cycle.requeue_workload(str(item.key))
             self._wake.set()
 
     async def _refresh_reasons(self) -> None:
@@ -237,7 +237,7 @@ class Scheduler:
         time, was_cut = StepTime(self._clock, pacing.DECIDING_S), self._is_cut
         if not was_cut:
             self._count_at_round = self._wake.count
-        with tracing.cycle() as span:
+        with tracing.trace_cycle() as span:
             judged: list[Judged] = []
             began = self._clock.now()
             try:
@@ -267,10 +267,10 @@ class Scheduler:
 
     def _record(self, judged: list[Judged], seconds: float) -> None:
         if judged:
-            self._recorder.cycle(succeeded=any(isinstance(one.verdict.outcome, Admissible) for one in judged), seconds=seconds)
+            self._recorder.record_cycle(succeeded=any(isinstance(one.verdict.outcome, Admissible) for one in judged), seconds=seconds)
         for one in judged:
             took = (one.ended - one.began).total_seconds()
-            self._recorder.decided(found=isinstance(one.verdict.outcome, Admissible), seconds=max(0.0, took))
+            self._recorder.record_decision(found=isinstance(one.verdict.outcome, Admissible), seconds=max(0.0, took))
 
     @property
     def behind_s(self) -> float:
@@ -306,9 +306,9 @@ class Scheduler:
         self._writing[uid] = False  # from now on, not from when the task has its turn
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._handle_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _handle_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._ended.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -336,12 +336,12 @@ class Scheduler:
         """Its verdict is being written, or could not be a moment ago: it is judged again once that is done, or over."""
         if uid in self._writing:
             self._writing[uid] = True
-        return uid in self._writing or self._verdicts.rests(uid)
+        return uid in self._writing or self._verdicts.is_resting(uid)
 
     # --- what writing verdicts asks of the loop (reconciler.schedule.verdicts.Loop) ----------------------------------------
 
     def drop_decision(self, uid: str) -> None:
-        self._cycle.reconsider(uid)
+        self._cycle.requeue_workload(uid)
 
     def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         self._cycle.unwritable.add(workload, why)
@@ -352,8 +352,8 @@ class Scheduler:
     def wake_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds + pacing.DECIDING_WINDOW_S, self._wake.set)
 
-    def spare(self, key: str) -> None:
-        self._cycle.spare(key)
+    def exclude_victim(self, key: str) -> None:
+        self._cycle.exclude_victim(key)
         self.wake_in(pacing.VERDICT_RETRY_S)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:

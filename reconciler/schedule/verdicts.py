@@ -54,7 +54,7 @@ class Loop(Protocol):
     def wake_in(self, seconds: float) -> None:
         """Decides once more after a time, on whatever there is to decide."""
 
-    def spare(self, key: str) -> None:
+    def exclude_victim(self, key: str) -> None:
         """Records that a victim could not be evicted: the workload that waits for its room is decided on again."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -78,15 +78,15 @@ class Verdicts:
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
-        self._preempting = Preemptions(observed, executor, self._writes, loop.spare, recorder)
+        self._preempting = Preemptions(observed, executor, self._writes, loop.exclude_victim, recorder)
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
-    def rests(self, uid: str) -> bool:
+    def is_resting(self, uid: str) -> bool:
         """Whether the verdict on a workload could not be written a moment ago."""
         _, until = self._held_back.get(uid, (0, 0.0))
         return self._clock.monotonic() < until
 
-    def forget(self, uid: str) -> None:
+    def drop(self, uid: str) -> None:
         """A workload is gone."""
         self._held_back.pop(uid, None)
 
@@ -100,21 +100,21 @@ class Verdicts:
                 preempting = await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
             if verdict.is_second_pass and isinstance(verdict.outcome, NotAdmissible):
-                self._take_back(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
+                self._undo_verdict(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
                 return
             logger.warning("verdict may or may not have been written", extra={"workload": verdict.workload.key, "error": str(error)})
             self._loop.start(self._find_out(judged), f"find out about {verdict.workload.key}")
         except KubeError as error:
             if not isinstance(error, Conflict | ObjectNotFound):
                 logger.warning("verdict could not be written", extra={"workload": verdict.workload.key, "error": str(error)})
-            self._take_back(verdict, str(error), getattr(error, "retry_after", None))
+            self._undo_verdict(verdict, str(error), getattr(error, "retry_after", None))
         except (Paused, Retryable) as error:  # decided on before that was seen
-            self._take_back(verdict, str(error))
+            self._undo_verdict(verdict, str(error))
         except Exception as error:
             logger.exception("verdict could not be written", extra={"workload": verdict.workload.key})
-            self._take_back(verdict, repr(error))
+            self._undo_verdict(verdict, repr(error))
         except BaseException:
-            self._take_back(verdict, "the write was cut off")
+            self._undo_verdict(verdict, "the write was cut off")
             raise
         else:
             self._held_back.pop(verdict.workload.uid, None)
@@ -125,7 +125,7 @@ class Verdicts:
         """Returns which workloads are to go for this one."""
         verdict, left = judged.verdict, Left()
         if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
-            self._take_back(verdict, "it is gone")
+            self._undo_verdict(verdict, "it is gone")
             return None
         too_large = refuse_too_large(workload, verdict.outcome)
         if too_large is not None:
@@ -154,7 +154,7 @@ class Verdicts:
     def _refuse(self, verdict: Verdict, too_large: NotAdmissible) -> None:
         if isinstance(verdict.outcome, Admissible):
             # This helps no workload that waits: the same would be decided again otherwise.
-            self._observed.state.forget(verdict.workload.key, verdict.workload.uid, helps=False)
+            self._observed.state.drop_assumed(verdict.workload.key, verdict.workload.uid, helps=False)
         else:  # no workload is evicted for a place that cannot be written
             self._loop.drop_decision(verdict.workload.uid)
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
@@ -164,9 +164,9 @@ class Verdicts:
         """The write of a decision has succeeded."""
         facts = judged.verdict.workload
         self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
-        trace = tracing.traceparent_of(written)
-        self._recorder.written(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
-        self._recorder.placed(found.choices, trace)
+        trace = tracing.find_traceparent(written)
+        self._recorder.record_write(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
+        self._recorder.record_placement(found.choices, trace)
 
     async def _find_out(self, judged: Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
@@ -182,19 +182,19 @@ class Verdicts:
                 if is_written(verdict, now):
                     self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]), verdict.workload.uid)
                     return
-                await self._executor.write(cancel_write(verdict, now, self._executor.now(), self._observed.state.resource_rules))
+                await self._executor.write(cancel_write(verdict, now, self._executor.format_now(), self._observed.state.resource_rules))
                 break
             except ObjectNotFound:
                 break
             except KubeError as error:
                 logger.warning("still not known what was written", extra={"workload": verdict.workload.key, "error": str(error)})
-        self._take_back(verdict, "its write did not arrive")
+        self._undo_verdict(verdict, "its write did not arrive")
 
-    def _take_back(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
+    def _undo_verdict(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:
         """Undoes a verdict that was not written; the workload is judged again after a pause that doubles."""
         workload = verdict.workload
         if isinstance(verdict.outcome, Admissible):
-            self._observed.state.forget(workload.key, workload.uid)
+            self._observed.state.drop_assumed(workload.key, workload.uid)
         self._loop.drop_decision(workload.uid)
         if workload.key not in self._observed.workloads.store:
             return

@@ -16,7 +16,7 @@ from core.queueing.cycle.rules import can_be_activated
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.facts import find_condition
 from reconciler.execute.controllers import build_controller
@@ -50,7 +50,7 @@ class Activity:
 
     def _on_workload(self, change: Change) -> None:
         if change.new is not None:
-            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     async def _reconcile(self, item: Item) -> Result:
         workload = self._observed.workloads.store.get(str(item.key))
@@ -64,12 +64,12 @@ class Activity:
         action = plan_activity(workload, self._clock.now())
         if isinstance(action, Evict) and self._has_ended(workload):
             return Done()  # it ended in time; the controller that watches the job reports that
-        plan = plan_action(workload, action, self._executor.now())
+        plan = plan_action(workload, action, self._executor.format_now())
         if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
             plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
         return await self._executor.execute(plan)
 
     def _has_ended(self, workload: Obj) -> bool:
         """Whether the job is over, though the status of its workload does not show it yet."""
-        found = self._observed.job_of(workload)
-        return found is not None and found[0].finished(found[1]) is not None
+        found = self._observed.find_job(workload)
+        return found is not None and found[0].find_finish(found[1]) is not None

@@ -14,10 +14,10 @@ from core.plan.workloads.check_steps import CheckedWorkload, is_to_deactivate, l
 from core.plan.workloads.checks import plan_refused
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import RetryStrategy
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, is_condition_true
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.observed import Observed
@@ -42,9 +42,9 @@ class Checks:
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
             return
-        holds, admitted = (condition_is_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
+        holds, admitted = (is_condition_true(change.new, kind) for kind in (QUOTA_RESERVED, ADMITTED))
         if (holds and (not admitted or plan_refused(list_checks(change.new)) is not None)) or is_to_deactivate(change.new):
-            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pause(self, _change: Change) -> None:
         """Restarts the time in which a place must be found when a pause of admissions ends: no place is searched during it."""
@@ -53,7 +53,7 @@ class Checks:
         self._is_paused = self._observed.state.pause.admissions is not None
 
     def _on_cluster_queue(self, change: Change) -> None:
-        for facts in self._observed.state.workloads.holders(change.obj["metadata"]["name"]):
+        for facts in self._observed.state.workloads.list_holders(change.obj["metadata"]["name"]):
             if not facts.admitted:
                 self._queue.add(facts.key, "queue changed")
 
@@ -62,7 +62,7 @@ class Checks:
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
         if workload is None:
             return Done()
-        now, needed = self._clock.now(), self._needed(facts) if facts is not None else []
+        now, needed = self._clock.now(), self._list_needed(facts) if facts is not None else []
         checked = CheckedWorkload(
             workload,
             facts,
@@ -75,14 +75,14 @@ class Checks:
         )
         return await self._executor.execute(plan_checked(checked))
 
-    def _needed(self, facts: WorkloadFacts) -> list[str]:
+    def _list_needed(self, facts: WorkloadFacts) -> list[str]:
         """What its queue asks for, by the flavors that it was given; where the queue is gone what it has."""
         if facts.admission is None:
             return []
         queue = self._observed.state.cluster_queues.get(facts.admission.cluster_queue)
         if queue is None:
             return [check.name for check in facts.checks]
-        return queue.checks_for({flavor for pod_set in facts.admission.pod_sets for flavor in pod_set.flavors.values()})
+        return queue.list_checks({flavor for pod_set in facts.admission.pod_sets for flavor in pod_set.flavors.values()})
 
     def _retry_of(self, check: str) -> RetryStrategy | None:
         """How often a check that brings nodes may try again; None for any other."""

@@ -25,7 +25,7 @@ from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.http.errors import KubeError
 from core.runtime.watch.store import Change
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, family_of
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, find_family
 from reconciler.execute.executor import Executor
 from reconciler.observe.observed import Observed
 
@@ -46,7 +46,7 @@ class DriftAudit:
             return
         labels = {level for topology in self._observed.state.topologies.values() for level in topology.levels}
         labels |= {label for flavor in self._observed.state.flavors.values() if flavor.topology for label in flavor.node_labels}
-        before, now = _labels(change.old), _labels(change.new)
+        before, now = _get_labels(change.old), _get_labels(change.new)
         if any(before.get(label) != now.get(label) for label in labels):
             self._relabelled.set()
 
@@ -88,16 +88,16 @@ class DriftAudit:
     async def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
         if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
             return ()
-        pods = self._observed.pods_of(family_of(workload))
+        pods = self._observed.list_pods(find_family(workload))
         nodes = self._observed.state.nodes
         nodes = nodes if len(pods) <= FEW else dict(nodes)  # in a thread they change meanwhile
         return await run_apart(len(pods), partial(self._find_drift, facts, pods, nodes))
 
     def _find_drift(self, facts: WorkloadFacts, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts]) -> Sequence[Drift]:
         own = [pod for pod in pods if pod.owner_uid == facts.owner_uid is not None]
-        return find_drift(facts, own, nodes, self._levels, self._explain_departure)
+        return find_drift(facts, own, nodes, self._list_levels, self._explain_departure)
 
-    def _levels(self, given: PodSetAdmission) -> Sequence[str]:
+    def _list_levels(self, given: PodSetAdmission) -> Sequence[str]:
         _, topology = self._find_topology(given)
         return topology.levels if topology is not None else ()
 
@@ -112,15 +112,15 @@ class DriftAudit:
 
     def _find_topology(self, given: PodSetAdmission) -> tuple[FlavorFacts | None, TopologyFacts | None]:
         state = self._observed.state
-        flavor = state.flavors.get(state.topology_flavor(given.flavors.values()) or "")
+        flavor = state.flavors.get(state.find_topology_flavor(given.flavors.values()) or "")
         return flavor, state.topologies.get(flavor.topology or "") if flavor is not None else None
 
     async def _report(self, workload: Obj, drifts: Sequence[Drift], *, runs: bool) -> None:
         try:
-            await self._executor.execute(make_plan(report_drift(workload, drifts, self._executor.now(), runs=runs)))
+            await self._executor.execute(make_plan(report_drift(workload, drifts, self._executor.format_now(), runs=runs)))
         except KubeError as error:  # the next audit reports it
             logger.warning("drift could not be reported", extra={"workload": workload["metadata"]["name"], "error": str(error)})
 
 
-def _labels(node: Obj) -> Mapping[str, str]:
+def _get_labels(node: Obj) -> Mapping[str, str]:
     return node["metadata"].get("labels") or {}

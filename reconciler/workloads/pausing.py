@@ -30,8 +30,8 @@ class Pausing:
     def _on_change(self, change: Change) -> None:
         before, self._before = self._before, self.state
         for what in PAUSABLE:
-            stop = self.state.of(what)
-            if stop == before.of(what):
+            stop = self.state.find_stop(what)
+            if stop == before.find_stop(what):
                 continue
             if stop is None:
                 logger.warning("resumed", extra={"what": what})

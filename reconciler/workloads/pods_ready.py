@@ -14,15 +14,15 @@ from core.jobs.elastic_annotation import is_elastic
 from core.model.pods_ready_rules import PodsReadyRules
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.workloads.desired_workload import admitted_counts
-from core.plan.workloads.pods_ready import Seen, plan_pods_ready, pods_are_ready
+from core.plan.workloads.desired_workload import get_admitted_counts
+from core.plan.workloads.pods_ready import Seen, are_pods_ready, plan_pods_ready
 from core.plan.workloads.workload_steps import plan_action
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import condition_is_true, controller_of, family_of
+from core.state.facts import find_controller, find_family, is_condition_true
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.indexes import find_owned
@@ -56,16 +56,16 @@ class PodsReady:
 
     def _on_workload(self, change: Change) -> None:
         if change.new is not None:
-            self._queue.add(object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(change.obj), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_job(self, change: Change) -> None:
         for workload in find_owned(self._observed.workloads.store, change.obj):
-            self._queue.add(object_key(workload), "job changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add(build_object_key(workload), "job changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_pod(self, change: Change) -> None:
-        if change.old is not None and change.new is not None and _matters(change.old) == _matters(change.new):
+        if change.old is not None and change.new is not None and _read_relevant_state(change.old) == _read_relevant_state(change.new):
             return
-        for workload in self._observed.present_of_pod(change.obj):
+        for workload in self._observed.list_present_of_pod(change.obj):
             self._queue.add_after(workload, pacing.PODS_READY_BATCH_S, "pod changed")
 
     async def _reconcile(self, item: Item) -> Result:
@@ -74,28 +74,28 @@ class PodsReady:
         if workload is None:
             return Done()
         action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
-        return await self._executor.execute(plan_action(workload, action, self._executor.now()))
+        return await self._executor.execute(plan_action(workload, action, self._executor.format_now()))
 
     def _look(self, workload: Obj) -> Seen:
         """Returns whether the pods are ready: by the status of the job where it shows that, else by the pods."""
-        owner = controller_of(workload)
-        if owner is None or r.key_of_owner(owner) not in self._observed.kinds:
-            return Seen(self._by_pods(workload))
-        found = self._observed.job_of(workload)
+        owner = find_controller(workload)
+        if owner is None or r.build_owner_key(owner) not in self._observed.kinds:
+            return Seen(self._are_pods_ready(workload))
+        found = self._observed.find_job(workload)
         if found is None:
             return Seen(ready=False, over=True)
         kind, job = found
-        job, _ = self._observed.related.expanded(kind, job)
+        job, _ = self._observed.related.expand(kind, job)
         started = (job.get("status") or {}).get("startTime")
         # A suspended job has no pods, whatever its status still shows of earlier ones. What an elastic job asks for
         # beyond its admission may take its time.
-        told = False if kind.is_suspended(job) else None if is_elastic(job) else kind.pods_ready(job)
-        return Seen(self._by_pods(workload) if told is None else told, started, kind.finished(job) is not None)
+        reported = False if kind.is_suspended(job) else None if is_elastic(job) else kind.are_pods_ready(job)
+        return Seen(self._are_pods_ready(workload) if reported is None else reported, started, kind.find_finish(job) is not None)
 
-    def _by_pods(self, workload: Obj) -> bool:
-        return pods_are_ready(admitted_counts(workload), self._observed.pods.store.by_index("workload", family_of(workload)))
+    def _are_pods_ready(self, workload: Obj) -> bool:
+        return are_pods_ready(get_admitted_counts(workload), self._observed.pods.store.list_by_index("workload", find_family(workload)))
 
 
-def _matters(pod: Obj) -> tuple[Any, ...]:
+def _read_relevant_state(pod: Obj) -> tuple[Any, ...]:
     phase = (pod.get("status") or {}).get("phase")
-    return condition_is_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp"))
+    return is_condition_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp"))

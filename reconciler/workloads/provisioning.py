@@ -14,24 +14,24 @@ from core.names import ACTIVE, PROVISIONING_CONTROLLER, QUOTA_RESERVED
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.conditions import says, set_conditions
+from core.plan.steps.conditions import has_condition, set_conditions
 from core.plan.steps.steps import Log, Step, make_plan
-from core.plan.workloads.checks import attempt_of
-from core.plan.workloads.provisioning import active_condition
+from core.plan.workloads.checks import count_attempts
+from core.plan.workloads.provisioning import build_active_condition
 from core.plan.workloads.provisioning_objects import request_name
 from core.plan.workloads.provisioning_steps import ProvisionedWorkload, decide, plan_request, plan_rest
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, NotFound
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
 from core.state.check_facts import ProvisioningConfig
-from core.state.facts import WorkloadFacts, condition_is_true
+from core.state.facts import WorkloadFacts, is_condition_true
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.indexes import find_owned
-from reconciler.observe.installed_kinds import serves
+from reconciler.observe.installed_kinds import is_serving
 from reconciler.observe.observed import Observed
 
 CHECK, WORKLOAD = "check", "workload"
@@ -47,8 +47,8 @@ class Provisioning:
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
         observed.provisioning_requests.add_handler(self._on_request)
-        observed.admission_checks.add_handler(lambda change: self._everything("check changed"))
-        observed.provisioning_configs.add_handler(lambda change: self._everything("configuration changed"))
+        observed.admission_checks.add_handler(lambda change: self._queue_all("check changed"))
+        observed.provisioning_configs.add_handler(lambda change: self._queue_all("configuration changed"))
         observed.definitions.add_handler(self._on_definition)
 
     # --- what brings us here --------------------------------------------------------------------------
@@ -56,9 +56,9 @@ class Provisioning:
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
             return
-        holds = condition_is_true(change.new, QUOTA_RESERVED) and change.new["status"].get("admissionChecks")
+        holds = is_condition_true(change.new, QUOTA_RESERVED) and change.new["status"].get("admissionChecks")
         if holds or find_owned(self._observed.provisioning_requests.store, change.new):
-            self._queue.add((WORKLOAD, object_key(change.obj)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
+            self._queue.add((WORKLOAD, build_object_key(change.obj)), "workload changed", INITIAL_PRIORITY if change.initial else 0)
 
     def _on_request(self, change: Change) -> None:
         metadata = change.obj["metadata"]
@@ -69,9 +69,9 @@ class Provisioning:
 
     def _on_definition(self, change: Change) -> None:
         if change.obj["metadata"]["name"] == str(r.PROVISIONING_REQUESTS):
-            self._everything("definition changed")
+            self._queue_all("definition changed")
 
-    def _everything(self, reason: str) -> None:
+    def _queue_all(self, reason: str) -> None:
         for name in self._observed.state.checks:
             self._queue.add((CHECK, name), reason)
         for key, facts in self._observed.state.workloads.facts.items():
@@ -80,12 +80,12 @@ class Provisioning:
 
     async def _reconcile(self, item: Item) -> Result:
         kind, key = cast("tuple[str, str]", item.key)
-        return await self._check(key) if kind == CHECK else await self._workload(key)
+        return await self._check(key) if kind == CHECK else await self._reconcile_workload(key)
 
     @property
     def _is_installed(self) -> bool:
         definition = self._observed.definitions.store.get(str(r.PROVISIONING_REQUESTS))
-        return definition is not None and serves(definition, r.PROVISIONING_REQUESTS)
+        return definition is not None and is_serving(definition, r.PROVISIONING_REQUESTS)
 
     # --- checks ---------------------------------------------------------------------------------------
 
@@ -94,12 +94,12 @@ class Provisioning:
         obj, facts = self._observed.admission_checks.store.get(name), self._observed.state.checks.get(name)
         if obj is None or facts is None or facts.controller != PROVISIONING_CONTROLLER:
             return Done()
-        condition = active_condition(facts, self._observed.provisioning, installed=self._is_installed)
+        condition = build_active_condition(facts, self._observed.provisioning, installed=self._is_installed)
         before = (obj.get("status") or {}).get("conditions") or []
-        if says(before, condition):
+        if has_condition(before, condition):
             return Done()
         generation = int(obj["metadata"].get("generation") or 0)
-        conditions = set_conditions(before, [condition], now=self._executor.now(), generation=generation)
+        conditions = set_conditions(before, [condition], now=self._executor.format_now(), generation=generation)
         log = Log("check judged", {"check": name, ACTIVE: condition.status, "why": condition.message})
         return await self._executor.execute(
             make_plan(Step("judge check", w.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions}), log=log))
@@ -107,7 +107,7 @@ class Provisioning:
 
     # --- workloads ------------------------------------------------------------------------------------
 
-    async def _workload(self, key: str) -> Result:
+    async def _reconcile_workload(self, key: str) -> Result:
         workload, facts = self._observed.workloads.store.get(key), self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None:
             return Done()
@@ -141,11 +141,11 @@ class Provisioning:
             if check is None or check.controller != PROVISIONING_CONTROLLER:
                 continue
             configs[entry["name"]] = self._observed.provisioning.get(check.provisioning_config or "") if self._is_installed else None
-            name = request_name(metadata["name"], entry["name"], attempt_of(entry))
+            name = request_name(metadata["name"], entry["name"], count_attempts(entry))
             request = store.get(f"{metadata['namespace']}/{name}")
             if request is not None:
                 requests[name] = request
-        return ProvisionedWorkload(workload, facts, configs, requests, state.flavors, self._executor.now())
+        return ProvisionedWorkload(workload, facts, configs, requests, state.flavors, self._executor.format_now())
 
     async def _read_templates(self, namespace: str, names: Iterable[str]) -> dict[str, Obj]:
         """PodTemplates, which are not observed: those of these names that are there."""

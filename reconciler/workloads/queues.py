@@ -25,12 +25,12 @@ from core.plan.workloads.queue_status import (
     plan_local_queue,
     plan_topology,
 )
-from core.queueing.cycle.queue_resolution import inactive_reason
+from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import KubeError
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts
 from core.state.workload_state import add_usage
@@ -57,7 +57,7 @@ class Queues:
         self._clock = clock
         self._counted: dict[tuple[str, str], float] = {}  # when, by plural and key
         self._held_back: dict[tuple[str, str], str] = {}  # objects with a reported delay of their deletion, by plural and name: their uids
-        for resource, informer in {**self._informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
+        for resource, informer in {**self._list_informers(), r.ADMISSION_CHECKS: observed.admission_checks}.items():
             informer.add_handler(partial(self._on_configuration, resource))
         observed.pauses.add_handler(self._on_pause)
         observed.nodes.add_handler(self._on_node)
@@ -66,28 +66,28 @@ class Queues:
 
     def _on_namespace(self, change: Change) -> None:
         if change.new is not None and change.new["metadata"].get("deletionTimestamp"):
-            self._queue.add_after((r.NAMESPACES.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "namespace is being deleted")
+            self._queue.add_after((r.NAMESPACES.plural, build_object_key(change.obj)), pacing.QUEUES_SETTLE_S, "namespace is being deleted")
 
     def _on_configuration(self, resource: Resource, change: Change) -> None:
         """Whatever is configured may matter to all, which come anyway at the start; of what is written only whether a check is active."""
-        informers = self._informers()
+        informers = self._list_informers()
         if change.initial:
             if resource in informers:
-                self._queue.add_after((resource.plural, object_key(change.obj)), pacing.QUEUES_SETTLE_S, "seen at the start")
+                self._queue.add_after((resource.plural, build_object_key(change.obj)), pacing.QUEUES_SETTLE_S, "seen at the start")
             return
         if change.old is not None and change.new is not None and _as_configured(change.old) == _as_configured(change.new):
             return
         if change.new is None:
             for remembered in (self._counted, self._held_back):
-                remembered.pop((resource.plural, object_key(change.obj)), None)
+                remembered.pop((resource.plural, build_object_key(change.obj)), None)
         for of_kind, informer in informers.items():
-            for key in list(informer.store.keys()):
+            for key in list(informer.store.list_keys()):
                 self._queue.add_after((of_kind.plural, key), pacing.QUEUES_SETTLE_S, "configuration changed")
 
     def _on_pause(self, _change: Change) -> None:
         """Queues all queues: their conditions report the pause, and those to be drained are reconciled again."""
         for resource, informer in ((r.CLUSTER_QUEUES, self._observed.cluster_queues), (r.LOCAL_QUEUES, self._observed.local_queues)):
-            for key in list(informer.store.keys()):
+            for key in list(informer.store.list_keys()):
                 self._queue.add_after((resource.plural, key), pacing.QUEUES_SETTLE_S, "pause changed")
 
     def _count_soon(self, resource: Resource, key: str) -> None:
@@ -95,7 +95,7 @@ class Queues:
         since = self._clock.monotonic() - self._counted.get((resource.plural, key), float("-inf"))
         self._queue.add_after((resource.plural, key), max(pacing.QUEUES_SETTLE_S, pacing.QUEUES_BUSY_S - since), "workload changed")
 
-    def _informers(self) -> Mapping[Resource, Any]:
+    def _list_informers(self) -> Mapping[Resource, Any]:
         observed = self._observed
         return {
             r.CLUSTER_QUEUES: observed.cluster_queues,
@@ -106,7 +106,7 @@ class Queues:
         }
 
     def _on_node(self, change: Change) -> None:
-        if change.old is not None and change.new is not None and _labels(change.old) == _labels(change.new):
+        if change.old is not None and change.new is not None and _get_labels(change.old) == _get_labels(change.new):
             return
         self._look_at_topologies("nodes changed")
 
@@ -114,7 +114,7 @@ class Queues:
         self._look_at_topologies("a storm has begun or is over")
 
     def _look_at_topologies(self, reason: str) -> None:
-        for name in list(self._observed.topologies.store.keys()):
+        for name in list(self._observed.topologies.store.list_keys()):
             self._queue.add_after((r.TOPOLOGIES.plural, name), pacing.QUEUES_SETTLE_S, reason)
 
     def _on_workload(self, change: Change) -> None:
@@ -131,14 +131,14 @@ class Queues:
             holder = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
             for name in filter(None, {facts.cluster_queue if facts is not None else None, holder}):
                 self._count_soon(r.CLUSTER_QUEUES, name)
-                for cohort in self._observed.state.quota.ancestors(name) if self._shares_fairly else ():
+                for cohort in self._observed.state.quota.list_ancestors(name) if self._shares_fairly else ():
                     self._count_soon(r.COHORTS, cohort)
 
     async def _reconcile(self, item: Item) -> Result:
         plural, key = cast("tuple[str, str]", item.key)
         if plural == r.NAMESPACES.plural:
             return await self._end_namespace(key)
-        resource, informer = next((res, inf) for res, inf in self._informers().items() if res.plural == plural)
+        resource, informer = next((res, inf) for res, inf in self._list_informers().items() if res.plural == plural)
         refused = await self._drain(resource, key)
         counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else WorkloadCounts()
         obj = informer.store.get(key)
@@ -168,10 +168,10 @@ class Queues:
         local_queue = state.local_queues.get(key) if resource is r.LOCAL_QUEUES else None
         try:
             if cluster_queue is not None and cluster_queue.drains:
-                await self._evict(state.workloads.holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
+                await self._evict(state.workloads.list_holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
             if local_queue is not None and local_queue.drains:
                 why = f"The LocalQueue is stopped: {key.partition('/')[2]}"
-                await self._evict(state.workloads.holders_of(key), REASON_LOCAL_QUEUE_STOPPED, why)
+                await self._evict(state.workloads.list_local_holders(key), REASON_LOCAL_QUEUE_STOPPED, why)
         except REFUSALS as error:
             return error
         return None
@@ -190,20 +190,20 @@ class Queues:
 
         def plan_some(keys: list[str]) -> Plan:
             found = map(self._observed.workloads.store.get, keys)
-            return plan_evictions([workload for workload in found if workload is not None], reason, message, self._executor.now())
+            return plan_evictions([workload for workload in found if workload is not None], reason, message, self._executor.format_now())
 
         await self._executor.execute_batches(running, plan_some)
 
     # --- facts and plans --------------------------------------------------------------------------------
 
     def _plan(self, resource: Resource, obj: Obj, users: Users, counted: WorkloadCounts) -> Plan:
-        now = self._executor.now()
+        now = self._executor.format_now()
         if resource is r.CLUSTER_QUEUES:
             return self._plan_cluster_queue(obj, users, counted, now)
         if resource is r.LOCAL_QUEUES:
             return self._plan_local_queue(obj, counted, now)
         if resource is r.COHORTS:
-            share = self._observed.state.quota.cohort_share(obj["metadata"]["name"]) if self._shares_fairly else None
+            share = self._observed.state.quota.compute_cohort_share(obj["metadata"]["name"]) if self._shares_fairly else None
             return plan_cohort(obj, share)
         if resource is r.RESOURCE_FLAVORS:
             return plan_flavor(obj, users)
@@ -215,25 +215,25 @@ class Queues:
         if queue is None:
             return NOTHING
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
-        shares = state.quota.shares(queue.name) if self._shares_fairly else []
+        shares = state.quota.compute_shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
-        known = ClusterQueueState(obj, queue, inactive_reason(state, queue), users, counted, paused, share)
+        known = ClusterQueueState(obj, queue, find_inactive_reason(state, queue), users, counted, paused, share)
         return plan_cluster_queue(known, now)
 
     def _plan_local_queue(self, obj: Obj, counted: WorkloadCounts, now: str) -> Plan:
-        state, key = self._observed.state, object_key(obj)
+        state, key = self._observed.state, build_object_key(obj)
         local = state.local_queues.get(key)
         if local is None:
             return NOTHING
         queue = state.cluster_queues.get(local.cluster_queue)
-        problem = inactive_reason(state, queue) if queue is not None else None
+        problem = find_inactive_reason(state, queue) if queue is not None else None
         paused = state.pause.admissions.sentence if state.pause.admissions is not None else None
         known = LocalQueueState(obj, local.cluster_queue, queue, problem, counted, local.stopped, paused)
         return plan_local_queue(known, now)
 
     def _read_topology(self, obj: Obj, users: Users) -> TopologyState:
         state, name = self._observed.state, obj["metadata"]["name"]
-        views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.view(flavor)) is not None]
+        views = [view for flavor, facts in state.flavors.items() if facts.topology == name and (view := state.get_view(flavor)) is not None]
         nodes = set[str]().union(*(view.capacity.tree.names for view in views))  # several flavors may have a node
         left_out = [(view.flavor.name, view.capacity.tree.left_out) for view in views]
         storm = self._storms.find(name) if self._storms is not None else None
@@ -243,7 +243,7 @@ class Queues:
         state, name = self._observed.state, obj["metadata"]["name"]
         is_reported = self._held_back.get((resource.plural, name)) == obj["metadata"]["uid"]
         if resource is r.CLUSTER_QUEUES:
-            return Users(r.WORKLOADS, [workload.key for workload in state.workloads.holders(name)], is_reported)
+            return Users(r.WORKLOADS, [workload.key for workload in state.workloads.list_holders(name)], is_reported)
         if resource is r.RESOURCE_FLAVORS:
             queues = [queue.name for queue in state.cluster_queues.values() if name in queue.flavors]
             return Users(r.CLUSTER_QUEUES, queues, is_reported)
@@ -254,10 +254,10 @@ class Queues:
         """Workloads of a queue, and what they hold of quota; in portions. What changes meanwhile is counted the next time."""
         workloads = self._observed.state.workloads
         is_local = resource is r.LOCAL_QUEUES
-        holding = workloads.holders_of(key) if is_local else workloads.holders(key)
+        holding = workloads.list_local_holders(key) if is_local else workloads.list_holders(key)
         reserved, used = dict[FlavorResource, int](), dict[FlavorResource, int]()
         for number, workload in enumerate(holding, start=1):
-            admission = workloads.holding(workload.key)
+            admission = workloads.find_holding(workload.key)
             if admission is not None:
                 add_usage(reserved, admission)
                 if workload.admitted:
@@ -279,5 +279,5 @@ def _as_configured(obj: Obj) -> Any:
     return said, obj.get("spec"), active
 
 
-def _labels(node: Obj) -> Any:
+def _get_labels(node: Obj) -> Any:
     return node["metadata"].get("labels")

@@ -16,10 +16,10 @@ from core.api.admission_review import (
     MAX_WARNING_CHARS,
     AdmissionRequest,
     Cause,
-    allowed,
-    denied,
+    allow,
+    build_patched,
+    deny,
     parse_review,
-    patched,
 )
 from core.api.body import MAX_MESSAGE_CHARS, MAX_QUOTE_CHARS, MalformedReview
 
@@ -101,9 +101,9 @@ def test_no_request_of_the_wrong_shape_makes_parsing_fail_in_another_way(value):
 
 def answers() -> dict[str, dict[str, Any]]:
     return {
-        "allowed": allowed(request()),
-        "denied": denied(request(), "no"),
-        "patched": patched(request(), [{"op": "add", "path": "/a", "value": 1}]),
+        "allowed": allow(request()),
+        "denied": deny(request(), "no"),
+        "patched": build_patched(request(), [{"op": "add", "path": "/a", "value": 1}]),
     }
 
 
@@ -119,18 +119,18 @@ def test_every_answer_names_version_kind_and_request(kind):
 
 def test_a_patch_is_base64_of_json_patch():
     operations = [{"op": "add", "path": "/metadata/annotations/a~1b", "value": "é"}]
-    response = patched(request(), operations)["response"]
+    response = build_patched(request(), operations)["response"]
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == operations
 
 
 def test_an_empty_patch_is_a_plain_yes():
-    assert patched(request(), []) == allowed(request())
+    assert build_patched(request(), []) == allow(request())
 
 
 def test_a_denial_lists_every_cause_for_programs_and_for_people():
     causes = [Cause("spec.a", "must be 1"), Cause("spec.b", "is unknown", "FieldValueNotSupported")]
-    status = denied(request(), "two mistakes", causes)["response"]["status"]
+    status = deny(request(), "two mistakes", causes)["response"]["status"]
     assert status["code"] == 422
     assert status["reason"] == "Invalid"
     assert status["message"] == "two mistakes\nspec.a: must be 1\nspec.b: is unknown"
@@ -142,13 +142,13 @@ def test_a_denial_lists_every_cause_for_programs_and_for_people():
 
 
 def test_a_denial_stays_small_however_much_is_wrong():
-    status = denied(request(), "many", [Cause(f"spec.f{i}", "x" * 10_000) for i in range(500)])["response"]["status"]
+    status = deny(request(), "many", [Cause(f"spec.f{i}", "x" * 10_000) for i in range(500)])["response"]["status"]
     assert len(status["message"]) == MAX_MESSAGE_CHARS
     assert len(status["details"]["causes"]) == MAX_CAUSES
 
 
 def test_warnings_are_passed_on_shortened():
-    response = allowed(request(), ["short", "y" * 1000])["response"]
+    response = allow(request(), ["short", "y" * 1000])["response"]
     assert response["warnings"][0] == "short"
     assert len(response["warnings"][1]) == MAX_WARNING_CHARS
-    assert "warnings" not in allowed(request())["response"]
+    assert "warnings" not in allow(request())["response"]

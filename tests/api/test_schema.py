@@ -11,14 +11,14 @@ from pydantic import Field
 
 from core.api import schema
 from core.api.kinds.crd import Crd, PrinterColumn
-from core.api.kinds.marks import ATOMIC_LIST, RULES, Mark, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, RULES, Mark, add_rule, default_on_server
 from core.api.kinds.meta import Int32, KubernetesObject, Quantity, Wire
 
 
 class Part(Wire):
     """A part."""
 
-    rules: ClassVar[tuple[Mark, ...]] = (rule("self.a != ''", "a must not be empty"),)
+    rules: ClassVar[tuple[Mark, ...]] = (add_rule("self.a != ''", "a must not be empty"),)
 
     a: str = ""
     """The a."""
@@ -35,9 +35,9 @@ class Thing(KubernetesObject):
     parts: Annotated[tuple[Part, ...], Field(max_length=3), ATOMIC_LIST] = ()
     named: Mapping[str, Part] = Field(default_factory=dict)
     kind_of: Literal["one"] = "one"
-    amount: Annotated[Quantity, server_default(1)] | None = None
+    amount: Annotated[Quantity, default_on_server(1)] | None = None
     number: Annotated[Int32, Field(ge=0)] | None = None
-    both: Annotated[str, rule("self != 'x'", "not x"), rule("self != 'y'", "not y")] = ""
+    both: Annotated[str, add_rule("self != 'x'", "not x"), add_rule("self != 'y'", "not y")] = ""
     required: bool
 
 

@@ -23,13 +23,13 @@ from typing import Any
 from core.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import managed_status, preempted_status
-from core.plan.workloads.verdicts import verdict_status
+from core.plan.workloads.admission_status import build_preempted_status, read_managed_status
+from core.plan.workloads.verdicts import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, condition_is_true
+from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, is_condition_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from e2e.perf_load import RUNNING_MS, Load, build_workload
 
@@ -99,7 +99,7 @@ class Play:
         began = time.process_time()
         self.state.observe_workload(key, WorkloadFacts.read(obj))
         self.folding_s += time.process_time() - began
-        if condition_is_true(obj, EVICTED) and condition_is_true(obj, QUOTA_RESERVED):
+        if is_condition_true(obj, EVICTED) and is_condition_true(obj, QUOTA_RESERVED):
             self._at(self.now + WRITE_S, lambda: self._release(key))
         self._wake()
 
@@ -127,21 +127,21 @@ class Play:
         self._writing.discard(verdict.workload.uid)
         obj = self.objects[key]
         if isinstance(outcome, Admissible):
-            version = self._save(obj, verdict_status(obj, verdict, self._stamp()) or {})
+            version = self._save(obj, build_verdict_status(obj, verdict, self._stamp()) or {})
             self.state.confirm(key, version)
             self._at(self.now + SEEN_S + int(obj["metadata"]["labels"][RUNNING_MS]) / 1000, lambda: self._finish(key, version))
         elif outcome.preempting is not None:
             for victim in outcome.preempting.victims:
                 other = self.objects[victim.workload.key]
-                if not condition_is_true(other, EVICTED) and not condition_is_true(other, FINISHED):
-                    self._save(other, preempted_status(other, victim.reason, "preempted", self._stamp()))
+                if not is_condition_true(other, EVICTED) and not is_condition_true(other, FINISHED):
+                    self._save(other, build_preempted_status(other, victim.reason, "preempted", self._stamp()))
         self._wake()
 
     def _finish(self, key: str, admitted_by: int) -> None:
         obj = self.objects[key]
         if (
-            condition_is_true(obj, ADMITTED)
-            and not condition_is_true(obj, EVICTED)
+            is_condition_true(obj, ADMITTED)
+            and not is_condition_true(obj, EVICTED)
             and int(obj["metadata"]["resourceVersion"]) == admitted_by
         ):
             self.finished += 1
@@ -149,7 +149,7 @@ class Play:
 
     def _release(self, key: str) -> None:
         obj = self.objects[key]
-        if not condition_is_true(obj, QUOTA_RESERVED):
+        if not is_condition_true(obj, QUOTA_RESERVED):
             return
         self.evictions += 1
         released = Condition(QUOTA_RESERVED, False, "Pending", ""), Condition(ADMITTED, False, "NoReservation", "")
@@ -158,7 +158,7 @@ class Play:
         self._save(obj, status)
 
     def _with(self, obj: dict[str, Any], *conditions: Condition) -> dict[str, Any]:
-        status = managed_status(obj)
+        status = read_managed_status(obj)
         return status | {"conditions": set_conditions(status["conditions"], list(conditions), now=self._stamp(), generation=1)}
 
 

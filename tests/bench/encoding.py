@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.model.wire.assignment import DomainCount, TopologyAssignment
-from core.model.wire.encoding import decode, encode, encoded_size
+from core.model.wire.encoding import compute_encoded_size, decode, encode
 from core.names import HOSTNAME_LABEL
 
 RUNS, SEED = 5, 7
@@ -108,7 +108,7 @@ def compute_most_nodes(scheme: str) -> int:
     low, high = 1, 400
     while low < high:
         middle = (low + high + 1) // 2
-        if encoded_size(encode(build_assignment(scheme, middle * 1000))) <= BUDGET_BYTES:
+        if compute_encoded_size(encode(build_assignment(scheme, middle * 1000))) <= BUDGET_BYTES:
             low = middle
         else:
             high = middle - 1
@@ -134,7 +134,7 @@ def measure(scheme: str, nodes: int) -> dict[str, Any]:
         "scheme": scheme,
         "nodes": nodes,
         "slices": len(wire["slices"]),
-        "bytes": encoded_size(wire),
+        "bytes": compute_encoded_size(wire),
         "peer_single_bytes": single,
         "peer_runs_bytes": runs,
         "encode_ms": round(statistics.median(encode_s) * 1000, 2),

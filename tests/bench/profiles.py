@@ -218,7 +218,7 @@ class World:
 
     def _take(self, job: Job, placement: PodSetPlacement, times: int) -> None:
         assert isinstance(placement.nodes, NodeCounts)
-        self.cluster.take_at(placement.nodes.at, with_pod(job.request.requests), placement.nodes.counts * times)
+        self.cluster.use_nodes(placement.nodes.at, with_pod(job.request.requests), placement.nodes.counts * times)
 
     def _look(self) -> None:
         free = self.cluster.free[self.cluster.axis[GPU]]

@@ -26,7 +26,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.standins.base import build_crd
 from e2e.topogate import Topogate
-from webhook.registration import hook_path
+from webhook.registration import build_hook_path
 
 NAMESPACE = "bench"
 CLIENTS = 8
@@ -145,7 +145,7 @@ async def steady(ask: Callable[[], Awaitable[None]], rate: float, seconds: float
 async def measure_direct(session: aiohttp.ClientSession, url: str, seconds: float) -> list[Row]:
     def asking(action: str, obj: dict[str, Any]) -> Callable[[], Awaitable[None]]:
         group, _, version = obj["apiVersion"].rpartition("/")
-        path, body = hook_path(action, group, version, obj["kind"]), review(obj)
+        path, body = build_hook_path(action, group, version, obj["kind"]), review(obj)
 
         async def ask() -> None:
             async with session.post(url + path, data=body) as reply:

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from core.model.configuration import FairSharing
-from core.model.pod_traits import PodTerm, PodTraits, Requirement, traits_of_template
+from core.model.pod_traits import PodTerm, PodTraits, Requirement, read_template_traits
 from core.model.podset import MOST_SPARES, Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.model.step_budget import StepBudget
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, LEND_SPARES, MEMBER_OF_LABEL, SPARE_NODES
-from core.placement.algorithms.profile import COMPACT, MIXED, Profile, profile_from_gates
-from core.placement.algorithms.ranks import RankedPod, distribute
+from core.placement.algorithms.profile import COMPACT, MIXED, Profile, read_profile
+from core.placement.algorithms.ranks import RankedPod, assign_pods
 from core.placement.engine import place
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
@@ -40,7 +40,7 @@ from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.podgroup_facts import PodGroupFacts
 from core.queueing.cycle.kept_spares import keep_spares
-from core.runtime.garbage import exclude_survivors_of_long_collections, spare_what_lives
+from core.runtime.garbage import exclude_live_objects, exclude_survivors_of_long_collections
 from core.state.cluster import ClusterState
 from core.state.cluster_affinity import ClusterNeighbours
 from core.state.daemonsets import DaemonSetFacts
@@ -56,7 +56,7 @@ from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.scene import Scene
 from tests.queueing.shared import Shared
 
-BALANCED = profile_from_gates({"TASBalancedPlacement": True})
+BALANCED = read_profile({"TASBalancedPlacement": True})
 
 # --- preemption ---------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ def eight_tied_pod_sets_with_affinity_by_rack() -> Steps:
 def one_pod_set(request: PodSetRequest, profile: Profile = MIXED) -> Steps:
     """On nodes each of which has another number of GPUs free."""
     view, random = empty_view(NODES, 64), np.random.default_rng(1)
-    view.take_at(np.arange(NODES), {"nvidia.com/gpu": 1}, random.integers(0, 65, NODES))
+    view.use_nodes(np.arange(NODES), {"nvidia.com/gpu": 1}, random.integers(0, 65, NODES))
     return once(lambda: place(view, [request], profile))
 
 
@@ -406,7 +406,7 @@ def workload_of_18_pod_sets_that_repel_each_other_by_16_terms() -> Steps:
     asked = []
     for i in range(18):
         affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": build_terms(16, f"v{i}")}}
-        traits = traits_of_template({"metadata": {"labels": {"s": f"{i}"}}, "spec": {"affinity": affinity, "containers": []}}, "ns")
+        traits = read_template_traits({"metadata": {"labels": {"s": f"{i}"}}, "spec": {"affinity": affinity, "containers": []}}, "ns")
         asked.append(PodSetRequest(f"s{i}", 4, {"nvidia.com/gpu": 8}, TopologyRequest(Mode.REQUIRED, "block"), traits=traits))
     return once(lambda: place(view, asked, MIXED))
 
@@ -421,7 +421,7 @@ def workload_of_18_pod_sets_beside_pods_that_repel_it_by_4_000_terms() -> Steps:
         for one in affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]:
             one["namespaceSelector"] = {}
         spec = {"affinity": affinity, "containers": []}
-        neighbours.count(traits_of_template({"metadata": {"labels": {}}, "spec": spec}, "other"), view.tree.names[i], 1)
+        neighbours.count(read_template_traits({"metadata": {"labels": {}}, "spec": spec}, "other"), view.tree.names[i], 1)
     view.neighbours = neighbours
     topology = TopologyRequest(Mode.REQUIRED, "rack")
     asked = [PodSetRequest(f"s{i}", 2 if i < 17 else 9_999, {"nvidia.com/gpu": 8}, topology) for i in range(18)]
@@ -439,7 +439,7 @@ def shared_devices_of_5_000_nodes() -> Steps:
     cells = tuple(SharedCell(1 + i % 31, 20_000, random.random(NODES) < 0.5) for i in range(5))
     own = random.integers(0, 4, (32, NODES))
     rations = Rations(((1, 1, 1, 1, 1),), own, cells, np.zeros((5, NODES), dtype=np.int64), StepBudget())
-    return once(lambda: rations.within(0, np.full(NODES, 110)))
+    return once(lambda: rations.limit_pods(0, np.full(NODES, 110)))
 
 
 # --- ranks, the tree, DaemonSets ----------------------------------------------------------------------
@@ -452,7 +452,7 @@ def ranks_around_1_600_pods_of_a_rack() -> Steps:
     label = JOB_COMPLETION_INDEX_LABEL
     pods = [RankedPod(f"p{i}", {label: str(i)}, ("r1",) if i % 2 and i < count else None) for i in range(2 * count)]
     asked = TopologyRequest(Mode.REQUIRED, "rack", pod_index_label=label)
-    return once(lambda: distribute(assignment, pods, asked))
+    return once(lambda: assign_pods(assignment, pods, asked))
 
 
 @case()
@@ -514,7 +514,7 @@ def audit_of_workloads_in_one_domain_of_5_000_nodes() -> Steps:
 def measure(one: Case) -> tuple[float, float]:
     """Milliseconds of processor time of the longest step, and of all steps."""
     steps, longest, whole = one.make(), 0.0, 0.0
-    spare_what_lives()  # as the reconciler does once it has listed the cluster
+    exclude_live_objects()  # as the reconciler does once it has listed the cluster
     kept = inspect.getgeneratorlocals(steps)  # taking down what was built is not a step
     while True:
         began = time.thread_time()

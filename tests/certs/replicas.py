@@ -29,7 +29,7 @@ from e2e.cluster import Cluster
 from e2e.crds import CRDS, load_crds, register_conversion
 from e2e.process import Guard, Process, StartFailed, find_free_ports
 from e2e.warm import Copy
-from webhook.registration import configurations, conversion
+from webhook.registration import build_configurations, build_conversion
 
 ROOT = Path(__file__).parents[2]
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -67,7 +67,7 @@ class Replicas:
         for obj in self.registered():
             self.api.create(manifests.get_path(obj), obj)
         if self._converts:
-            converting = conversion("", self._where(0))
+            converting = build_conversion("", self._where(0))
             converting["webhook"]["clientConfig"] = strip_bundle(converting["webhook"]["clientConfig"])
             register_conversion(self.api, converting)
         self.grant()
@@ -127,7 +127,7 @@ class Replicas:
     def registered(self) -> Iterable[Obj]:
         """Both configurations, for labelled jobs of the namespace, without any bundle: what an administrator's manifest says."""
         for number, letter in enumerate("mv"):
-            whole = configurations("", self._where(number))[number]
+            whole = build_configurations("", self._where(number))[number]
             (hook,) = (hook for hook in whole["webhooks"] if hook["name"] == f"{letter}job.kb.io")
             only = {
                 **hook,

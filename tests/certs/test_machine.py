@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from certs.pki import BACKDATE, certificates, issue_ca
+from certs.pki import BACKDATE, issue_ca, parse_certificates
 from certs.rotation import KINDS, BundleHolder
 from certs.rotation_plan import MAX_RETIRING
 from certs.secret_data import SecretData, from_data
@@ -107,7 +107,7 @@ class Rotating(RuleBasedStateMachine):
         """Also those that were ready and would say otherwise now: who asks them has not heard of it yet. Only long silence excuses."""
         edited = self.edited_now()
         for replica in self.replicas:
-            why = replica.rotation.why_not_ready()
+            why = replica.rotation.find_unready_reason()
             if "could not be confirmed" in why:
                 replica.was_ready = False
             elif not why:
@@ -125,7 +125,7 @@ class Rotating(RuleBasedStateMachine):
     @invariant()
     def the_bundle_stays_small(self):
         for one in CONFIGURATIONS:
-            assert all(len(certificates(bundle)) <= 6 for bundle in self.server.bundles(one))
+            assert all(len(parse_certificates(bundle)) <= 6 for bundle in self.server.bundles(one))
 
     def teardown(self):
         if not hasattr(self, "server"):
@@ -145,7 +145,7 @@ class Rotating(RuleBasedStateMachine):
         for one in CONFIGURATIONS:
             assert set(self.server.bundles(one)) == {held.signer.certificate}, "one CA, everywhere"
         for replica in self.replicas:
-            assert replica.rotation.why_not_ready() == ""
+            assert replica.rotation.find_unready_reason() == ""
             assert replica.rotation.served == held.leaf
             replica.close()
 

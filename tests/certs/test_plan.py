@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed448
 from cryptography.x509.oid import NameOID
 
 from certs import pki
-from certs.rotation_plan import RotationPlan, RotationPolicy, decide, is_acceptable, is_settled, problems_of_serving
+from certs.rotation_plan import RotationPlan, RotationPolicy, decide, is_acceptable, is_settled, list_serving_problems
 from certs.secret_data import ABSENT, Early, SecretData, Unusable, from_data, to_data
 from tests.certs.in_memory import NAME, START
 
@@ -310,7 +310,7 @@ def test_a_ca_is_settled_a_moment_after_it_is_trusted_everywhere_and_at_once_whe
 
 def test_readiness_problem_names_the_configuration():
     assert REST.leaf is not None
-    problems = problems_of_serving(REST.leaf, {"a": (REST.bundle,), "b": (b"",), "c": None}, NAME, START)
+    problems = list_serving_problems(REST.leaf, {"a": (REST.bundle,), "b": (b"",), "c": None}, NAME, START)
     assert problems == ["b: there is no CA bundle", "c does not exist or has no webhook"]
 
 

@@ -33,9 +33,9 @@ def is_accepted_by_all(server: Server, replica: Replica) -> bool:
 def test_from_nothing_to_ready_in_one_look():
     server = Server()
     replica = Replica(server)
-    assert replica.rotation.why_not_ready() == "no serving certificate yet"
+    assert replica.rotation.find_unready_reason() == "no serving certificate yet"
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
     assert is_accepted_by_all(server, replica)
     assert len(replica.handed) == 1
     writes = len(server.tried)
@@ -54,7 +54,7 @@ def test_two_that_start_at_once_agree(turns):
     one.look()
     two.look()
     assert one.rotation.served == two.rotation.served
-    assert one.rotation.why_not_ready() == two.rotation.why_not_ready() == ""
+    assert one.rotation.find_unready_reason() == two.rotation.find_unready_reason() == ""
 
 
 def test_of_two_that_create_the_secret_one_succeeds_and_the_other_reads_it():
@@ -94,7 +94,7 @@ def test_rotation_requested_by_annotation_reaches_all_replicas():
     two.look()
     one.look()
     assert before not in server.bundles(MUTATING)[0]
-    assert one.rotation.why_not_ready() == two.rotation.why_not_ready() == ""
+    assert one.rotation.find_unready_reason() == two.rotation.find_unready_reason() == ""
 
 
 def test_a_former_ca_that_is_taken_out_of_the_secret_is_trusted_no_more():
@@ -125,7 +125,7 @@ def test_an_edited_bundle_is_healed_by_the_next_look(one, bundle):
     server.edit(one, bundle)
     replica.look()
     assert server.bundles(one) == published
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_others_in_order(caplog):
@@ -136,7 +136,7 @@ def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_o
         replica.look()
         replica.look()
     refused = "validating/v is not written: 403 Forbidden: webhooks may not do that"
-    assert replica.rotation.why_not_ready() == f"validating/v: there is no CA bundle; {refused}"
+    assert replica.rotation.find_unready_reason() == f"validating/v: there is no CA bundle; {refused}"
     assert server.bundles(MUTATING) == [server.secret["ca.crt"]] * 2
     assert server.bundles(CRD) == [server.secret["ca.crt"]]
     assert "trusted-since" not in server.secret
@@ -144,17 +144,17 @@ def test_one_configuration_that_may_not_be_written_keeps_it_from_ready_and_the_o
     assert vars(line)["error"] == refused
     server.fail.clear()
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 def test_missing_webhook_configuration_is_reported_and_gets_its_bundle_once_created():
     server = Server([MUTATING, CRD])
     replica = Replica(server)
     replica.look()
-    assert replica.rotation.why_not_ready() == "validating/v does not exist or has no webhook"
+    assert replica.rotation.find_unready_reason() == "validating/v does not exist or has no webhook"
     server.put(build_configuration_object(VALIDATING))
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 def test_rotation_without_rights_on_the_secret_reports_it():
@@ -163,7 +163,7 @@ def test_rotation_without_rights_on_the_secret_reports_it():
     replica = Replica(server)
     replica.look()
     assert replica.error is FORBIDDEN
-    assert replica.rotation.why_not_ready() == "no serving certificate yet"
+    assert replica.rotation.find_unready_reason() == "no serving certificate yet"
 
 
 def test_an_api_server_that_is_away_for_a_while_changes_nothing_and_for_long_makes_it_not_ready():
@@ -174,12 +174,12 @@ def test_an_api_server_that_is_away_for_a_while_changes_nothing_and_for_long_mak
         server.fail["get", verb_of] = ServerError(503, "", "away")
     replica.clock.true += timedelta(hours=5)
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
     replica.clock.true += timedelta(hours=2)
-    assert replica.rotation.why_not_ready().startswith("the serving certificate could not be confirmed for 21600 s: ")
+    assert replica.rotation.find_unready_reason().startswith("the serving certificate could not be confirmed for 21600 s: ")
     server.fail.clear()
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 def test_a_lost_secret_is_made_anew_while_the_other_goes_on_serving():
@@ -202,7 +202,7 @@ def assert_both_come_over(server: Server, one: Replica, two: Replica) -> None:
     one.look()
     for replica in (one, two):
         assert is_accepted_by_all(server, replica)
-        assert replica.rotation.why_not_ready() == ""
+        assert replica.rotation.find_unready_reason() == ""
     assert one.rotation.served != two.rotation.served
     two.look()
     assert one.rotation.served == two.rotation.served
@@ -239,7 +239,7 @@ def test_replica_with_a_clock_far_behind_writes_nothing_and_is_not_ready(caplog)
         late.look()
         late.look()
     assert server.tried == writes
-    assert late.rotation.why_not_ready().startswith("by our clock it is 2001-")
+    assert late.rotation.find_unready_reason().startswith("by our clock it is 2001-")
     assert len(caplog.records) == 1
 
 
@@ -253,14 +253,14 @@ def test_replica_stays_ready_when_a_known_configuration_is_deleted(caplog):
     with caplog.at_level(logging.WARNING):
         replica.look()
         replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
     assert [vars(record)["error"] for record in caplog.records] == ["validating/v is gone"]
     late = Replica(server)
     late.look()
-    assert late.rotation.why_not_ready() == "validating/v does not exist or has no webhook", "who has never seen it cannot know"
+    assert late.rotation.find_unready_reason() == "validating/v does not exist or has no webhook", "who has never seen it cannot know"
     server.put(gone)
     replica.look()
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 def test_concurrent_writer_of_webhook_configurations_is_logged(caplog):
@@ -295,7 +295,7 @@ def test_secret_created_by_another_client_keeps_its_type_and_labels():
     replica.look()
     secret = server.get("Secret", "certs")
     assert (secret["type"], secret["metadata"]["labels"]) == ("Opaque", {"helm": "yes"})
-    assert replica.rotation.why_not_ready() == ""
+    assert replica.rotation.find_unready_reason() == ""
 
 
 class Enough(Exception):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import webhook.chart
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.runtime.rbac_rules import Right
 from e2e.accounts import get_user_name
@@ -23,15 +23,15 @@ from tests.chart.test_generated import list_granted
 
 ASKED = Path(__file__).parents[2] / "out" / "asked"
 GRANTED = {
-    "webhook": webhook.chart.in_cluster(),
-    "reconciler": rbac.in_cluster() | list_granted(rbac.in_own_namespace()) | list_granted(rbac.of_pause()),
+    "webhook": webhook.chart.list_cluster_rights(),
+    "reconciler": rbac.list_cluster_rights() | list_granted(rbac.list_namespace_rights()) | list_granted(rbac.list_pause_rights()),
 }
 
 # The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.
 OF_KINDS = {
     (group, resource, verb)
     for group, resource, verb in GRANTED["webhook"] | GRANTED["reconciler"]
-    if any(group == kind.group and resource.partition("/")[0] == kind.plural for kind in (*KINDS, *pod_kinds(KINDS)))
+    if any(group == kind.group and resource.partition("/")[0] == kind.plural for kind in (*KINDS, *list_pod_kinds(KINDS)))
     or resource.endswith("trainingruntimes")
 }
 # A workload is read singly only where writes of several meet; tests of --nominate-nodes go through a proxy, which has other credentials.

@@ -16,12 +16,12 @@ from core.plan.steps import api_resources, writes
 from core.runtime import generated
 from core.runtime.clock import SystemClock
 from core.runtime.http.client import Client
-from core.runtime.rbac_rules import rules
+from core.runtime.rbac_rules import list_rules
 from reconciler import rbac
 from reconciler.observe.observed import Observed
 from sim.apiserver.server import Request
 from tests.certs.in_memory import Replica, Server
-from webhook.policies import policies
+from webhook.policies import list_policies
 
 FOLDER = webhook.chart.FOLDER
 
@@ -43,7 +43,7 @@ def test_generated_chart_files_match_the_code(folder: Path, render: Callable[[],
 
 def test_no_policy_is_left_over_from_earlier():
     present = {path.name for path in (FOLDER / "policies").iterdir()}
-    assert present == {f"{policy['metadata']['name']}.yaml" for policy in policies(KINDS)}
+    assert present == {f"{policy['metadata']['name']}.yaml" for policy in list_policies(KINDS)}
 
 
 def test_generated_check_fails_for_a_changed_file(tmp_path: Path):
@@ -56,8 +56,8 @@ def test_generated_check_fails_for_a_changed_file(tmp_path: Path):
 
 def test_generated_rbac_rules_grant_exactly_the_requested_rights():
     asked = {("", "pods", "get"), ("", "nodes", "get"), ("", "pods/status", "patch"), ("apps", "deployments", "get")}
-    assert list_granted(rules(asked)) == asked
-    assert len(rules(asked)) == 3
+    assert list_granted(list_rules(asked)) == asked
+    assert len(list_rules(asked)) == 3
 
 
 def test_no_right_is_wider_than_by_name():
@@ -98,7 +98,7 @@ def test_reconciler_rights_include_each_write_of_the_code(right: tuple[str, str,
 def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
     (rule,) = yaml.safe_load((FOLDER / "rights" / "reconciler-pause.yaml").read_text())
     assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["configmaps"], ["topogate-pause"], ["list", "watch"])
-    assert "configmaps" not in {resource for _, resource, _ in rbac.in_cluster()}
+    assert "configmaps" not in {resource for _, resource, _ in rbac.list_cluster_rights()}
     observed = Observed(cast("Client", None), SystemClock(), namespace="somewhere")
     assert (observed.pauses.watcher.namespace, observed.pauses.watcher.field_selector) == ("somewhere", "metadata.name=topogate-pause")
 
@@ -114,7 +114,7 @@ def test_rights_for_certificate_rotation_equal_the_used_rights():
         replica.look()
         server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
         replica.look()
-    assert server.asked == {right for rules in webhook.chart.of_certificates().values() for right in list_granted(rules)}
+    assert server.asked == {right for rules in webhook.chart.list_certificate_rights().values() for right in list_granted(rules)}
 
 
 class Recording(Server):
@@ -157,14 +157,14 @@ def test_each_request_that_names_its_resource_is_granted():
     asked = list_written_requests()
     assert ("kueue.x-k8s.io", "workloads/status", "patch") in asked
     assert ("", "podtemplates", "create") in asked
-    assert asked - rbac.in_cluster() == set()
+    assert asked - rbac.list_cluster_rights() == set()
 
 
 def test_each_resource_that_is_observed_may_be_listed_and_watched():
     observed = Observed(cast("Client", None), SystemClock(), places_groups=True)
     asked = {(informer.resource.group, informer.resource.plural, verb) for informer in observed.informers for verb in ("list", "watch")}
-    of_one_object = list_granted(rbac.of_pause())
+    of_one_object = list_granted(rbac.list_pause_rights())
     assert of_one_object <= asked
     asked -= of_one_object
-    assert asked - rbac.in_cluster() == set()
-    assert {right for right in rbac.in_cluster() if right[2] in ("list", "watch")} == asked, "what is granted is used"
+    assert asked - rbac.list_cluster_rights() == set()
+    assert {right for right in rbac.list_cluster_rights() if right[2] in ("list", "watch")} == asked, "what is granted is used"

@@ -18,13 +18,13 @@ from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
 from core.model.gates import GATES, POD_GROUPS
 from core.names import OWN_GROUP, OWN_VERSION, VERSION
-from core.runtime.rbac_rules import rights as rights_on
+from core.runtime.rbac_rules import list_rights as rights_on
 from reconciler import rbac
 from tests.chart.helm import CHART, Refused, find_one, render, run_helm
 from tests.chart.test_generated import list_granted
 from tests.long import mark_long
-from webhook.policies import policies
-from webhook.registration import configurations, conversion
+from webhook.policies import list_policies
+from webhook.registration import build_configurations, build_conversion
 
 pytestmark = pytest.mark.cluster  # Helm may have to be built
 
@@ -175,28 +175,28 @@ def test_a_configuration_is_one_that_the_reconciler_reads(tmp_path: Path):
 
 def test_webhooks_policies_and_conversion_are_the_registrations_own(tmp_path: Path):
     objects = render(tmp_path, PROVIDED)
-    for wanted in configurations("Q0E=", SERVICE):
+    for wanted in build_configurations("Q0E=", SERVICE):
         found = find_one(objects, wanted["kind"])
         assert (found["metadata"]["name"], found["webhooks"]) == (wanted["metadata"]["name"], wanted["webhooks"])
-    for wanted in policies(KINDS):
+    for wanted in list_policies(KINDS):
         found = find_one(objects, wanted["kind"], wanted["metadata"]["name"])
         assert found["spec"] == wanted["spec"]
     for path in CRD_DIR.glob("*.yaml"):
         crd = yaml.safe_load(path.read_text())
         if crd["spec"]["conversion"]["strategy"] == "Webhook":
-            crd["spec"]["conversion"] = conversion("Q0E=", SERVICE)
+            crd["spec"]["conversion"] = build_conversion("Q0E=", SERVICE)
         assert find_one(objects, "CustomResourceDefinition", crd["metadata"]["name"])["spec"] == crd["spec"]
 
 
 def test_rights_are_those_of_the_code(tmp_path: Path):
     objects = render(tmp_path, PROVIDED)
-    assert list_granted(find_one(objects, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster() | rbac.of_owners()
+    assert list_granted(find_one(objects, "ClusterRole", "-reconciler")["rules"]) == rbac.list_cluster_rights() | rbac.list_owner_rights()
     assert list_granted(find_one(objects, "ClusterRole", "-webhook")["rules"]) == read_webhook_rights()
     without = render(tmp_path, {"rbac": {"ownerFinalizers": False}})
-    assert list_granted(find_one(without, "ClusterRole", "-reconciler")["rules"]) == rbac.in_cluster()
-    assert find_one(objects, "Role")["rules"] == [*rbac.in_own_namespace(), *rbac.of_pause()], "no Secrets here"
+    assert list_granted(find_one(without, "ClusterRole", "-reconciler")["rules"]) == rbac.list_cluster_rights()
+    assert find_one(objects, "Role")["rules"] == [*rbac.list_namespace_rights(), *rbac.list_pause_rights()], "no Secrets here"
     alone = render(tmp_path, PROVIDED | {"reconciler": {"replicas": 1, "leaderElection": False, "podDisruptionBudget": {"enabled": False}}})
-    assert find_one(alone, "Role")["rules"] == rbac.of_pause()
+    assert find_one(alone, "Role")["rules"] == rbac.list_pause_rights()
 
 
 def read_webhook_rights() -> set[tuple[str, str, str]]:

@@ -12,12 +12,12 @@ from core.model.spare_nodes import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
 from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import build_workload
-from core.plan.workloads.verdicts import verdict_status
+from core.plan.workloads.verdicts import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
 from core.runtime.http.client import Client
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from reconciler.measure.outlook import Outlook
 from reconciler.settings import parse
 from tests.cli.commands import Obj
@@ -28,7 +28,7 @@ NOW = "2026-02-03T04:05:06Z"
 
 def build_queued_job(job: Obj, priority: int = 0) -> list[Obj]:
     """A job as the webhook leaves it, and its Workload."""
-    stored = complete(Job().default(job, Defaults(None, None)), r.resource_of(Job()), "default")
+    stored = complete(Job().default(job, Defaults(None, None)), r.get_resource(Job()), "default")
     workload = complete(build_workload(Job(), stored, priority=priority, priority_class=None), r.WORKLOADS, "default")
     workload["metadata"]["creationTimestamp"] = NOW
     return [stored, workload]
@@ -36,7 +36,7 @@ def build_queued_job(job: Obj, priority: int = 0) -> list[Obj]:
 
 def decide_documents(documents: Sequence[Obj]) -> list[Obj]:
     """The same with the statuses that a scheduler's cycle writes."""
-    outlook = Outlook(Client.offline(), ManualClock(), parse([]), KINDS)
+    outlook = Outlook(Client.make_offline(), ManualClock(), parse([]), KINDS)
     objects: dict[tuple[str, str], list[Obj]] = {}
     for document in documents:
         objects.setdefault((document["apiVersion"], document["kind"]), []).append(document)
@@ -48,8 +48,11 @@ def decide_documents(documents: Sequence[Obj]) -> list[Obj]:
     outlook.observed.fill({**known, r.NAMESPACES: [namespace]})
     verdicts = {verdict.workload.key: verdict for verdict in Cycle(outlook.state, outlook.settings.profiles).run()}
     return [
-        {**_with_spares(document, verdicts[object_key(document)]), "status": verdict_status(document, verdicts[object_key(document)], NOW)}
-        if document["kind"] == "Workload" and object_key(document) in verdicts
+        {
+            **_with_spares(document, verdicts[build_object_key(document)]),
+            "status": build_verdict_status(document, verdicts[build_object_key(document)], NOW),
+        }
+        if document["kind"] == "Workload" and build_object_key(document) in verdicts
         else document
         for document in documents
     ]

@@ -123,14 +123,14 @@ def test_the_namespace_is_kubectls(tmp_path):
     contexts = [{"name": "a", "context": {"namespace": "team-a"}}, {"name": "b", "context": {}}]
     one = write("one", **{"current-context": "a"})
     other = write("other", **{"current-context": "b"}, contexts=contexts)
-    assert commands.namespace_of(ClusterSource(kubeconfig=other, namespace="mine")) == "mine"
-    assert commands.namespace_of(ClusterSource(kubeconfig=f"{one}:{other}")) == "team-a"
-    assert commands.namespace_of(ClusterSource(kubeconfig=other)) == "default"
-    assert commands.namespace_of(ClusterSource(kubeconfig=other, context="a")) == "team-a"
-    assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "none"))) == "default"
+    assert commands.choose_namespace(ClusterSource(kubeconfig=other, namespace="mine")) == "mine"
+    assert commands.choose_namespace(ClusterSource(kubeconfig=f"{one}:{other}")) == "team-a"
+    assert commands.choose_namespace(ClusterSource(kubeconfig=other)) == "default"
+    assert commands.choose_namespace(ClusterSource(kubeconfig=other, context="a")) == "team-a"
+    assert commands.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "none"))) == "default"
     for broken in ("[", "- a", "contexts: 5", "contexts: [5]", "contexts: [{name: a, context: x}]\ncurrent-context: a"):
         (tmp_path / "broken").write_text(broken)
-        assert commands.namespace_of(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
+        assert commands.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
 
 
 def test_unexpected_error_is_one_line_and_a_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.pause import What, register
-from cli.stopping import Unable, press, release, set_stops, tell_status, who_am_i
+from cli.stopping import Unable, find_own_name, list_status_lines, release, set_pause, set_stops
 from core.model.pause_state import Pause, Stop
 from core.resource import Obj
 from core.runtime.http.client import Client
@@ -64,7 +64,7 @@ def server() -> Server:
 
 
 async def pause(server: Server, what: What = What.ADMISSIONS, reason: str = "why", *, wait: bool = False) -> list[str]:
-    return await press(server.client, ManualClock(), NAMESPACE, what.parts, reason, wait=wait)
+    return await set_pause(server.client, ManualClock(), NAMESPACE, what.parts, reason, wait=wait)
 
 
 async def resume(server: Server, what: What = What.ADMISSIONS) -> list[str]:
@@ -72,17 +72,17 @@ async def resume(server: Server, what: What = What.ADMISSIONS) -> list[str]:
 
 
 async def test_the_status_of_a_namespace_that_is_not_there_is_an_error_and_no_all_clear(server: Server):
-    assert await tell_status(server.client, NAMESPACE) == ["admissions are not paused", "evictions are not paused"]
+    assert await list_status_lines(server.client, NAMESPACE) == ["admissions are not paused", "evictions are not paused"]
     with pytest.raises(Unable, match="there is no namespace wrong; --namespace names"):
-        await tell_status(server.client, "wrong")
-    assert len(await tell_status(server.client, "secret")) == 2
+        await list_status_lines(server.client, "wrong")
+    assert len(await list_status_lines(server.client, "secret")) == 2
 
 
 async def test_pause_writes_author_time_and_reason(server: Server):
     assert await pause(server, What.ALL) == ["admissions are paused", "evictions are paused"]
     stop = server.pause.admissions
     assert stop == Stop("admissions", "2026-01-01T00:16:40Z", "alice", "why")
-    assert await tell_status(server.client, NAMESPACE) == [stop.sentence, server.pause.evictions.sentence]  # type: ignore[union-attr]
+    assert await list_status_lines(server.client, NAMESPACE) == [stop.sentence, server.pause.evictions.sentence]  # type: ignore[union-attr]
     assert await resume(server, What.EVICTIONS) == ["evictions go on; they were paused by alice since 2026-01-01T00:16:40Z: why"]
     assert server.pause == Pause(admissions=stop)
 
@@ -129,9 +129,9 @@ async def test_resume_without_a_pause_reports_that_nothing_was_paused(server: Se
 
 async def test_pause_author_is_the_local_user_if_the_server_does_not_report_one(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("USER", "carol")
-    assert await who_am_i(server.client) == "alice"
+    assert await find_own_name(server.client) == "alice"
     server.forbidden.add("SelfSubjectReview")
-    assert await who_am_i(server.client) == "carol"
+    assert await find_own_name(server.client) == "carol"
 
 
 def queue(name: str, active: bool, reason: str) -> Obj:

@@ -342,7 +342,7 @@ def test_files_may_be_json(topogate: Commands, tmp_path: Path):
     (tmp_path / "nodes.json").write_text('{"apiVersion": "v1",\n "kind": ]')
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 2)), *files)
     assert ran.code == 2
-    assert f"{tmp_path / 'nodes.json'}: it is not YAML: " in ran.err
+    assert f"{tmp_path / 'nodes.json'}: YAML syntax error: " in ran.err
     assert "in line 2" in ran.err
 
 

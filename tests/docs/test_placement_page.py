@@ -10,7 +10,7 @@ import pytest
 
 from core.model.podset import Mode
 from core.names import PLACEMENT_PROFILES
-from core.placement.algorithms.profile import MIXED, STANDARD, Profile, profile_from_gates
+from core.placement.algorithms.profile import MIXED, STANDARD, Profile, read_profile
 from core.placement.engine import place
 from tests.builders import RACK, request
 from tests.placement.algorithms.test_balanced import build_cluster
@@ -32,9 +32,9 @@ ROWS = {cells[0]: cells[1:] for line in PAGE.splitlines() if len(cells := [cell.
 )
 def test_page_names_the_algorithm_that_each_gate_selects(row: str, gates: dict[str, bool]):
     """Found defect G4."""
-    profile = profile_from_gates(gates)
+    profile = read_profile(gates)
     modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
-    assert ROWS[row] == ["BalancedPlacement" if profile.balances(mode) else profile.algorithm(mode).name for mode in modes]
+    assert ROWS[row] == ["BalancedPlacement" if profile.is_balanced(mode) else profile.get_algorithm(mode).name for mode in modes]
 
 
 @pytest.mark.parametrize("name", ["best-fit", "least-free", "balanced"])
@@ -42,7 +42,7 @@ def test_page_names_the_algorithm_of_each_profile(name: str):
     """Found defect G4."""
     profile = STANDARD.named[name]
     modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
-    assert ROWS[f"`{name}`"] == ["BalancedPlacement" if profile.balances(mode) else profile.algorithm(mode).name for mode in modes]
+    assert ROWS[f"`{name}`"] == ["BalancedPlacement" if profile.is_balanced(mode) else profile.get_algorithm(mode).name for mode in modes]
     assert {row.strip("`") for row in ROWS if row.strip("`") in PLACEMENT_PROFILES} == set(PLACEMENT_PROFILES)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from core.names import MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import managed_status
+from core.plan.workloads.admission_status import read_managed_status
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.audit.follow import Follower
@@ -86,7 +86,7 @@ def told(conditions: list[Obj], *new: Condition) -> list[Obj]:
 
 def release(server: Cluster, seen: Obj) -> None:
     """F.2.4: as the manager that wrote the admission, on the object as it was seen."""
-    status = managed_status(seen)
+    status = read_managed_status(seen)
     status.pop("admission", None)
     released = Condition("QuotaReserved", False, "Pending", "Evicted by the test runner"), Condition("Admitted", False, "NoReservation", "")
     status["conditions"] = told(status["conditions"], *released)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.jobs.annotations import PodSetAnnotations, is_label_name, topology_request, validate_pod_sets
+from core.jobs.annotations import PodSetAnnotations, build_topology_request, is_label_name, validate_pod_sets
 from core.jobs.contract import ErrorType, Rules
 from core.names import (
     ELASTIC_JOB,
@@ -218,7 +218,7 @@ def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():
     rules = judge({SLICE_CONSTRAINTS: '[{"Topology": "rack", "SIZE": 4, "extra": 1}]'})
     assert rules.errors == ()
     assert rules.warnings == (f"{PATH}[{SLICE_CONSTRAINTS}][0]: only topology and size are read, not extra",)
-    request = topology_request({SLICE_CONSTRAINTS: '[{"Topology": "rack", "SIZE": 4}]'})
+    request = build_topology_request({SLICE_CONSTRAINTS: '[{"Topology": "rack", "SIZE": 4}]'})
     assert request == {"podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 4}]}
 
 
@@ -273,7 +273,7 @@ def test_monstrous_annotations_are_refused_quickly(text: str):
     """The webhook has seconds and one event loop."""
     errors = judge({SLICE_CONSTRAINTS: text}).errors
     assert [error.field for error in errors] == [f"{PATH}[{SLICE_CONSTRAINTS}]"]
-    assert topology_request({SLICE_CONSTRAINTS: text}) is None
+    assert build_topology_request({SLICE_CONSTRAINTS: text}) is None
 
 
 JSON = st.recursive(
@@ -301,7 +301,7 @@ def test_random_annotations_raise_no_exception_and_accepted_ones_give_a_valid_re
         assert error.accepted
         assert error.field.startswith("p")
     for own, count in pod_sets:
-        request = topology_request(own, pod_index_label="i")
+        request = build_topology_request(own, pod_index_label="i")
         assert request is not None
         if not rules.errors:
             size = request.get("podSetSliceSize") or (request.get("podsetSliceRequiredTopologyConstraints") or [{"size": 1}])[0]["size"]

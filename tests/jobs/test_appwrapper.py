@@ -9,7 +9,7 @@ import pytest
 from core.jobs.kinds.appwrapper import AppWrapper
 from core.jobs.kinds.registry import KINDS
 from core.jobs.kinds.sparkapplication import SparkApplication
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.names import QUEUE_NAME_LABEL
 from tests.reconciler.kinds.scenarios import SCENARIOS
 from tests.webhook.asking import Webhook, get_causes
@@ -77,7 +77,9 @@ def test_declared_pod_sets_of_an_app_wrapper_that_agree_with_the_kind_are_accept
     declared = HONEST[kind]
     assert get_refusals(build_wrapper(declared)) == {}
     bare = {"template": declared["template"]}
-    assert sum(p.count for p in KIND.pod_sets(build_wrapper(declared))) == sum(p.count for p in KIND.pod_sets(build_wrapper(bare)))
+    assert sum(p.count for p in KIND.list_pod_sets(build_wrapper(declared))) == sum(
+        p.count for p in KIND.list_pod_sets(build_wrapper(bare))
+    )
 
 
 @pytest.mark.parametrize("kind", HONEST)
@@ -119,7 +121,7 @@ def test_a_path_without_end_is_refused_and_not_followed(kind: str):
     accepted = "a path of at most 512 characters is accepted"
     lengths = {f"spec.components[0].podSets[{i}].path": f"{length} characters: {accepted}" for i, length in enumerate((1300008, 608))}
     assert get_refusals(build_wrapper(component)) == lengths
-    assert [pod_set.template for pod_set in KIND.pod_sets(build_wrapper(component))] == [{"metadata": {}}] * 3
+    assert [pod_set.template for pod_set in KIND.list_pod_sets(build_wrapper(component))] == [{"metadata": {}}] * 3
 
 
 def test_a_declared_template_has_the_requests_of_the_template_of_its_kind():
@@ -128,13 +130,13 @@ def test_a_declared_template_has_the_requests_of_the_template_of_its_kind():
     declared = tuple((pod_set["path"], count) for pod_set, count in zip(HONEST["PyTorchJob"]["podSets"], (4, 1), strict=True))
     job = build_wrapper(build_component("PyTorchJob", "kubeflow.org/v1", spec, *declared))
     assert get_refusals(job) == {}
-    assert [(p.count, pod_requests(p.template["spec"])) for p in KIND.pod_sets(job)] == [(4, {"nvidia.com/gpu": 8}), (1, {})]
+    assert [(p.count, compute_pod_requests(p.template["spec"])) for p in KIND.list_pod_sets(job)] == [(4, {"nvidia.com/gpu": 8}), (1, {})]
 
 
 def test_another_kind_is_believed():
     unknown = build_component("Anything", "example.com/v1", {"a": TEMPLATE}, ("template.spec.a", 7))
     assert get_refusals(build_wrapper(unknown)) == {}
-    assert [pod_set.count for pod_set in KIND.pod_sets(build_wrapper(unknown))] == [7]
+    assert [pod_set.count for pod_set in KIND.list_pod_sets(build_wrapper(unknown))] == [7]
 
 
 def test_a_component_that_cannot_be_counted_though_its_kind_is_known_is_refused_with_the_place():
@@ -149,8 +151,8 @@ def test_a_spark_application_declares_the_templates_beside_its_fields_and_is_cou
         "SparkApplication", "sparkoperator.k8s.io/v1beta2", spec, (path.format("driver"), 1), (path.format("executor"), 3)
     )
     assert get_refusals(build_wrapper(spark)) == {}
-    requests = [pod_requests(pod_set.template["spec"]) for pod_set in KIND.pod_sets(build_wrapper(spark))]
-    assert requests == [pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().pod_sets({"spec": spec})]
+    requests = [compute_pod_requests(pod_set.template["spec"]) for pod_set in KIND.list_pod_sets(build_wrapper(spark))]
+    assert requests == [compute_pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().list_pod_sets({"spec": spec})]
     spark["podSets"][1]["replicas"] = 1
     assert list(get_refusals(build_wrapper(spark))) == ["spec.components[0].podSets[1].replicas"]
 
@@ -183,5 +185,5 @@ def test_rayjob_without_submitter_template_declares_the_other_templates():
 def test_wrapped_pod_becomes_a_pod_set_of_metadata_and_spec_alone():
     """Else the job and its Workload differ for ever, and it is admitted and evicted again and again."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "inner"}, "spec": TEMPLATE["spec"]}
-    [pod_set] = KIND.pod_sets(build_wrapper({"template": pod}))
+    [pod_set] = KIND.list_pod_sets(build_wrapper({"template": pod}))
     assert pod_set.template == {"metadata": {}, "spec": TEMPLATE["spec"]}

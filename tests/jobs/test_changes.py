@@ -76,7 +76,7 @@ def started(obj: Obj) -> Obj:
     kind = OF_KINDS[obj["kind"]]
     if not hasattr(kind, "start"):
         return obj
-    starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in kind.pod_sets(obj)]
+    starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in kind.list_pod_sets(obj)]
     running: Obj = kind.start(obj, starts)
     return running
 
@@ -213,7 +213,7 @@ def test_running_job_without_gates_gets_no_more_pods(kind: str, field: tuple[str
         waiting["spec"]["completions"] = 9
     described = next(each for each in KINDS if each.kind == kind)
     notes = {WORKLOAD_ANNOTATION: "w"}
-    running = described.start(waiting, [PodSetStart(p.name, has_topology, annotations=notes) for p in described.pod_sets(waiting)])
+    running = described.start(waiting, [PodSetStart(p.name, has_topology, annotations=notes) for p in described.list_pod_sets(waiting)])
     larger, smaller = deepcopy(running), deepcopy(running)
     sets(*field, value=9)(larger)
     sets(*field, value=1)(smaller)

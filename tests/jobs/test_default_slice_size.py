@@ -39,7 +39,7 @@ def build_jobset(notes: Obj, parallelism: int | None = 4, *, labels: Obj | None 
 
 
 def get_notes(obj: Obj) -> Obj:
-    notes: Obj = KIND.roles(obj)[0].template["metadata"]["annotations"]
+    notes: Obj = KIND.list_roles(obj)[0].template["metadata"]["annotations"]
     return notes
 
 
@@ -60,9 +60,9 @@ def test_size_of_slices_without_one_is_written_at_creation(parallelism: int | No
     assert get_notes(stored) == SLICED | {SLICE_SIZE: size, DEFAULTED_SLICE_SIZE: size}
     assert Webhook().mutate(stored) == stored
     assert Webhook().validate(stored)["allowed"]
-    request = KIND.pod_sets(stored)[0].to_wire()["topologyRequest"]
+    request = KIND.list_pod_sets(stored)[0].to_wire()["topologyRequest"]
     assert request["podSetSliceSize"] == int(size)
-    assert request == KIND.pod_sets(build_jobset(SLICED, parallelism))[0].to_wire()["topologyRequest"]
+    assert request == KIND.list_pod_sets(build_jobset(SLICED, parallelism))[0].to_wire()["topologyRequest"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_default_size_goes_with_the_slices(notes: Obj):
 
 def test_templates_of_a_running_jobset_get_no_size():
     old = build_jobset(SLICED, suspend=True)  # stored before sizes were written
-    starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in KIND.pod_sets(old)]
+    starts = [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in KIND.list_pod_sets(old)]
     running = KIND.start(old, starts)
     labelled = deepcopy(running) | {"spec": running["spec"] | {"ttlSecondsAfterFinished": 60}}
     assert Webhook().mutate(running, old=old) == running
@@ -128,7 +128,7 @@ def test_templates_of_a_running_jobset_get_no_size():
 
 def test_size_survives_start_and_stop():
     stored = Webhook().mutate(build_jobset(SLICED))
-    pod_sets = KIND.pod_sets(stored)
+    pod_sets = KIND.list_pod_sets(stored)
     running = KIND.start(stored, [PodSetStart(p.name, True, annotations={WORKLOAD_ANNOTATION: "w"}) for p in pod_sets])
     stopped = KIND.restore(KIND.suspend(running), [p.to_wire() for p in pod_sets])
     assert get_notes(Webhook().mutate(stopped, old=running)) == SLICED | BOTH

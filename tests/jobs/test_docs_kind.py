@@ -14,7 +14,7 @@ import pytest
 from core.jobs.contract import Defaults, PodSetStart
 from core.jobs.kinds.registry import with_integrations
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
+from core.plan.workloads.desired_workload import build_workload, has_other_pod_sets
 from tests.runtime.test_plugins import install
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_the_vectors_of_the_example_pass(package: Path, family: str, which: int)
 
 
 def test_job_of_the_example_is_started_stopped_and_restored():
-    """Found defect E10: `active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
+    """Found defect E10: `count_active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
     (code,) = list_blocks("python")
     module: dict[str, Any] = {"__name__": "acme_pipeline"}
     exec(compile(code, "acme_pipeline.py", "exec"), module)
@@ -60,12 +60,12 @@ def test_job_of_the_example_is_started_stopped_and_restored():
     notes = {WORKLOAD_ANNOTATION: "w"}
     running = kind.start(waiting, [PodSetStart("train", True, {"pool": "a"}, annotations=notes)])
     assert not kind.is_suspended(running)
-    assert kind.active_pods(running, dropped=1) == kind.active_pods(running) == 3
+    assert kind.count_active_pods(running, dropped=1) == kind.count_active_pods(running) == 3
     stopped = kind.suspend(running)
     assert kind.is_suspended(stopped)
     restored = kind.restore(stopped, workload["spec"]["podSets"])
-    assert not pod_sets_differ(kind.pod_sets(restored), workload)
-    assert kind.finished({**stopped, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}) is not None
+    assert not has_other_pod_sets(kind.list_pod_sets(restored), workload)
+    assert kind.find_finish({**stopped, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}) is not None
 
 
 def test_files_that_it_names_are_there():

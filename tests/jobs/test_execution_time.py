@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.jobs.contract import Defaults
-from core.jobs.execution_time import MAX_SECONDS, execution_time
+from core.jobs.execution_time import MAX_SECONDS, parse_execution_time
 from core.jobs.kinds.job import Job
 from core.jobs.kinds.pod_kinds import POD_SETS
 from core.jobs.kinds.registry import KINDS
@@ -37,7 +37,7 @@ def test_execution_time_that_is_no_positive_number_is_refused_and_ignored(text: 
     errors = Job().validate_create(build_job(text)).errors
     assert [(error.field, error.value) for error in errors] == [(FIELD, text)]
     assert "a whole number of seconds is expected, 1 to 2147483647" in errors[0].accepted
-    assert execution_time({MAX_EXEC_TIME_LABEL: text}) is None
+    assert parse_execution_time({MAX_EXEC_TIME_LABEL: text}) is None
 
 
 @given(st.integers(1, MAX_SECONDS))
@@ -74,5 +74,5 @@ def test_execution_time_of_a_serving_kind_is_copied_to_its_pods(kind: Any):
     spec = {"template": template, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
     labels = {QUEUE_NAME_LABEL: "main", MAX_EXEC_TIME_LABEL: "60"}
     changed = kind.default({"kind": kind.kind, "metadata": {"name": "x", "labels": labels}, "spec": spec}, Defaults())
-    (role, *_) = kind.roles(changed)
+    (role, *_) = kind.list_roles(changed)
     assert role.template["metadata"]["labels"][MAX_EXEC_TIME_LABEL] == "60"

@@ -13,7 +13,7 @@ from core.jobs.contract import Defaults, PodSetStart
 from core.jobs.kinds.job import Job
 from core.names import PODSET_LABEL, QUEUE_NAME_LABEL, REQUIRED_TOPOLOGY, TOPOLOGY_GATE, TRACEPARENT_ANNOTATION, WORKLOAD_ANNOTATION
 from core.plan.steps.merge import merge_patch
-from core.plan.workloads.desired_workload import build_workload, pod_sets_differ, workload_name
+from core.plan.workloads.desired_workload import build_workload, build_workload_name, has_other_pod_sets
 from webhook.jsonpatch import diff
 
 KIND = Job()
@@ -106,17 +106,17 @@ def test_restoring_undoes_a_start(job: dict[str, Any], gated: bool, selector: di
 def test_a_workload_is_that_of_its_job_until_the_job_changes(job: dict[str, Any]):
     job["metadata"]["labels"][QUEUE_NAME_LABEL] = "lq"
     workload = build_workload(KIND, job, priority=3, priority_class=None)
-    assert not pod_sets_differ(KIND.pod_sets(job), workload)
+    assert not has_other_pod_sets(KIND.list_pod_sets(job), workload)
     changed = deepcopy(job)
     changed["spec"]["parallelism"] += 1
-    assert pod_sets_differ(KIND.pod_sets(changed), workload)
+    assert has_other_pod_sets(KIND.list_pod_sets(changed), workload)
     assert workload["spec"]["priority"] == 3
     assert "job-name" not in workload["spec"]["podSets"][0]["template"]["metadata"].get("labels", {})
 
 
 def test_a_name_belongs_to_one_job():
     def name(job: str, uid: str = "u") -> str:
-        return workload_name(KIND, {"metadata": {"name": job, "uid": uid}})
+        return build_workload_name(KIND, {"metadata": {"name": job, "uid": uid}})
 
     assert name("j").startswith("job-j-")
     assert name("j") == name("j")
@@ -130,12 +130,12 @@ def test_a_name_belongs_to_one_job():
     [({}, 1), ({"parallelism": 0}, 0), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2), ({"completions": 9}, 1)],
 )
 def test_a_job_has_as_many_pods_as_run_at_once(spec: dict[str, int], count: int):
-    assert KIND.pod_sets({"spec": spec | {"template": {"spec": {}}}})[0].count == count
+    assert KIND.list_pod_sets({"spec": spec | {"template": {"spec": {}}}})[0].count == count
 
 
 @pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Failed", False), ("SuccessCriteriaMet", None)])
 def test_a_job_ends_by_its_conditions(kind: str, succeeded: bool | None):
-    finish = KIND.finished({"status": {"conditions": [{"type": kind, "status": "True", "message": "why"}]}})
+    finish = KIND.find_finish({"status": {"conditions": [{"type": kind, "status": "True", "message": "why"}]}})
     assert (finish.succeeded if finish else None) == succeeded
 
 
@@ -234,9 +234,9 @@ def test_workload_has_the_last_of_environment_variables_with_one_name():
     (pod_set,) = workload["spec"]["podSets"]
     assert pod_set["template"]["spec"]["containers"][0]["env"] == env[1:]
     assert job["spec"]["template"]["spec"]["containers"][0]["env"] == env, "the job is as it was"
-    assert not pod_sets_differ(KIND.pod_sets(job), workload)
+    assert not has_other_pod_sets(KIND.list_pod_sets(job), workload)
     earlier = {"spec": {"podSets": [{**pod_set, "template": {**pod_set["template"], "spec": template["spec"]}}]}}
-    assert not pod_sets_differ(KIND.pod_sets(job), earlier), "a Workload of before keeps running"
+    assert not has_other_pod_sets(KIND.list_pod_sets(job), earlier), "a Workload of before keeps running"
 
 
 @pytest.mark.parametrize(("failed", "is_ready", "done"), [(None, False, 0), ("0", True, 1), ("1,3-5", True, 4)])
@@ -244,8 +244,8 @@ def test_indexes_failed_for_good_count_as_done(failed: str | None, is_ready: boo
     spec = {"parallelism": 6, "completions": 6, "completionMode": "Indexed", "backoffLimitPerIndex": 0}
     status = {"ready": 6 - max(1, done), **({"failedIndexes": failed} if failed else {})}
     job = {"metadata": {"name": "j"}, "spec": spec, "status": status}
-    assert (KIND.pods_ready(job), KIND.reclaimable_pods(job).get("main", 0)) == (is_ready, done)
-    assert KIND.gang(job).min_count == 6 - done
+    assert (KIND.are_pods_ready(job), KIND.count_reclaimable_pods(job).get("main", 0)) == (is_ready, done)
+    assert KIND.find_gang(job).min_count == 6 - done
 
 
 def test_job_of_which_indexes_have_failed_for_good_keeps_its_completions_when_started_with_fewer_pods():

@@ -18,7 +18,7 @@ from core.jobs.kinds.registry import INTEGRATIONS, KINDS, UnusableIntegration, w
 from core.jobs.kinds.sparkapplication import SparkApplication
 from core.jobs.schema_check import Fields, find_misshapen
 from core.jobs.templated import TemplatedKind, put
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.names import (
     PODSET_GROUP_NAME,
     PODSET_LABEL,
@@ -29,14 +29,14 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.plan.steps.merge import merge_patch
-from core.plan.workloads.desired_workload import build_workload, pod_sets_differ
+from core.plan.workloads.desired_workload import build_workload, has_other_pod_sets
 from tests.jobs.test_job import merge, strip_empty
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, hook, patch_of
 from tests.webhook.reviews.test_misshapen import JSON, places, replaced
 from webhook.jsonpatch import apply
-from webhook.registration import hook_path
+from webhook.registration import build_hook_path
 
 RACK = "cloud.provider.com/topology-rack"
 TOLERATION = {"key": "gpu", "operator": "Exists"}
@@ -60,13 +60,13 @@ def make(scenario: Scenario) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "lq"}}
     job = {"apiVersion": scenario.group_version, "kind": scenario.kind, "metadata": metadata, "spec": scenario.spec(RACK)}
     kind = get_kind(scenario)
-    return kind.expanded(job, runtime()) if isinstance(kind, Referring) else job
+    return kind.expand(job, runtime()) if isinstance(kind, Referring) else job
 
 
 def start_of(kind: TemplatedKind, job: dict[str, Any], *, gated: bool) -> list[PodSetStart]:
     return [
         PodSetStart(pod_set.name, gated, {"pool": "a"}, (TOLERATION,), {PODSET_LABEL: pod_set.name}, {WORKLOAD_ANNOTATION: "w"})
-        for pod_set in kind.pod_sets(job)
+        for pod_set in kind.list_pod_sets(job)
     ]
 
 
@@ -74,9 +74,9 @@ def test_it_has_the_pods_that_its_controller_will_make(scenario: Scenario):
     kind, job = get_kind(scenario), make(scenario)
     assert find_misshapen(kind.spec_shape, job) == ()
     assert kind.validate_create(job).errors == ()
-    assert {pod_set.name: pod_set.count for pod_set in kind.pod_sets(job)} == scenario.pods
+    assert {pod_set.name: pod_set.count for pod_set in kind.list_pod_sets(job)} == scenario.pods
     workload = build_workload(kind, job, priority=0, priority_class=None)
-    assert not pod_sets_differ(kind.pod_sets(job), workload)
+    assert not has_other_pod_sets(kind.list_pod_sets(job), workload)
 
 
 def test_defaulting_twice_is_defaulting_once(scenario: Scenario):
@@ -98,7 +98,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
     assert not kind.is_suspended(running)
     assert kind.is_started(running)
     assert kind.has_gate(running) == gated
-    for pod_set in kind.pod_sets(running):
+    for pod_set in kind.list_pod_sets(running):
         metadata, spec = pod_set.template["metadata"], pod_set.template["spec"]
         assert metadata["labels"][PODSET_LABEL] == pod_set.name
         assert metadata["annotations"] | {WORKLOAD_ANNOTATION: "w"} == metadata["annotations"]
@@ -107,7 +107,7 @@ def test_restoring_undoes_a_start(scenario: Scenario, gated: bool):
         assert ({"name": TOPOLOGY_GATE} in spec.get("schedulingGates", [])) == gated
     stopped = kind.suspend(kind.restore(running, workload["spec"]["podSets"]))
     assert not kind.is_started(stopped)
-    assert not pod_sets_differ(kind.pod_sets(stopped), workload)
+    assert not has_other_pod_sets(kind.list_pod_sets(stopped), workload)
     assert strip_empty(stopped) == strip_empty(job)
     assert merge(running, merge_patch(running, stopped)) == stopped
 
@@ -154,7 +154,7 @@ def test_random_json_in_place_of_any_part_is_answered(scenario: Scenario, data: 
         path = data.draw(st.sampled_from([path for path in places(broken) if path and path[0] in ("metadata", "spec", "status")]))
         broken = replaced(broken, path, data.draw(JSON))
     for action in ("mutate", "validate"):
-        answer = Webhook().ask(hook_path(action, kind.group, kind.version, kind.kind), broken)
+        answer = Webhook().ask(build_hook_path(action, kind.group, kind.version, kind.kind), broken)
         assert answer["allowed"] in (True, False)
 
 
@@ -190,7 +190,7 @@ def test_workers_of_an_mpijob_begin_at_the_index_that_its_operator_gives_them(la
 )
 def test_spark_pod_requests_equal_those_of_spark(driver: dict[str, Any], spec: dict[str, Any], memory: int):
     job = {"metadata": {"name": "s"}, "spec": {"driver": {"coreRequest": "100m", **driver}, "executor": {}} | spec}
-    container = SparkApplication().pod_sets(job)[0].template["spec"]["containers"][0]
+    container = SparkApplication().list_pod_sets(job)[0].template["spec"]["containers"][0]
     assert container["resources"]["requests"] == {"cpu": "100m", "memory": str(memory)}
 
 
@@ -201,7 +201,7 @@ def test_sidecars_and_init_containers_of_a_spark_pod_count(role: str):
 
     pod = {"sidecars": [container()], "initContainers": [container(restartPolicy="Always")], "template": {"spec": {"initContainers": [{}]}}}
     job = {"metadata": {"name": "s"}, "spec": {"driver": {}, "executor": {}, role: pod}}
-    requests = {pod_set.name: pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().pod_sets(job)}
+    requests = {pod_set.name: compute_pod_requests(pod_set.template["spec"]) for pod_set in SparkApplication().list_pod_sets(job)}
     assert {name: amounts.get("nvidia.com/gpu") for name, amounts in requests.items()} == {"driver": None, "executor": None, role: 4}
 
 
@@ -284,7 +284,7 @@ def test_ray_worker_group_counts_pods_as_kuberay_makes_them(kind: str, group: di
     cluster = {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"groupName": "g", "template": {}, **group}]}
     spec = {"RayCluster": cluster, "RayJob": {"rayClusterSpec": cluster}, "RayService": {"rayClusterConfig": cluster}}[kind]
     described = next(each for each in KINDS if each.kind == kind)
-    assert {made.name: made.count for made in described.pod_sets({"kind": kind, "metadata": {"name": "r"}, "spec": spec})} == {
+    assert {made.name: made.count for made in described.list_pod_sets({"kind": kind, "metadata": {"name": "r"}, "spec": spec})} == {
         "head": 1,
         "g": pods,
     }
@@ -348,7 +348,7 @@ def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(
     """Found defect E8: what is put back is the whole template as it runs; a template that differs otherwise is refused."""
     kind, running = get_kind(scenario), run_of(scenario)
     changed = deepcopy(running)
-    for role in kind.roles(running):
+    for role in kind.list_roles(running):
         template = deepcopy(dict(role.template))
         if part == "gate":
             template["spec"].pop("schedulingGates")
@@ -391,7 +391,7 @@ def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workl
         put(running, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
     stopped = kind.restore(running, workload["spec"]["podSets"] if with_workload else None)
     put(stopped, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers", 0, "image"), "new")
-    submitter = next(pod_set for pod_set in kind.pod_sets(stopped) if pod_set.name == "submitter")
+    submitter = next(pod_set for pod_set in kind.list_pod_sets(stopped) if pod_set.name == "submitter")
     assert submitter.template["spec"]["containers"][0]["image"] == "new"
 
 
@@ -469,13 +469,13 @@ def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded(
         kind, group, version, plural = "Odd", "odd.example", "v1", "odds"
         spec_shape = Fields()
 
-        def roles(self, job: Any) -> list[Any]:
+        def list_roles(self, job: Any) -> list[Any]:
             return []
 
-        def active_pods(self, job: Any) -> int:  # type: ignore[override]
+        def count_active_pods(self, job: Any) -> int:  # type: ignore[override]
             return 0
 
-        def finished(self, job: Any) -> None:
+        def find_finish(self, job: Any) -> None:
             return None
 
     with pytest.raises(UnusableIntegration, match=r"active_pods\(job.*dropped"):
@@ -489,8 +489,8 @@ def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
         "metadata": {"name": "j"},
         "spec": {"submissionMode": "SidecarMode", "rayClusterSpec": {"headGroupSpec": {"template": template}}},
     }
-    [head] = RayJob().pod_sets(job)
-    assert pod_requests(head.to_wire()["template"]["spec"]) == {"cpu": 1500, "memory": 200 * 2**20}
+    [head] = RayJob().list_pod_sets(job)
+    assert compute_pod_requests(head.to_wire()["template"]["spec"]) == {"cpu": 1500, "memory": 200 * 2**20}
     assert len(job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]) == 1
 
 
@@ -518,7 +518,7 @@ def test_appwrapper_of_any_name_has_pod_set_names_that_fit(name: str | None):
     job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "AppWrapper"))
     job["metadata"]["name"] = name
     kind = BY_NAME["AppWrapper"]
-    names = [pod_set.name for pod_set in kind.pod_sets(job)]
+    names = [pod_set.name for pod_set in kind.list_pod_sets(job)]
     assert kind.validate_create(job).errors == ()
     assert len(set(names)) == len(names) > 0
     assert all(len(each) <= 63 and re.fullmatch(DNS_LABEL, each) for each in names)

@@ -35,7 +35,7 @@ def build_train_job(count: int, patches: int = 0) -> Obj:
     replicated = [{"name": f"r{number % count}"} for number in range(patches)]
     patch = {"manager": "tests.example.com/user", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}}}
     job = of_spec({"runtimeRef": {"name": "r"}, "runtimePatches": [patch]})
-    return TrainJob().expanded(job, {"spec": {"template": {"spec": build_jobset_spec(count)}}})
+    return TrainJob().expand(job, {"spec": {"template": {"spec": build_jobset_spec(count)}}})
 
 
 def build_app_wrapper(count: int) -> Obj:
@@ -61,7 +61,7 @@ OBJECTS = {
 def test_object_with_very_many_templates_is_refused_after_the_first_ones(name: str):
     """Found by an attack: an AppWrapper of 75 KB took 6 s of the event loop of the webhook."""
     kind, obj = BY_KIND[name], OBJECTS[name]
-    assert MAX_POD_SETS < len(kind.roles(obj)) <= MOST_ROLES + 1
+    assert MAX_POD_SETS < len(kind.list_roles(obj)) <= MOST_ROLES + 1
     errors = kind.validate_create(obj).errors
     assert ErrorType.TOO_MANY in {error.type for error in errors}
     assert len(errors) <= 4 * MOST_ROLES

@@ -12,7 +12,7 @@ from core.jobs.annotations import validate_own
 from core.jobs.contract import PodSetStart
 from core.jobs.kinds.job import Job
 from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
-from core.plan.workloads.desired_workload import build_workload, counts_differ, pod_sets_differ
+from core.plan.workloads.desired_workload import build_workload, has_other_counts, has_other_pod_sets
 
 KIND = Job()
 FIELD = f"metadata.annotations[{MIN_PARALLELISM}]"
@@ -45,7 +45,7 @@ def start_job(least: str | None, count: int | None) -> dict[str, Any]:
     ],
 )
 def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, Any], least: int | None):
-    (pod_set,) = KIND.pod_sets(given)
+    (pod_set,) = KIND.list_pod_sets(given)
     assert pod_set.min_count == pod_set.to_wire().get("minCount") == least
 
 
@@ -85,10 +85,10 @@ def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_ba
     workload = build_workload(KIND, original, priority=0, priority_class=None)
     started = start_job("2", 4)
     assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 12)
-    assert KIND.pods_ready({**started, "status": {"ready": 4}})
+    assert KIND.are_pods_ready({**started, "status": {"ready": 4}})
     stopped = KIND.suspend(KIND.restore(started, workload["spec"]["podSets"]))
     assert (stopped["spec"]["parallelism"], stopped["spec"]["completions"]) == (6, 12)
-    assert not pod_sets_differ(KIND.pod_sets(stopped), workload)
+    assert not has_other_pod_sets(KIND.list_pod_sets(stopped), workload)
 
 
 def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
@@ -102,9 +102,9 @@ def test_a_job_that_needs_all_its_pods_keeps_its_parallelism_as_it_is():
 def test_job_that_runs_with_its_admitted_count_is_not_changed():
     workload = build_workload(KIND, build_job("2", completions=12), priority=0, priority_class=None)
     admitted = deepcopy(workload) | {"status": {"admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]}}}
-    assert not counts_differ(KIND.pod_sets(start_job("2", 4)), admitted)
-    assert counts_differ(KIND.pod_sets(start_job("2", 5)), admitted)
-    assert counts_differ(KIND.pod_sets(start_job("2", 4)), workload)
+    assert not has_other_counts(KIND.list_pod_sets(start_job("2", 4)), admitted)
+    assert has_other_counts(KIND.list_pod_sets(start_job("2", 5)), admitted)
+    assert has_other_counts(KIND.list_pod_sets(start_job("2", 4)), workload)
 
 
 def list_warnings(job: dict[str, Any], kind: str = "Job") -> list[str]:
@@ -132,8 +132,8 @@ def test_readmitted_job_with_succeeded_pods_is_not_resized():
     workload = build_workload(KIND, whole, priority=0, priority_class=None)
     admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1}]}
     again = deepcopy(workload) | {"status": {"reclaimablePods": [{"name": "main", "count": 3}], "admission": admission}}
-    assert not counts_differ(KIND.pod_sets(whole), again)
-    assert counts_differ(KIND.pod_sets(build_job(parallelism=1, completions=4)), again)
+    assert not has_other_counts(KIND.list_pod_sets(whole), again)
+    assert has_other_counts(KIND.list_pod_sets(build_job(parallelism=1, completions=4)), again)
 
 
 def test_completions_follow_parallelism_if_requested_and_are_restored():
@@ -160,7 +160,7 @@ def test_completions_follow_parallelism_if_requested_and_are_restored():
 def test_equal_completions_need_an_indexed_job_that_has_them(text: str, more: dict[str, Any], fields: int):
     spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "template": {"spec": {"containers": []}}} | more
     notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": text}
-    errors = list(Job().rules_of_kind({"metadata": {"name": "j", "annotations": notes}, "spec": spec}))
+    errors = list(Job().validate_kind({"metadata": {"name": "j", "annotations": notes}, "spec": spec}))
     assert len(errors) == fields
 
 

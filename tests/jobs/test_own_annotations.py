@@ -10,7 +10,7 @@ from core.jobs.annotation_catalog import Places, warn_of_own
 from core.jobs.annotations import validate_own
 from core.jobs.kinds.job import Job
 from core.jobs.kinds.pod import Pod
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.names import (
     ELASTIC_JOB,
@@ -25,7 +25,7 @@ from core.names import (
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
-from core.plan.pods.pod_workloads import build_workload_of_pods, wanted_alone
+from core.plan.pods.pod_workloads import build_pod_workload, build_workload_of_pods
 from e2e.manifests import build_job
 from tests.webhook.asking import Webhook, get_api
 
@@ -52,7 +52,7 @@ def test_a_level_for_all_pod_sets_is_the_name_of_a_label(name: str):
     assert list_fields({name: "auto mode"}, {name: "auto mode"}) == [], "what was there already stops no other change"
 
 
-@pytest.mark.parametrize("kind", sorted({kind.kind for kind in (*KINDS, *pod_kinds())}))
+@pytest.mark.parametrize("kind", sorted({kind.kind for kind in (*KINDS, *list_pod_kinds())}))
 def test_elastic_annotation_draws_a_warning_unless_its_kind_can_be_resized(kind: str):
     drawn = list(warn_of_own({ELASTIC_JOB: "true"}, [], None if kind == "Pod" else Places(kind)))
     assert drawn == ([] if kind in _RESIZABLE else [f"metadata.annotations[{ELASTIC_JOB}]: {_ONLY_RESIZABLE}"])
@@ -85,7 +85,7 @@ def test_the_multi_level_annotation_of_the_kep_is_taken_as_written():
     annotations = {REQUIRED_TOPOLOGY: "cloud.provider.com/datacenter", SLICE_CONSTRAINTS: OF_THE_KEP}
     asked = build_job("tas-example-job", "team-a", pods=128, annotations=annotations)
     assert Webhook().validate(asked)["allowed"]
-    (pod_set,) = Job().pod_sets(asked)
+    (pod_set,) = Job().list_pod_sets(asked)
     assert pod_set.topology_request is not None
     assert pod_set.topology_request["podsetSliceRequiredTopologyConstraints"] == [
         {"topology": "cloud.provider.com/aizone", "size": 64},
@@ -141,7 +141,7 @@ def test_an_annotation_of_pods_on_the_job_itself_draws_a_warning_with_its_place(
     assert response["warnings"] == [f"metadata.annotations[{REQUIRED_TOPOLOGY}]: has no effect on the {kind} itself: set it on the {place}"]
 
 
-@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *pod_kinds()) if kind.kind != "Pod"])
+@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *list_pod_kinds()) if kind.kind != "Pod"])
 @pytest.mark.parametrize("name", [PREFERRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS, PODSET_GROUP_NAME])
 def test_of_all_kinds_and_of_all_such_annotations(kind: str, name: str):
     """Also where the rest of the object is too odd for its templates to be found."""
@@ -180,11 +180,11 @@ def test_pods_of_a_deployment_are_workloads_by_themselves_so_that_all_of_it_belo
     told = Webhook().validate(of_kind("Deployment", {"template": TEMPLATE}, **notes))["warnings"]
     metadata: dict[str, Any] = {"name": "p", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}, "annotations": notes}
     pod = {"metadata": metadata, "spec": POD_SPEC}
-    wanted = wanted_alone(pod, Pod())
+    wanted = build_pod_workload(pod, Pod())
     workload = build_workload_of_pods(wanted, "team-a", priority=0, priority_class=None)
     assert workload["metadata"]["annotations"] == notes, "they are read from there"
     metadata["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-uid", "controller": True}]
-    assert wanted_alone(pod, Pod()).marks == {MADE_BY: "r-uid"}
+    assert build_pod_workload(pod, Pod()).marks == {MADE_BY: "r-uid"}
     place = "has no effect on the Deployment itself: set it on the pod template (spec.template.metadata.annotations)"
     assert told == [f"metadata.annotations[{name}]: {place}" for name in sorted(notes)]
 
@@ -198,7 +198,7 @@ def test_a_pod_is_its_own_template():
 @pytest.mark.parametrize(
     ("queue", "accepted"), [("main", True), ("a.b-c", True), ("", False), ("Main", False), ("a_b", False), ("-a", False)]
 )
-@pytest.mark.parametrize("kind", [*(kind.kind for kind in KINDS), *(kind.kind for kind in pod_kinds())])
+@pytest.mark.parametrize("kind", [*(kind.kind for kind in KINDS), *(kind.kind for kind in list_pod_kinds())])
 def test_queue_name_that_is_no_name_is_refused(kind: str, queue: str, accepted: bool):
     """Found defect C3: at creation and by a change; one that was stored before stays until it is changed."""
     group, version, _ = get_api(kind)

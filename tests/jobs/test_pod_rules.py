@@ -9,7 +9,7 @@ from hypothesis import given
 
 from core.jobs.contract import ErrorType
 from core.jobs.kinds.pod import Pod
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.pod_rules import (
     ADDED_BYTES,
@@ -185,7 +185,7 @@ def with_spec(obj: Any, more: Obj) -> Any:
     return {**made, **more} if "containers" in made else made
 
 
-@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *pod_kinds()) if kind.kind not in ("TrainJob", "Pod")])
+@pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *list_pod_kinds()) if kind.kind not in ("TrainJob", "Pod")])
 def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> None:
     """Found defect C17: a queued job with ResourceClaims was admitted with 0 GPUs. Each is refused where users find it."""
     obj = build_job_object(kind)

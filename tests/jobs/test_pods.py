@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults, Rules
-from core.jobs.kinds.pod import Pod, role_hash
-from core.jobs.kinds.pod_kinds import POD_SETS, pod_kinds
+from core.jobs.kinds.pod import Pod, compute_role_hash
+from core.jobs.kinds.pod_kinds import POD_SETS, list_pod_kinds
 from core.names import (
     ADMISSION_GATE,
     MANAGED,
@@ -26,8 +26,8 @@ from core.names import (
 )
 
 Json = dict[str, Any]
-KINDS = {kind.kind: kind for kind in pod_kinds()}
-POD = next(kind for kind in pod_kinds() if isinstance(kind, Pod))
+KINDS = {kind.kind: kind for kind in list_pod_kinds()}
+POD = next(kind for kind in list_pod_kinds() if isinstance(kind, Pod))
 
 
 def build_pod(labels: Json | None = None, notes: Json | None = None, owner: tuple[str, str] | None = None, **spec: Any) -> Json:
@@ -79,9 +79,9 @@ def test_pods_without_a_known_owner_in_a_managed_namespace_get_the_default_queue
 
 
 def test_a_pod_cannot_choose_its_role():
-    assert POD.default(build_pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][ROLE_HASH] == role_hash(
-        build_pod()["spec"]
-    )
+    assert POD.default(build_pod(QUEUED, {ROLE_HASH: "a-small-one"}), Defaults())["metadata"]["annotations"][
+        ROLE_HASH
+    ] == compute_role_hash(build_pod()["spec"])
 
 
 def test_queued_pod_with_forged_start_labels_loses_them():
@@ -92,7 +92,7 @@ def test_queued_pod_with_forged_start_labels_loses_them():
 
 def test_role_hash_of_a_pod_depends_on_its_scheduling_fields():
     def asking(cpu: str, **spec: Any) -> str:
-        return role_hash({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec})
+        return compute_role_hash({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec})
 
     assert asking("1") == "dc85db45", "the peer's name for it"
     assert len({asking("1"), asking("2"), asking("1", nodeSelector={"a": "b"}), asking("1", tolerations=[{"operator": "Exists"}])}) == 4
@@ -111,8 +111,8 @@ def test_role_hash_of_a_pod_depends_on_its_scheduling_fields():
 def test_role_hash_of_pods_that_count_differently_differs(more: dict[str, Any]):
     """Found defect C9: two unlike pods were one role, and the second one stayed gated for ever."""
     plain: dict[str, Any] = {"containers": [{"name": "c"}]} | ({"initContainers": [{"name": "i"}]} if "initContainers" in more else {})
-    assert role_hash(plain) != role_hash({**plain, **more})
-    assert role_hash({**plain, **more}) != role_hash({**plain, "resources": {"requests": {"cpu": "9"}}})
+    assert compute_role_hash(plain) != compute_role_hash({**plain, **more})
+    assert compute_role_hash({**plain, **more}) != compute_role_hash({**plain, "resources": {"requests": {"cpu": "9"}}})
 
 
 @pytest.mark.parametrize("total", ["0", "-1", "two", "", "100001", "1e3", "٣"])
@@ -271,14 +271,14 @@ def test_queue_metadata_of_a_template_is_removed_when_its_parent_leaves_the_queu
     left = {**queued, "metadata": {"name": "x", "labels": {}}}
     parent_of = KINDS[kind]
     assert not isinstance(parent_of, Pod)
-    back = parent_of.taken_back(left, queued)
-    for role, before in zip(parent_of.roles(back), parent_of.roles(plain), strict=True):
+    back = parent_of.restore_templates(left, queued)
+    for role, before in zip(parent_of.list_roles(back), parent_of.list_roles(plain), strict=True):
         metadata = role.template["metadata"]
         kept = {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
         assert kept == before.template["metadata"]
     # Who keeps its queue keeps its marks, and what another wrote stays.
-    assert parent_of.default(parent_of.taken_back(queued, queued), Defaults()) == queued
-    assert parent_of.taken_back(queued, left) == queued
+    assert parent_of.default(parent_of.restore_templates(queued, queued), Defaults()) == queued
+    assert parent_of.restore_templates(queued, left) == queued
 
 
 def test_a_first_ordinal_that_is_taken_away_is_no_offset_any_more():
@@ -287,7 +287,10 @@ def test_a_first_ordinal_that_is_taken_away_is_no_offset_any_more():
     before = kind.default(build_parent("StatefulSet", ordinals={"start": 3}), Defaults())
     assert before["spec"]["template"]["metadata"]["annotations"][POD_INDEX_OFFSET] == "3"
     after = {**before, "spec": {"template": before["spec"]["template"]}}
-    assert POD_INDEX_OFFSET not in kind.default(kind.taken_back(after, before), Defaults())["spec"]["template"]["metadata"]["annotations"]
+    assert (
+        POD_INDEX_OFFSET
+        not in kind.default(kind.restore_templates(after, before), Defaults())["spec"]["template"]["metadata"]["annotations"]
+    )
 
 
 def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_than_the_most():
@@ -306,7 +309,7 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
     assert list_fields(kind.validate_update(unqueued, beyond)) == ["spec.replicas"]
     assert list_fields(kind.validate_update(beyond, of(2_000_000_000, app="x"))) == [], "what is there may be changed in other ways"
     assert list_fields(kind.validate_update(beyond, most)) == []
-    assert kind.workloads(beyond) == 10_000
+    assert kind.count_workloads(beyond) == 10_000
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,9 @@ def test_leader_worker_set_has_a_workload_for_each_replica_of_a_surge(replicas: 
     """Found defect E5: replicas of the surge had no Workload, so that a rollout with `maxUnavailable: 0` never ended."""
     kind, obj = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet"), build_lws(False)
     rolling = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": 0}}}
-    assert kind.workloads({**obj, "spec": {**obj["spec"], **rolling, "replicas": replicas}, "status": {"replicas": made}}) == workloads
+    assert (
+        kind.count_workloads({**obj, "spec": {**obj["spec"], **rolling, "replicas": replicas}, "status": {"replicas": made}}) == workloads
+    )
 
 
 def test_a_stateful_set_is_one_workload_however_large():

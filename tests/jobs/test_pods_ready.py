@@ -22,15 +22,15 @@ def said(kind: str, status: Json | None, spec: Json | None = None) -> bool | Non
     if status is not None:
         job["status"] = status
     if isinstance(description, Referring):
-        job = description.expanded(job, runtime())
-    answer: bool | None = description.pods_ready(job)
+        job = description.expand(job, runtime())
+    answer: bool | None = description.are_pods_ready(job)
     return answer
 
 
 def list_roles(kind: str) -> list[Any]:
     job: Json = {"metadata": {"name": "j"}, "spec": SPECS[kind]}
     description = BY_NAME[kind]
-    return list(description.roles(description.expanded(job, runtime()) if isinstance(description, Referring) else job))
+    return list(description.list_roles(description.expand(job, runtime()) if isinstance(description, Referring) else job))
 
 
 @pytest.mark.parametrize(

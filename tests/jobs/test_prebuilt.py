@@ -12,7 +12,7 @@ from core.jobs.kinds.job import Job
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_kinds import POD_SETS
 from core.jobs.kinds.registry import KINDS
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import (
     JOB_COMPLETION_INDEX_LABEL,
     JOB_UID_LABEL,
@@ -23,7 +23,7 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
 )
-from core.plan.jobs.prebuilt import adoption, find_difference, originals
+from core.plan.jobs.prebuilt import build_adoption, find_difference, list_originals
 
 Json = dict[str, Any]
 FIELD = f"metadata.labels[{PREBUILT_WORKLOAD}]"
@@ -48,9 +48,9 @@ def test_invalid_name_of_a_prebuilt_workload_is_refused(name: str):
 
 
 def test_the_label_counts_before_the_annotation_and_long_names_fit_the_latter():
-    assert prebuilt_name(build_job("one", notes={PREBUILT_WORKLOAD: "two"})) == "one"
-    assert prebuilt_name(build_job(notes={PREBUILT_WORKLOAD: "a" * 253})) == "a" * 253
-    assert prebuilt_name(build_job()) is None
+    assert find_prebuilt_name(build_job("one", notes={PREBUILT_WORKLOAD: "two"})) == "one"
+    assert find_prebuilt_name(build_job(notes={PREBUILT_WORKLOAD: "a" * 253})) == "a" * 253
+    assert find_prebuilt_name(build_job()) is None
     assert list_fields(Job().validate_create(build_job("a.b-c"))) == []
 
 
@@ -81,7 +81,7 @@ def test_a_running_job_keeps_its_workload():
 
 def build_workload(asked: Json, **changed: Any) -> Json:
     """As somebody wrote it who knows what the job asks for, and no more."""
-    (pod_set,) = Job().pod_sets(asked)
+    (pod_set,) = Job().list_pod_sets(asked)
     container = {"name": "other", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}
     wire = {"name": "main", "count": pod_set.count, "template": {"spec": {"containers": [container]}}, "topologyRequest": {}}
     wire["topologyRequest"] = pod_set.topology_request
@@ -90,7 +90,7 @@ def build_workload(asked: Json, **changed: Any) -> Json:
 
 def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
     asked = build_job("w")
-    assert find_difference(Job().pod_sets(asked), build_workload(asked)) is None
+    assert find_difference(Job().list_pod_sets(asked), build_workload(asked)) is None
     for changed, told in (
         ({"count": 3}, "pod set main: count of the job: 2, of the Workload: 3"),
         ({"name": "driver"}, "the job's pod sets are main, the Workload's driver"),
@@ -99,7 +99,7 @@ def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
         ({"template": {"spec": {"containers": []}}}, "resource requests"),
         ({"template": {**build_workload(asked)["spec"]["podSets"][0]["template"], "metadata": {"labels": {"a": "b"}}}}, None),
     ):
-        found = find_difference(Job().pod_sets(asked), build_workload(asked, **changed))
+        found = find_difference(Job().list_pod_sets(asked), build_workload(asked, **changed))
         assert (found is None) == (told is None)
         assert told is None or told in str(found)
 
@@ -107,20 +107,20 @@ def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
 def test_a_request_that_only_names_ranks_may_be_left_out():
     asked = build_job("w")
     del asked["spec"]["template"]["metadata"]["annotations"]
-    assert Job().pod_sets(asked)[0].topology_request
-    assert find_difference(Job().pod_sets(asked), build_workload(asked, topologyRequest=None)) is None
+    assert Job().list_pod_sets(asked)[0].topology_request
+    assert find_difference(Job().list_pod_sets(asked), build_workload(asked, topologyRequest=None)) is None
 
 
 def test_adopted_prebuilt_workload_keeps_its_owners_and_finalizers():
     wire = build_workload(build_job())
     wire["metadata"] |= {"finalizers": ["a"], "ownerReferences": [{"kind": "X", "uid": "x"}]}
-    patch = adoption(Job(), build_job(), wire)["metadata"]
+    patch = build_adoption(Job(), build_job(), wire)["metadata"]
     assert patch["finalizers"] == ["a", RESOURCE_IN_USE_FINALIZER]
     assert [owner["uid"] for owner in patch["ownerReferences"]] == ["x", "u"]
     assert patch["ownerReferences"][1]["controller"] is True
     assert patch["labels"] == {JOB_UID_LABEL: "u"}
     again = {**wire, "metadata": {**wire["metadata"], **patch}}
-    assert adoption(Job(), build_job(), again)["metadata"] == patch
+    assert build_adoption(Job(), build_job(), again)["metadata"] == patch
 
 
 def test_a_stopped_job_gets_its_own_template_back():
@@ -134,18 +134,18 @@ def test_a_stopped_job_gets_its_own_template_back():
     )
     running = kind.start(before, [info])
     assert running["spec"]["template"] != before["spec"]["template"]
-    back = kind.restore(running, originals(kind, deepcopy(running), wire))
+    back = kind.restore(running, list_originals(kind, deepcopy(running), wire))
     assert back["spec"]["template"] == before["spec"]["template"]
 
 
 def test_a_stopped_job_loses_the_topology_annotation_that_its_start_added():
     """Found defect E1: the job was out of step with its Workload once it had run, and suspended for ever."""
     job = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
-    workload: Json = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.to_wire() for pod_set in Job().pod_sets(job)]}}
+    workload: Json = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.to_wire() for pod_set in Job().list_pod_sets(job)]}}
     notes = {WORKLOAD_ANNOTATION: "w", UNCONSTRAINED_TOPOLOGY: "true"}
     started = Job().start(job, [PodSetStart("main", True, annotations=notes)])
-    restored = Job().restore(started, originals(Job(), started, workload))
-    assert find_difference(Job().pod_sets(restored), workload) is None
+    restored = Job().restore(started, list_originals(Job(), started, workload))
+    assert find_difference(Job().list_pod_sets(restored), workload) is None
     kept = {
         "metadata": {"name": "w"},
         "spec": {
@@ -157,4 +157,4 @@ def test_a_stopped_job_loses_the_topology_annotation_that_its_start_added():
             ]
         },
     }
-    assert find_difference(Job().pod_sets(Job().restore(started, originals(Job(), started, kept))), kept) is None
+    assert find_difference(Job().list_pod_sets(Job().restore(started, list_originals(Job(), started, kept))), kept) is None

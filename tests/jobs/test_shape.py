@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from core.jobs.schema_check import find_misshapen, spec_shape_of
+from core.jobs.schema_check import build_spec_shape, find_misshapen
 
 
 @pytest.mark.parametrize("kind", ["ResourceFlavor", "ClusterQueue", "Cohort"])
 def test_configuration_without_a_spec_is_accepted(kind: str):
     """Found defect E2: Kueue's quick start begins with a ResourceFlavor that has no spec."""
-    assert find_misshapen(spec_shape_of(kind), {"kind": kind, "metadata": {"name": "default"}}) == ()
-    assert find_misshapen(spec_shape_of(kind), {"kind": kind, "metadata": {"name": "default"}, "spec": []})
+    assert find_misshapen(build_spec_shape(kind), {"kind": kind, "metadata": {"name": "default"}}) == ()
+    assert find_misshapen(build_spec_shape(kind), {"kind": kind, "metadata": {"name": "default"}, "spec": []})
 
 
 def test_a_topology_without_a_spec_is_refused():
-    [error] = find_misshapen(spec_shape_of("Topology"), {"kind": "Topology", "metadata": {"name": "default"}})
+    [error] = find_misshapen(build_spec_shape("Topology"), {"kind": "Topology", "metadata": {"name": "default"}})
     assert error.field == "spec"

@@ -13,7 +13,7 @@ from random import Random
 from zlib import crc32
 
 from core.model.wire.assignment import DomainCount, TopologyAssignment
-from core.model.wire.encoding import decode, encode, encoded_size
+from core.model.wire.encoding import compute_encoded_size, decode, encode
 from core.model.wire.savings import MAX_LENGTH
 from core.names import HOSTNAME_LABEL
 from tests.bench.encoding import SCHEMES, build_assignment
@@ -35,7 +35,7 @@ def tell(name: str) -> str:
     wire = encode(assignment)
     assert decode(wire) == assignment
     text = json.dumps(wire, separators=(",", ":"), sort_keys=True)
-    return f"{name}: {encoded_size(wire)} bytes, {len(wire['slices'])} slices, {crc32(text.encode()):08x}"
+    return f"{name}: {compute_encoded_size(wire)} bytes, {len(wire['slices'])} slices, {crc32(text.encode()):08x}"
 
 
 def draw(seed: int) -> TopologyAssignment:

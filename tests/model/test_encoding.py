@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.api.kinds import assignment_fields as model
-from core.model.admission import Admission, PodSetAdmission, admission_from_wire, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, decode_admission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
-from core.model.wire.encoding import MAX_ROOTS, MAX_SLICES, InvalidAssignment, decode, encode, encoded_size
+from core.model.wire.encoding import MAX_ROOTS, MAX_SLICES, InvalidAssignment, compute_encoded_size, decode, encode
 
 VALUES = st.one_of(
     st.text("ab-", max_size=5),
@@ -121,7 +121,7 @@ def test_assignment_that_the_api_would_refuse_is_not_encoded(levels: tuple[str, 
 @given(assignments())
 def test_the_size_is_that_of_compact_json(assignment: TopologyAssignment):
     wire = encode(assignment)
-    assert encoded_size(wire) == len(json.dumps(wire, separators=(",", ":")))
+    assert compute_encoded_size(wire) == len(json.dumps(wire, separators=(",", ":")))
 
 
 def test_an_assignment_to_nothing_has_no_slices():
@@ -254,15 +254,15 @@ def test_ranks_follow_the_domains(assignment: TopologyAssignment):
     assert len(order) == assignment.count
     runs = [(domain, len(list(run))) for domain, run in groupby(order)]
     assert runs == [(i, domain.count) for i, domain in enumerate(assignment.domains)]
-    assert assignment.selector(0) == dict(zip(assignment.levels, assignment.domains[0].values, strict=True))
+    assert assignment.build_selector(0) == dict(zip(assignment.levels, assignment.domains[0].values, strict=True))
 
 
 @given(st.one_of(st.none(), assignments()), st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 10**12), min_size=1))
 def test_an_admission_survives_the_wire(assignment: TopologyAssignment | None, usage: dict[str, int]):
     admission = Admission("cq", (PodSetAdmission("main", dict.fromkeys(usage, "flavor"), usage, 3, assignment),))
-    assert admission_from_wire(json.loads(json.dumps(admission_to_wire(admission)))) == admission
+    assert decode_admission(json.loads(json.dumps(encode_admission(admission)))) == admission
 
 
 def test_no_admission_is_none():
-    assert admission_from_wire(None) is None
-    assert admission_from_wire({}) is None
+    assert decode_admission(None) is None
+    assert decode_admission({}) is None

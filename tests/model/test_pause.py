@@ -78,7 +78,7 @@ def test_pause_in_binary_data_pauses_with_a_problem():
 def test_random_pause_data_pauses_with_one_short_sentence(data: dict[str, Any]):
     pause = read(**data)
     for what in PAUSABLE:
-        stop = pause.of(what)
+        stop = pause.find_stop(what)
         assert (stop is not None) == (what in data)
         if stop is not None:
             assert len(stop.sentence) < 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.places import ended_since, give_up
+from core.model.places import count_ended_since, give_up
 
 PLACES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=6)
 
@@ -36,7 +36,7 @@ def test_a_place_once_given_up_stays_so_while_more_pods_are_over(places: list[tu
 
 def test_of_pods_that_have_succeeded_the_eldest_ran_under_an_earlier_admission():
     ended = [("2026-01-01T00:00:09Z", "b"), ("2026-01-01T00:00:01Z", "a"), ("2026-01-01T00:00:08Z", "b")]
-    assert ended_since(ended, 0) == {"a": 1, "b": 2}
-    assert ended_since(ended, 1) == {"b": 2}
-    assert ended_since(ended, 5) == {}
-    assert ended_since(ended, -1) == {"a": 1, "b": 2}
+    assert count_ended_since(ended, 0) == {"a": 1, "b": 2}
+    assert count_ended_since(ended, 1) == {"b": 2}
+    assert count_ended_since(ended, 5) == {}
+    assert count_ended_since(ended, -1) == {"a": 1, "b": 2}

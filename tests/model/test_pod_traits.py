@@ -14,12 +14,12 @@ from core.model.pod_traits import (
     PodTraits,
     Requirement,
     has_conflict,
-    host_ports_of,
+    is_selected,
+    list_host_ports,
+    read_pod_traits,
     read_selector,
-    selects,
-    terms_of,
-    traits_of_pod,
-    traits_of_template,
+    read_template_traits,
+    read_terms,
 )
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,7 +27,7 @@ X = (Requirement("app", "In", frozenset("x")),)
 
 
 def list_unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) -> tuple[str, ...]:
-    return traits_of_template({"metadata": {"labels": labels or {}}, "spec": spec}, "ns").unjudged
+    return read_template_traits({"metadata": {"labels": labels or {}}, "spec": spec}, "ns").unjudged
 
 
 # --- host ports ----------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def list_unjudged(spec: dict[str, Any], labels: dict[str, str] | None = None) ->
     ],
 )
 def test_a_port_is_taken_by_number_protocol_and_address_and_no_address_is_all_of_them(one: HostPort, other: HostPort, conflicts: bool):
-    assert one.conflicts(other) == other.conflicts(one) == conflicts
+    assert one.is_conflicting(other) == other.is_conflicting(one) == conflicts
 
 
 def test_a_port_is_named_without_an_address_where_it_has_none():
@@ -68,13 +68,13 @@ def test_ports_are_those_of_containers_and_sidecars_sorted_and_each_once():
             {"ports": [{"containerPort": 60, "hostPort": 60}]},  # is over before the pod runs
         ],
     }
-    assert host_ports_of(spec) == (HostPort(70), HostPort(80, "UDP", "10.0.0.1"), HostPort(90))
+    assert list_host_ports(spec) == (HostPort(70), HostPort(80, "UDP", "10.0.0.1"), HostPort(90))
 
 
 def test_on_the_host_network_every_port_is_one_of_the_node():
     containers = [{"ports": [{"containerPort": 80}]}]
-    assert host_ports_of({"containers": containers}) == ()
-    assert host_ports_of({"containers": containers, "hostNetwork": True}) == (HostPort(80),)
+    assert list_host_ports({"containers": containers}) == ()
+    assert list_host_ports({"containers": containers, "hostNetwork": True}) == (HostPort(80),)
 
 
 # --- selectors and terms -------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_on_the_host_network_every_port_is_one_of_the_node():
 )
 def test_a_selector_takes(selector: dict[str, Any] | None, taken: list[dict[str, str]]):
     labels: list[dict[str, str]] = [{}, {"app": "x"}, {"app": "y"}]
-    assert [each for each in labels if selects(read_selector(selector), each)] == taken
+    assert [each for each in labels if is_selected(read_selector(selector), each)] == taken
 
 
 def build_affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
@@ -108,16 +108,16 @@ def build_affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_term_without_namespaces_speaks_of_its_own():
     spec = build_affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}})
-    assert terms_of(spec, "podAffinity", "ns", {}) == (PodTerm("zone", frozenset(["ns"]), None, X),)
-    assert terms_of(spec, "podAntiAffinity", "ns", {}) == ()
+    assert read_terms(spec, "podAffinity", "ns", {}) == (PodTerm("zone", frozenset(["ns"]), None, X),)
+    assert read_terms(spec, "podAntiAffinity", "ns", {}) == ()
 
 
 def test_a_term_speaks_of_the_namespaces_it_names_and_those_it_selects():
     where = {"ns": {"team": "a"}, "other": {"team": "b"}, "third": {"team": "b"}}
 
     def spoken_of(**fields: Any) -> list[str]:
-        (term,) = terms_of(build_affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {}} | fields), "podAffinity", "ns", {})
-        return [namespace for namespace in [*where, "unknown"] if term.matches(namespace, {}, where.get)]
+        (term,) = read_terms(build_affinity("podAffinity", {"topologyKey": "zone", "labelSelector": {}} | fields), "podAffinity", "ns", {})
+        return [namespace for namespace in [*where, "unknown"] if term.is_match(namespace, {}, where.get)]
 
     assert spoken_of() == ["ns"]
     assert spoken_of(namespaces=["other"]) == ["other"]
@@ -129,11 +129,11 @@ def test_a_term_speaks_of_the_namespaces_it_names_and_those_it_selects():
 def test_label_keys_become_conditions_with_the_pods_own_values_unless_there_is_no_selector():
     term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["app", "absent"], "mismatchLabelKeys": ["team"]}
     own = {"app": "x", "team": "a"}
-    (read,) = terms_of(build_affinity("podAffinity", term), "podAffinity", "ns", own)
+    (read,) = read_terms(build_affinity("podAffinity", term), "podAffinity", "ns", own)
     assert read.selector == (*X, Requirement("team", "NotIn", frozenset("a")))
-    (merged_already,) = terms_of(build_affinity("podAffinity", term), "podAffinity", "ns", None)
+    (merged_already,) = read_terms(build_affinity("podAffinity", term), "podAffinity", "ns", None)
     assert merged_already.selector == ()
-    (without,) = terms_of(build_affinity("podAffinity", {**term, "labelSelector": None}), "podAffinity", "ns", own)
+    (without,) = read_terms(build_affinity("podAffinity", {**term, "labelSelector": None}), "podAffinity", "ns", own)
     assert without.selector is None
 
 
@@ -142,23 +142,23 @@ def test_label_keys_become_conditions_with_the_pods_own_values_unless_there_is_n
 
 def test_a_template_is_read_with_the_labels_that_its_pods_will_have_got():
     template = {"metadata": {"labels": {"app": "x", "team": "a"}}, "spec": {}}
-    traits = traits_of_template(template, "ns", {"team": "b"})
+    traits = read_template_traits(template, "ns", {"team": "b"})
     assert traits == PodTraits("ns", {"app": "x", "team": "b"})
     assert not traits.is_particular
 
 
 def test_an_empty_template_has_no_traits():
-    assert traits_of_template({}, "ns") == PodTraits("ns", {})
+    assert read_template_traits({}, "ns") == PodTraits("ns", {})
 
 
 def test_only_a_pod_that_keeps_others_away_is_remembered():
     metadata = {"namespace": "ns", "labels": {"app": "x"}}
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
-    assert traits_of_pod({"metadata": metadata, "spec": {}}) is None
-    assert traits_of_pod({"metadata": metadata, "spec": build_affinity("podAffinity", term)}) is None
-    apart = traits_of_pod({"metadata": metadata, "spec": build_affinity("podAntiAffinity", term)})
+    assert read_pod_traits({"metadata": metadata, "spec": {}}) is None
+    assert read_pod_traits({"metadata": metadata, "spec": build_affinity("podAffinity", term)}) is None
+    apart = read_pod_traits({"metadata": metadata, "spec": build_affinity("podAntiAffinity", term)})
     assert apart == PodTraits("ns", {"app": "x"}, anti_affinity=(PodTerm("zone", frozenset(["ns"]), None, X),))
-    ports = traits_of_pod({"metadata": {}, "spec": {"containers": [{"ports": [{"hostPort": 80}]}]}})
+    ports = read_pod_traits({"metadata": {}, "spec": {"containers": [{"ports": [{"hostPort": 80}]}]}})
     assert ports == PodTraits("", {}, (HostPort(80),))
     assert ports is not None
     assert ports.is_particular
@@ -207,4 +207,4 @@ ports = st.lists(
 
 @given(ports, ports)
 def test_two_lists_of_ports_have_a_conflict_where_any_two_conflict(ours: list[HostPort], others: list[HostPort]):
-    assert has_conflict(ours, others) == any(one.conflicts(other) for one in ours for other in others)
+    assert has_conflict(ours, others) == any(one.is_conflicting(other) for one in ours for other in others)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.model.quantity import LARGEST, InvalidQuantity, canonical, format_quantity, parse_quantity
+from core.model.quantity import LARGEST, InvalidQuantity, format_quantity, parse_canonical, parse_quantity
 
 RESOURCES = st.sampled_from(["cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu"])
 SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -19,7 +19,7 @@ BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 @given(RESOURCES, st.integers(-(10**15), 10**15))
 def test_formatted_quantity_is_read_as_the_same_amount(resource, amount):
-    assert canonical(resource, format_quantity(resource, amount)) == amount
+    assert parse_canonical(resource, format_quantity(resource, amount)) == amount
 
 
 @given(st.integers(0, 10**6), st.integers(0, 999), st.sampled_from(sorted(SUFFIXES)), st.booleans(), st.booleans())
@@ -67,19 +67,19 @@ def test_exponents_count(mantissa, power, sign):
     ],
 )
 def test_quantities_as_the_api_server_reads_them(resource, text, amount):
-    assert canonical(resource, text) == amount
+    assert parse_canonical(resource, text) == amount
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1gi", "1K", "0x10", "1e", "1e+", "--1", "1.2.3", ".", "1_000", "٣", True, None, []])
 def test_invalid_quantity_is_refused_with_a_format_hint(text):
     with pytest.raises(InvalidQuantity, match="a number with an optional suffix"):
-        canonical("cpu", text)
+        parse_canonical("cpu", text)
 
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_quantity_or_refused(text):
     with contextlib.suppress(InvalidQuantity):
-        assert isinstance(canonical("memory", text), int)
+        assert isinstance(parse_canonical("memory", text), int)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_any_text_is_a_quantity_or_refused(text):
 )
 def test_more_than_64_bits_are_cut_to_that_as_kubernetes_does(text):
     """Else one absurd request would stop the scheduler, whose matrix holds 64 bits."""
-    assert canonical("memory", text) == LARGEST
-    assert canonical("memory", f"-{text}") == -LARGEST
-    assert canonical("cpu", "10P") == LARGEST
+    assert parse_canonical("memory", text) == LARGEST
+    assert parse_canonical("memory", f"-{text}") == -LARGEST
+    assert parse_canonical("cpu", "10P") == LARGEST
 
 
 @pytest.mark.parametrize("text", ["1e-99999999", "0." + "0" * 10**6 + "1", "0.0000000001", "0." + "0" * 600 + "1E", "1e-" + "9" * 5000])
 def test_the_smallest_amounts_count_as_one_unit(text):
-    assert canonical("cpu", text) == canonical("memory", text) == 1
-    assert canonical("memory", f"-{text}") == 0
+    assert parse_canonical("cpu", text) == parse_canonical("memory", text) == 1
+    assert parse_canonical("memory", f"-{text}") == 0
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_the_smallest_amounts_count_as_one_unit(text):
     ],
 )
 def test_many_digits_and_powers_are_added_up(text, amount):
-    assert canonical("memory", text) == amount
-    assert canonical("cpu", text) == 1000 * amount
+    assert parse_canonical("memory", text) == amount
+    assert parse_canonical("cpu", text) == 1000 * amount
 
 
 @pytest.mark.parametrize(

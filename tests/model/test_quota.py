@@ -21,16 +21,16 @@ def build_owner(name: str, nominal: int | None = None, parent: str | None = None
 
 def test_alone_a_queue_has_its_nominal_quota():
     tree = QuotaTree([build_owner("q", 10)])
-    assert (tree.available("q", CPU), tree.potential("q", CPU), tree.nominal("q", CPU)) == (10, 10, 10)
+    assert (tree.compute_available("q", CPU), tree.compute_potential("q", CPU), tree.get_nominal("q", CPU)) == (10, 10, 10)
     tree.add("q", {CPU: 7})
-    assert (tree.available("q", CPU), tree.potential("q", CPU), tree.borrowed("q", CPU)) == (3, 10, 0)
+    assert (tree.compute_available("q", CPU), tree.compute_potential("q", CPU), tree.compute_borrowed("q", CPU)) == (3, 10, 0)
     tree.add("q", {CPU: 5})
-    assert (tree.available("q", CPU), tree.borrowed("q", CPU)) == (-2, 2)
-    assert tree.available("q", GPU) == 0
-    assert tree.cohort_of("q") is None
-    assert tree.relatives("q") == []
-    assert tree.shares("q") == []
-    assert tree.shares("gone") == [], "found defect E22: a queue that was deleted raised KeyError"
+    assert (tree.compute_available("q", CPU), tree.compute_borrowed("q", CPU)) == (-2, 2)
+    assert tree.compute_available("q", GPU) == 0
+    assert tree.find_cohort("q") is None
+    assert tree.list_relatives("q") == []
+    assert tree.compute_shares("q") == []
+    assert tree.compute_shares("gone") == [], "found defect E22: a queue that was deleted raised KeyError"
 
 
 @pytest.mark.parametrize(
@@ -52,35 +52,35 @@ def test_two_queues_of_a_cohort(borrow: int | None, lend: int | None, used_by_b:
     a = build_owner("a", 10, "c", **({} if borrow is None else {"borrow": borrow}))
     tree = QuotaTree([a, build_owner("b", 5, "c", **({} if lend is None else {"lend": lend}))])
     tree.add("b", {CPU: used_by_b})
-    assert (tree.available("a", CPU), tree.potential("a", CPU)) == (available, potential)
-    assert tree.relatives("a") == ["b"]
-    assert tree.cohort_of("a") == "c"
+    assert (tree.compute_available("a", CPU), tree.compute_potential("a", CPU)) == (available, potential)
+    assert tree.list_relatives("a") == ["b"]
+    assert tree.find_cohort("a") == "c"
 
 
 def test_a_cohort_has_quota_of_its_own_and_a_parent():
     cohorts = [build_owner("left", 2, "root", borrow=4), build_owner("right", 3, "root", lend=1), build_owner("root", 1)]
     tree = QuotaTree([build_owner("a", 10, "left"), build_owner("b", 5, "right")], cohorts)
-    assert tree.ancestors("a") == ["left", "root"]
+    assert tree.list_ancestors("a") == ["left", "root"]
     # right lends 1 of its 8, root has 1: a gets both, since left may borrow 4.
-    assert tree.potential("a", CPU) == 10 + 2 + 1 + 1
-    assert tree.potential("b", CPU) == 5 + 3 + 12 + 1
+    assert tree.compute_potential("a", CPU) == 10 + 2 + 1 + 1
+    assert tree.compute_potential("b", CPU) == 5 + 3 + 12 + 1
     tree.add("b", {CPU: 20})
-    assert tree.cohort_usage("right") == {CPU: 20}
-    assert tree.cohort_usage("root") == {CPU: 13}
-    assert tree.available("a", CPU) == 1
-    assert tree.takes_of_others("a", "b", CPU)
-    assert not tree.takes_of_others("b", "a", CPU)
+    assert tree.compute_cohort_usage("right") == {CPU: 20}
+    assert tree.compute_cohort_usage("root") == {CPU: 13}
+    assert tree.compute_available("a", CPU) == 1
+    assert tree.is_using_others("a", "b", CPU)
+    assert not tree.is_using_others("b", "a", CPU)
 
 
 def test_queue_that_borrows_within_its_own_cohort_uses_no_quota_of_others():
     cohorts = [build_owner("left", None, "root"), build_owner("right", None, "root")]
     tree = QuotaTree([build_owner("a", 4, "left"), build_owner("b", 4, "right"), build_owner("c", 4, "right")], cohorts)
     tree.add("b", {CPU: 8})
-    assert not tree.takes_of_others("a", "b", CPU), "of c's, which is its own cohort's"
-    assert tree.takes_of_others("c", "b", CPU)
+    assert not tree.is_using_others("a", "b", CPU), "of c's, which is its own cohort's"
+    assert tree.is_using_others("c", "b", CPU)
     tree.add("b", {CPU: 1})
-    assert tree.takes_of_others("a", "b", CPU)
-    assert not QuotaTree([build_owner("a", 4), build_owner("b", 4)]).takes_of_others("a", "b", CPU)
+    assert tree.is_using_others("a", "b", CPU)
+    assert not QuotaTree([build_owner("a", 4), build_owner("b", 4)]).is_using_others("a", "b", CPU)
 
 
 def test_cohorts_in_a_cycle_lend_no_quota():
@@ -94,7 +94,7 @@ def test_cohorts_in_a_cycle_lend_no_quota():
     queues = [build_owner("a", 4, "x"), build_owner("b", 4, "below"), build_owner("c", 4, "self"), build_owner("d", 4, "fine")]
     tree = QuotaTree(queues, cohorts)
     assert tree.circular == {"x", "y", "below", "self"}
-    assert [tree.potential(name, CPU) for name in "abcd"] == [4, 4, 4, 5]
+    assert [tree.compute_potential(name, CPU) for name in "abcd"] == [4, 4, 4, 5]
 
 
 @pytest.mark.parametrize("depth", [2, 5_000])
@@ -105,29 +105,29 @@ def test_chain_of_cohorts_of_any_depth_lends_all_that_it_has(depth: int):
         [build_owner("a", 2, "c0"), build_owner("b", 6, "c1")], [build_owner("c0", 0, "c1", borrow=3), *chain, build_owner(f"c{depth}", 1)]
     )
     assert tree.circular == frozenset()
-    assert (tree.potential("a", CPU), tree.potential("b", CPU)) == (5, 9)
-    assert (tree.limited_by("a", CPU), tree.limited_by("b", CPU)) == (("c0", 3), None)
+    assert (tree.compute_potential("a", CPU), tree.compute_potential("b", CPU)) == (5, 9)
+    assert (tree.find_limit("a", CPU), tree.find_limit("b", CPU)) == (("c0", 3), None)
     tree.add("a", {CPU: 4})
-    assert (tree.available("a", CPU), tree.available("b", CPU)) == (1, 5)
-    assert tree.takes_of_others("b", "a", CPU)
-    assert tree.shares("a")[-2:] == [share(Fraction(2, 9)), share(Fraction(2, 5))]
-    assert tree.copy_around("b").available("a", CPU) == 1
+    assert (tree.compute_available("a", CPU), tree.compute_available("b", CPU)) == (1, 5)
+    assert tree.is_using_others("b", "a", CPU)
+    assert tree.compute_shares("a")[-2:] == [share(Fraction(2, 9)), share(Fraction(2, 5))]
+    assert tree.copy_around("b").compute_available("a", CPU) == 1
 
 
 def test_a_cohort_without_an_object_and_a_queue_named_like_it():
     tree = QuotaTree([build_owner("c", 4, "c"), build_owner("d", 2, "c")])
-    assert tree.relatives("c") == ["d"]
-    assert tree.available("c", CPU) == 6
+    assert tree.list_relatives("c") == ["d"]
+    assert tree.compute_available("c", CPU) == 6
 
 
 def test_unknown_queue_has_no_quota_usage():
     tree = QuotaTree([build_owner("q", 1)])
     tree.add("gone", {CPU: 5})
-    assert tree.usage("gone") == {}
-    assert tree.borrowed("q", CPU) == 0
+    assert tree.get_usage("gone") == {}
+    assert tree.compute_borrowed("q", CPU) == 0
     tree.add("q", {CPU: 1})
     tree.add("q", {CPU: 1}, -1)
-    assert tree.usage("q") == {}
+    assert tree.get_usage("q") == {}
 
 
 def share(value: Fraction | int) -> Share:
@@ -137,29 +137,29 @@ def share(value: Fraction | int) -> Share:
 def test_dominant_share_is_the_largest_borrowed_part_of_lendable_quota():
     quota = {CPU: Quota(10), GPU: Quota(4)}
     tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), GPU: Quota(1)}, "c", Fraction(2)), QuotaOwner("b", quota, "c")])
-    assert tree.shares("a") == [share(0)]
+    assert tree.compute_shares("a") == [share(0)]
     tree.add("a", {CPU: 5, GPU: 1})
-    assert tree.shares("a") == [share(Fraction(3, 12) / 2)]
-    assert tree.shares("a", {GPU: 2}) == [share(Fraction(2, 5) / 2)]
-    assert tree.shares("a", {CPU: -4}) == [share(0)]
+    assert tree.compute_shares("a") == [share(Fraction(3, 12) / 2)]
+    assert tree.compute_shares("a", {GPU: 2}) == [share(Fraction(2, 5) / 2)]
+    assert tree.compute_shares("a", {CPU: -4}) == [share(0)]
     free = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), QuotaOwner("b", quota, "c")])
-    assert free.shares("a") == [share(0)]
-    assert free.shares("a", {CPU: 3}) == [Share(True, Fraction(1, 12))]
+    assert free.compute_shares("a") == [share(0)]
+    assert free.compute_shares("a", {CPU: 3}) == [Share(True, Fraction(1, 12))]
 
 
 def test_a_share_counts_a_resource_over_all_flavors():
     tree = QuotaTree([QuotaOwner("a", {CPU: Quota(2), OTHER: Quota(1)}, "c"), QuotaOwner("b", {CPU: Quota(6), OTHER: Quota(3)}, "c")])
     tree.add("a", {CPU: 4, OTHER: 2})
-    assert tree.shares("a") == [share(Fraction(2 + 1, 8 + 4))]
+    assert tree.compute_shares("a") == [share(Fraction(2 + 1, 8 + 4))]
 
 
 def test_share_is_zero_without_borrowing_or_lendable_quota():
     exact = QuotaTree([QuotaOwner("a", {CPU: Quota(2)}, "c", Fraction(0)), build_owner("b", 4, "c")])
     exact.add("a", {CPU: 2})
-    assert exact.shares("a") == [share(0)]
+    assert exact.compute_shares("a") == [share(0)]
     empty = QuotaTree([build_owner("a", 0, "c"), build_owner("b", 0, "c")])
     empty.add("a", {CPU: 1})
-    assert empty.shares("a") == [share(0)]
+    assert empty.compute_shares("a") == [share(0)]
 
 
 def test_shares_of_a_queue_are_listed_from_the_root_down():
@@ -167,8 +167,8 @@ def test_shares_of_a_queue_are_listed_from_the_root_down():
     tree = QuotaTree([build_owner("a", 2, "left"), build_owner("b", 4, "left"), build_owner("c", 6, "root")], cohorts)
     tree.add("a", {CPU: 8})
     # left takes 2 of the 12 that root could lend; a takes 6 of the 12 that left could.
-    assert tree.shares("a") == [share(Fraction(2, 12)), share(Fraction(6, 12))]
-    assert tree.shares("a", {CPU: 1}) == [share(Fraction(3, 12)), share(Fraction(7, 12))]
+    assert tree.compute_shares("a") == [share(Fraction(2, 12)), share(Fraction(6, 12))]
+    assert tree.compute_shares("a", {CPU: 1}) == [share(Fraction(3, 12)), share(Fraction(7, 12))]
 
 
 def test_the_infinite_are_beyond_all_and_compare_among_themselves():
@@ -188,8 +188,8 @@ def test_lendable_quota_includes_resources_of_other_subtrees():
         cohorts,
     )
     tree.add("a", {CPU: 4})
-    assert tree.shares("a") == [share(Fraction(2, 16)), share(Fraction(4, 16))]
-    assert (tree.cohort_share("left"), tree.cohort_share("root"), tree.cohort_share("nowhere")) == (
+    assert tree.compute_shares("a") == [share(Fraction(2, 16)), share(Fraction(4, 16))]
+    assert (tree.compute_cohort_share("left"), tree.compute_cohort_share("root"), tree.compute_cohort_share("nowhere")) == (
         share(Fraction(2, 16)),
         NO_SHARE,
         NO_SHARE,
@@ -201,7 +201,7 @@ def test_queues_meet_at_their_lowest_common_cohort():
     tree = QuotaTree(
         [build_owner("a", 0, "left"), build_owner("b", 0, "left"), build_owner("c", 0, "right"), build_owner("d", 0, "root")], cohorts
     )
-    assert [tree.meeting_level(*pair) for pair in ("ab", "ac", "ad", "da")] == [1, 0, 0, 0]
+    assert [tree.find_meeting_level(*pair) for pair in ("ab", "ac", "ad", "da")] == [1, 0, 0, 0]
 
 
 # --- against a recount --------------------------------------------------------------------------------------
@@ -280,12 +280,12 @@ def test_quota_usage_equals_a_recount_in_any_order(
         recount = Recount(queues, cohorts, name, used)
         for cohort in cohorts:
             assert (
-                tree.cohort_usage(cohort.name).get(name, 0)
+                tree.compute_cohort_usage(cohort.name).get(name, 0)
                 == recount.usage(("c", cohort.name))
-                == other.cohort_usage(cohort.name).get(name, 0)
+                == other.compute_cohort_usage(cohort.name).get(name, 0)
             )
         for queue_owner in queues:
-            assert tree.usage(queue_owner.name).get(name, 0) == used[queue_owner.name]
+            assert tree.get_usage(queue_owner.name).get(name, 0) == used[queue_owner.name]
 
 
 @given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]))
@@ -297,16 +297,16 @@ def test_available_quota_may_be_used_but_not_one_unit_more(
     used: dict[str, int] = {}
     for i, each, amount in steps:
         taker = queues[i % len(queues)].name
-        if each == name and amount <= tree.available(taker, name):  # as topogate does
+        if each == name and amount <= tree.compute_available(taker, name):  # as topogate does
             tree.add(taker, {name: amount})
             used[taker] = used.get(taker, 0) + amount
     assert Recount(queues, cohorts, name, used).broken() == set()
-    left = tree.available(queue, name)
-    assert 0 <= left <= tree.potential(queue, name)
+    left = tree.compute_available(queue, name)
+    assert 0 <= left <= tree.compute_potential(queue, name)
     assert Recount(queues, cohorts, name, used | {queue: used.get(queue, 0) + left}).broken() == set()
     assert Recount(queues, cohorts, name, used | {queue: used.get(queue, 0) + left + 1}).broken() != set()
     tree.add(queue, {name: left})
-    assert tree.available(queue, name) == 0
+    assert tree.compute_available(queue, name) == 0
 
 
 @given(forests(), usages, st.integers(0, 4), st.sampled_from([CPU, GPU]), st.booleans())
@@ -323,8 +323,8 @@ def test_a_borrowing_limit_is_named_just_where_more_would_be_left_without(
         for one in (tree, free):
             one.add(queues[i % len(queues)].name, {each: amount})
     queue = queues[asking % len(queues)].name
-    left, most = ((one.potential if empty else one.available)(queue, name) for one in (tree, free))
-    limited = tree.limited_by(queue, name, empty=empty)
+    left, most = ((one.compute_potential if empty else one.compute_available)(queue, name) for one in (tree, free))
+    limited = tree.find_limit(queue, name, empty=empty)
     assert (limited is not None) == (left < most)
     if limited is not None:
         whose, limit = limited

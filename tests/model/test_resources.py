@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.model.pod_resources import PODS, add, pod_requests, resource_names
+from core.model.pod_resources import PODS, add, compute_pod_requests, list_resource_names
 from core.model.quantity import InvalidQuantity
 
 
@@ -60,23 +60,23 @@ def build_container(
     ],
 )
 def test_pod_requests_equal_the_amounts_that_kubernetes_counts(spec: dict[str, Any], expected: dict[str, int]):
-    assert pod_requests(spec) == expected
+    assert compute_pod_requests(spec) == expected
 
 
 def test_each_resource_has_its_own_peak():
     spec = {"containers": [build_container("1", memory="2Gi")], "initContainers": [build_container("3", memory="1Gi")]}
-    assert pod_requests(spec) == {"cpu": 3000, "memory": 2 * 2**30}
+    assert compute_pod_requests(spec) == {"cpu": 3000, "memory": 2 * 2**30}
 
 
 def test_a_request_that_is_no_quantity_is_refused():
     with pytest.raises(InvalidQuantity, match="'much'"):
-        pod_requests({"containers": [build_container("much")]})
+        compute_pod_requests({"containers": [build_container("much")]})
 
 
 def test_resources_are_read_and_left_as_they_are():
     spec = {"containers": [build_container("1")], "initContainers": [build_container("1", sidecar=True), build_container("3")]}
     before = repr(spec)
-    pod_requests(spec)
+    compute_pod_requests(spec)
     assert repr(spec) == before
 
 
@@ -89,5 +89,5 @@ def test_adding_goes_both_ways():
 
 
 def test_pods_are_always_a_resource():
-    assert resource_names() == [PODS]
-    assert resource_names(["cpu"], ["gpu", "cpu"]) == ["cpu", "gpu", PODS]
+    assert list_resource_names() == [PODS]
+    assert list_resource_names(["cpu"], ["gpu", "cpu"]) == ["cpu", "gpu", PODS]

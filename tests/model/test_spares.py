@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.admission import Admission, PodSetAdmission, admission_from_wire, admission_to_wire
-from core.model.spare_nodes import fullest, read_held_spares, show_held_spares, with_spares
+from core.model.admission import Admission, PodSetAdmission, decode_admission, encode_admission
+from core.model.spare_nodes import find_fullest, read_held_spares, show_held_spares, with_spares
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 
@@ -42,12 +42,12 @@ def test_no_more_count_than_are_asked_for_and_none_where_nothing_is_placed():
 
 def test_the_status_knows_nothing_of_them():
     admission = with_spares(build_admission(a=4), {"main": ("c",)}, {"main": 1})
-    assert admission_from_wire(admission_to_wire(admission)) == build_admission(a=4)
+    assert decode_admission(encode_admission(admission)) == build_admission(a=4)
 
 
 def test_fullest_node_of_an_assignment_gives_the_size_of_a_spare():
-    assert fullest(build_admission(a=1, b=3).pod_sets[0]) == 3
-    assert fullest(build_admission().pod_sets[0]) == 0
+    assert find_fullest(build_admission(a=1, b=3).pod_sets[0]) == 3
+    assert find_fullest(build_admission().pod_sets[0]) == 0
 
 
 @pytest.mark.parametrize("text", [None, "", "main=a", "[]", "{", "7", '{"main":"a"}', '{"main":[1]}', '{"main":null}', "[" * 100_000])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.configuration import ResourceRules, SecondPass, Transformation
-from core.model.transformation import counted_by_quota
+from core.model.transformation import compute_quota_requests
 
 MIG = Transformation("nvidia.com/mig-1g.5gb", False, {"example.com/gpu-memory": 5_000, "example.com/credits": 10_000})
 
@@ -35,13 +35,13 @@ MIG = Transformation("nvidia.com/mig-1g.5gb", False, {"example.com/gpu-memory": 
 def test_transformed_requests_are_counted_by_the_resource_rules(
     requests: dict[str, int], rules: ResourceRules, counted: dict[str, int]
 ) -> None:
-    assert counted_by_quota(requests, rules) == counted
+    assert compute_quota_requests(requests, rules) == counted
 
 
 def test_fractions_are_rounded_up_once_for_a_pod() -> None:
     thirds = ResourceRules((), (Transformation("a", False, {"x": 333}), Transformation("b", False, {"x": 333})))
-    assert counted_by_quota({"a": 1, "b": 1}, thirds) == {"x": 1}
-    assert counted_by_quota({"a": 2, "b": 2}, thirds) == {"x": 2}
+    assert compute_quota_requests({"a": 1, "b": 1}, thirds) == {"x": 1}
+    assert compute_quota_requests({"a": 2, "b": 2}, thirds) == {"x": 2}
 
 
 # --- the back-off of the second pass ------------------------------------------------------------------------
@@ -54,13 +54,13 @@ def test_pauses_double_until_the_workload_is_evicted() -> None:
 
 
 def test_the_time_of_the_next_attempt_follows_from_the_first_alone() -> None:
-    found = [SecondPass().until_next_s(waited) for waited in (0, 4, 9.5, 10, 29, 30, 69, 70, 149, 150, 299, 1000)]
+    found = [SecondPass().compute_wait_s(waited) for waited in (0, 4, 9.5, 10, 29, 30, 69, 70, 149, 150, 299, 1000)]
     assert found == [10, 6, 0.5, 20, 1, 40, 1, 80, 1, None, None, None]
 
 
 @given(st.floats(0.1, 60), st.floats(1, 1000), st.floats(0, 2000))
 def test_attempts_are_ahead_in_time_and_before_the_eviction(base: float, timeout: float, waited: float) -> None:
-    left = SecondPass(base, timeout).until_next_s(waited)
+    left = SecondPass(base, timeout).compute_wait_s(waited)
     if left is not None:
         assert left > 0
         assert waited + left < timeout + 1e-6

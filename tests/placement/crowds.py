@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL, PODSET_LABEL
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, object_key
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, PodSetFacts, TopologyFacts, build_object_key
 from tests.builders import RACK, Node, build_flavor_json, build_node_json, build_pod_json, build_pod_set_json, build_topology_json
 from tests.placement.one_by_one import REQUIRED, World
 
@@ -38,7 +38,7 @@ class Crowd:
             state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
         for node_name, pod in self.bound:
             spec = {**pod["spec"], "nodeName": node_name}
-            state.observe_pod(object_key(pod), PodFacts.read({**pod, "spec": spec}))
+            state.observe_pod(build_object_key(pod), PodFacts.read({**pod, "spec": spec}))
         return state
 
     def world(self) -> World:

@@ -18,10 +18,10 @@ from typing import Any
 from core.model.pod_traits import HostPort, PodTerm, PodTraits, Requirement
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.algorithms.profile import COMPACT, Profile, profile_from_gates
+from core.placement.algorithms.profile import COMPACT, Profile, read_profile
 from core.placement.engine import Decision, OneDomain, place
 from core.placement.explain.choice import explain_choice, show_choices
-from core.placement.refusals import refusal_sentence
+from core.placement.refusals import format_refusal
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
@@ -35,16 +35,16 @@ from tests.strategies import TAINTS, TOLERATIONS, Cluster
 ANSWERS = Path(__file__).parents[1] / "vectors" / "lives.txt"
 LIVES = 2000
 _PROFILES: tuple[tuple[str, Profile], ...] = (
-    *(("kep", profile_from_gates({})),) * 3,
+    *(("kep", read_profile({})),) * 3,
     ("compact", COMPACT),
     ("compact", COMPACT),
-    ("balanced", profile_from_gates({"TASBalancedPlacement": True})),
-    ("balanced", profile_from_gates({"TASBalancedPlacement": True})),
-    ("best fit", profile_from_gates({"TASProfileBestFit": True})),
-    ("least free", profile_from_gates({"TASProfileLeastFreeCapacity": True})),
-    ("most free", profile_from_gates({"TASProfileMostFreeCapacity": True})),
-    ("affinity", profile_from_gates({"TASRespectNodeAffinityPreferred": True})),
-    ("most free, affinity", profile_from_gates({"TASProfileMostFreeCapacity": True, "TASRespectNodeAffinityPreferred": True})),
+    ("balanced", read_profile({"TASBalancedPlacement": True})),
+    ("balanced", read_profile({"TASBalancedPlacement": True})),
+    ("best fit", read_profile({"TASProfileBestFit": True})),
+    ("least free", read_profile({"TASProfileLeastFreeCapacity": True})),
+    ("most free", read_profile({"TASProfileMostFreeCapacity": True})),
+    ("affinity", read_profile({"TASRespectNodeAffinityPreferred": True})),
+    ("most free, affinity", read_profile({"TASProfileMostFreeCapacity": True, "TASRespectNodeAffinityPreferred": True})),
 )
 
 
@@ -85,7 +85,7 @@ class Life:
         if self.seed % 4 == 0:
             view.daemon_shares = {name: share for name, share in self._shares.items() if name not in gone}
             for name, share in view.daemon_shares.items():
-                view.take(name, share)
+                view.use_node(name, share)
         return view
 
     def _tie(self) -> OneDomain:
@@ -97,7 +97,7 @@ class Life:
             change = self._random.randrange(4)
             state = node.state
             if change == 0:
-                view.take(node.name, {"cpu": 1000, "pods": 1}, self._random.choice([1, 2, -1]))
+                view.use_node(node.name, {"cpu": 1000, "pods": 1}, self._random.choice([1, 2, -1]))
             elif change == 1:
                 view.observe_node(node.name, NodeState(state.allocatable, state.taints, not state.ready, state.unschedulable))
             elif change == 2:
@@ -164,14 +164,14 @@ def _show(decision: Decision) -> str:
         gap = "" if placement.search is None else f" {placement.search}"
         parts.append(f"{placement.pod_set}@{placement.level} {nodes}{gap}")
     if decision.refusal is not None:
-        parts.append(f"{decision.refusal.kind.name} {decision.refusal.pod_set}: {refusal_sentence('t', decision.refusal)}")
+        parts.append(f"{decision.refusal.kind.name} {decision.refusal.pod_set}: {format_refusal('t', decision.refusal)}")
     return "; ".join(parts) + (" (looked ahead)" if decision.looked_ahead else "")
 
 
 def _count(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, times: int) -> None:
     for request, placement in zip(requests, decision.placements, strict=True):
         for name, count in placement.nodes:
-            view.take(name, {**request.requests, "pods": 1}, count * times)
+            view.use_node(name, {**request.requests, "pods": 1}, count * times)
 
 
 def _slices(request: PodSetRequest) -> tuple[SliceLayer, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.model.podset import PodSetRequest
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.what_if import Usage, WhatIf, without
+from core.placement.what_if import Usage, WhatIf, copy_without
 from tests.builders import THREE_LEVELS, build_grid, build_view, request
 from tests.strategies import Cluster, clusters, jobs, requests
 
@@ -19,7 +19,7 @@ from tests.strategies import Cluster, clusters, jobs, requests
 def take(view, usage: Sequence[Usage], times: int = 1) -> None:
     for wanted, nodes in usage:
         for name, count in nodes:
-            view.take(name, {**wanted.requests, "pods": 1}, times * count)
+            view.use_node(name, {**wanted.requests, "pods": 1}, times * count)
 
 
 def test_a_victim_makes_room_without_touching_the_ledger():
@@ -28,13 +28,13 @@ def test_a_victim_makes_room_without_touching_the_ledger():
     take(view, [victim])
     before = view.free.copy()
     assert place(view, [request(2)], MIXED).refusal is not None
-    assert place(view, [request(2)], MIXED, free=without(view, [victim])).refusal is None
+    assert place(view, [request(2)], MIXED, free=copy_without(view, [victim])).refusal is None
     assert (view.free == before).all()
 
 
 def test_a_victim_on_a_node_that_is_gone_frees_nothing():
     view = build_view(THREE_LEVELS, build_grid(1, 1, 1))
-    assert (without(view, [(request(3, requests={"cpu": 1, "unknown": 1}), (("elsewhere", 3),))]) == view.free).all()
+    assert (copy_without(view, [(request(3, requests={"cpu": 1, "unknown": 1}), (("elsewhere", 3),))]) == view.free).all()
 
 
 def test_refusal_without_a_victim_equals_the_refusal_after_its_removal():
@@ -45,7 +45,7 @@ def test_refusal_without_a_victim_equals_the_refusal_after_its_removal():
     victim: Usage = (request(1, requests={"cpu": 1}), ((node, 1),))
     wanted = [request(room, requests={"cpu": 1}), replace(request(1, requests={"cpu": 1}), name="other")]
     take(view, [victim])
-    imagined = place(view, wanted, MIXED, free=without(view, [victim])).refusal
+    imagined = place(view, wanted, MIXED, free=copy_without(view, [victim])).refusal
     take(view, [victim], -1)
     assert imagined == place(view, wanted, MIXED).refusal
     assert imagined is not None
@@ -72,7 +72,7 @@ def test_placing_without_victims_is_placing_after_they_are_gone(scene: tuple[Clu
     view = cluster.view()
     take(view, usage)
     gone = [usage[i] for i in victims]
-    imagined = place(view, wanted, MIXED, free=without(view, gone))
+    imagined = place(view, wanted, MIXED, free=copy_without(view, gone))
     take(view, gone, -1)
     assert imagined == place(view, wanted, MIXED)
 
@@ -86,5 +86,5 @@ def test_steps_of_a_search_can_be_undone_in_any_order(scene: tuple[Cluster, list
     for victim in victims:
         world.release([usage[victim]])
     for victim in sorted(victims):
-        world.take([usage[victim]])
+        world.use_capacity([usage[victim]])
     assert (world.free == view.free).all()

@@ -14,7 +14,7 @@ from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LAB
 from core.podgroups.acting import GroupStep, plan_step
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.group import TopologyConstraint
-from core.podgroups.members import GroupKey, Member, group_of, pin, pinned_node, read_member
+from core.podgroups.members import GroupKey, Member, build_pin, find_pinned_node, group_of, read_member
 from core.podgroups.podgroup_facts import PodGroupFacts
 from core.state.cluster import ClusterState
 from core.state.facts import NodeFacts, PodFacts
@@ -77,7 +77,7 @@ class Paper:
         for member, node in step.let_go[: None if writes is None else max(0, writes - len(todo))]:
             spec = self._pod(member)["spec"]
             spec["schedulingGates"] = []
-            spec["affinity"] = {"nodeAffinity": pin(spec, node)}
+            spec["affinity"] = {"nodeAffinity": build_pin(spec, node)}
 
     def _pod(self, member: Member) -> dict[str, Any]:
         return self.pods[member.key.partition("/")[2]]
@@ -86,7 +86,7 @@ class Paper:
         """As kube-scheduler does: what may go is where it may."""
         for pod in self.pods.values():
             if not pod["spec"]["schedulingGates"]:
-                pod["spec"]["nodeName"] = pinned_node(pod["spec"])
+                pod["spec"]["nodeName"] = find_pinned_node(pod["spec"])
 
     def settle(self, steps: int = 12) -> GroupStep:
         for _ in range(steps):
@@ -183,7 +183,7 @@ def test_two_groups_never_get_the_same_place() -> None:
     assert not paper.settle().is_scheduled
     paper.state.whole.keep("ns/other", "uid-other", None, {})
     assert paper.settle().is_scheduled
-    assert paper.state.ledger.drift() == {}
+    assert paper.state.ledger.find_drift() == {}
 
 
 def test_a_pod_that_kube_scheduler_does_not_bind_is_told() -> None:
@@ -209,7 +209,7 @@ def test_a_process_that_ends_between_any_two_writes_leaves_a_group_that_the_next
     assert not let_go or all(member.place for member in paper.members)
     assert paper.settle().is_scheduled
     assert len({node[:2] for node in paper.where().values()}) == 1
-    assert paper.state.ledger.drift() == {}
+    assert paper.state.ledger.find_drift() == {}
 
 
 @given(
@@ -233,7 +233,7 @@ def test_whatever_interrupts_it_a_group_is_whole_in_one_rack_or_has_no_place_at_
     assert len({node[:2] for node in paper.where().values()}) <= 1
     for name, facts in paper.state.nodes.items():
         assert sum(place == name for place in paper.where().values()) * 1000 <= facts.state.allocatable["cpu"]
-    assert paper.state.ledger.drift() == {}
+    assert paper.state.ledger.find_drift() == {}
 
 
 def test_pod_group_key_is_read_from_pod_labels() -> None:
@@ -246,12 +246,12 @@ def test_pod_group_key_is_read_from_pod_labels() -> None:
 def test_pinned_pod_keeps_its_own_node_affinity() -> None:
     term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}}}
-    pinned = {"affinity": {"nodeAffinity": pin(spec, "n1")}}
+    pinned = {"affinity": {"nodeAffinity": build_pin(spec, "n1")}}
     terms = pinned["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms[0]["matchExpressions"] == term["matchExpressions"]
     assert terms[1] == {}, "it matches nothing, and nobody may add to it"
-    assert pinned_node(pinned) == "n1"
-    assert pinned_node(spec) == ""
+    assert find_pinned_node(pinned) == "n1"
+    assert find_pinned_node(spec) == ""
 
 
 def test_a_pod_of_a_deleted_node_does_not_keep_the_group_from_growing() -> None:

@@ -19,7 +19,7 @@ from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.identical_groups import decide_in_turn, decide_replicas
 from core.podgroups.placement_feasibility import are_apart, check_apart, check_one
-from core.podgroups.placements import Placement, whole
+from core.podgroups.placements import Placement, build_whole
 from core.podgroups.scorers import RankDistance
 from core.podgroups.topology_placement import TopologyPlacement
 from tests.builders import BLOCK, RACK, build_view
@@ -146,9 +146,9 @@ class Refusing:
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         self.seen.append(f"+{placement.name}")
         if placement.name in self.names:
-            cycle.closed = placement.mask(cycle.view.tree)
+            cycle.closed = placement.build_mask(cycle.view.tree)
 
-    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
+    def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         self.seen.append(f"-{placement.name}")
         cycle.closed = None
 
@@ -277,14 +277,14 @@ def test_unlike_pods_checked_at_once_fit_as_one_placement_after_another(
     """Found defect B7."""
     view, asked = build_cluster(sizes), group(*sets, by=[BLOCK] if by_block else [RACK], min_count=1)
     asked = replace(asked, desired_count=asked.count + more)
-    (placements,) = TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])
+    (placements,) = TopologyPlacement().generate(PlacementCycle(view), asked, [build_whole(view.tree)])
     cycle = PlacementCycle(view)
     assert are_apart(cycle, asked, placements)
     checked = check_apart(cycle, asked, placements)
     expected = [check_one(cycle, asked, placement, to_the_end=True) for placement in placements]
     assert checked.pods.tolist() == [assignment.count for assignment, _ in expected]
     assert checked.room.tolist() == [assignment.count + coming for assignment, coming in expected]
-    assert [checked.assignment(at) for at in range(len(placements))] == [assignment for assignment, _ in expected]
+    assert [checked.compute_assignment(at) for at in range(len(placements))] == [assignment for assignment, _ in expected]
 
 
 def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopeful_placements() -> None:
@@ -292,9 +292,9 @@ def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopefu
     view = build_cluster({f"r{i:02}": [4] * (100 + i) for i in range(40)})
     asked = group(*((1, 1 + i % 4) for i in range(200)), (2_000, 4), (2_000, 3))
     budget = StepBudget(1)
-    outcome = ask(view.within(budget), asked)
+    outcome = ask(view.copy_with_budget(budget), asked)
     assert outcome.chosen is None
-    told = explain(view.within(budget), asked, outcome.tried)
+    told = explain(view.copy_with_budget(budget), asked, outcome.tried)
     assert told.placements == 40
     assert {fact.name for fact in told.facts} == {f"r{i}" for i in range(40 - len(told.facts), 40)}
     assert f"none of {len(told.facts)} looked at of 40 placements takes" in str(told)
@@ -305,5 +305,5 @@ def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_ch
     """Found defect B7."""
     view = build_cluster({f"r{i:02}": [4] * 100 for i in range(40)})
     asked = group((1, 4), (1, 3), (1, 2))
-    outcome = ask(view.within(StepBudget(1)), asked)
+    outcome = ask(view.copy_with_budget(StepBudget(1)), asked)
     assert sum(count_placed_pods(outcome).values()) == 3

@@ -16,11 +16,11 @@ from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.devices.claims import PodClaim, read_claim
 from core.podgroups.devices.device_placement import DevicePlacement
 from core.podgroups.devices.inventory import Inventory, PlacedClaims
-from core.podgroups.framework import PlacementCycle, Plugins, assumed
+from core.podgroups.framework import PlacementCycle, Plugins, assume_placement
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
 from core.podgroups.placement_feasibility import check_one
-from core.podgroups.placements import whole
+from core.podgroups.placements import build_whole
 from tests.builders import build_view
 from tests.podgroups.builders import build_node, count_placed_pods, group
 from tests.podgroups.devices import build_claim, build_claim_spec, build_inventory, build_resource_slice, build_template
@@ -150,13 +150,13 @@ def test_assume_then_revert_leaves_everything_as_it_was(hall: Hall) -> None:
     there = hall.inventory
     devices, _ = plugins_for(there)
     cycle = PlacementCycle(hall.view)
-    (placements,) = devices.generate(cycle, hall.asked, (whole(cycle.view.tree),))
+    (placements,) = devices.generate(cycle, hall.asked, (build_whole(cycle.view.tree),))
     free, why = cycle.view.free.copy(), cycle.why
     before = [check_one(cycle, hall.asked, placement)[0].count for placement in placements]
     for first, second in product(placements, placements):
-        with assumed((devices,), cycle, hall.asked, first):
+        with assume_placement((devices,), cycle, hall.asked, first):
             assert cycle.limits is not None
-            with assumed((devices,), cycle, hall.asked, second):
+            with assume_placement((devices,), cycle, hall.asked, second):
                 inner = cycle.limits
             assert cycle.limits is not inner
         assert [cycle.limits, cycle.closed, cycle.notes, cycle.why] == [None, None, {}, why]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.podgroups.devices.claims import ResourceSlice, read_slice
-from core.podgroups.devices.device_expressions import UnknownExpression, quantity, selects
+from core.podgroups.devices.device_expressions import UnknownExpression, is_selected, parse_device_quantity
 from tests.podgroups.devices import DRIVER, build_resource_slice
 
 OF_DRIVER = f'device.attributes["{DRIVER}"]'
@@ -64,8 +64,8 @@ TAKEN = [
 
 @pytest.mark.parametrize("expression", TAKEN)
 def test_a_device_is_taken(expression: str) -> None:
-    assert selects(expression, build_device())
-    assert not selects(f"!({expression})", build_device())
+    assert is_selected(expression, build_device())
+    assert not is_selected(f"!({expression})", build_device())
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_device_is_taken(expression: str) -> None:
 )
 def test_expression_that_cannot_be_evaluated_raises_the_cause(expression: str, says: str) -> None:
     with pytest.raises(UnknownExpression, match=says.replace("(", r"\(")):
-        selects(expression, build_device())
+        is_selected(expression, build_device())
 
 
 def test_too_much_work_is_not_done() -> None:
@@ -96,15 +96,15 @@ def test_too_much_work_is_not_done() -> None:
         expression = f"{many}.all({name}, {expression})"
     began = time.process_time()
     with pytest.raises(UnknownExpression, match="budget"):
-        selects(expression, build_device())
+        is_selected(expression, build_device())
     assert time.process_time() - began < 5, "all 64,000,000 rounds would take minutes"
 
 
 @given(st.integers(0, 2**50), st.sampled_from(["", "m", "k", "Ki", "Gi", "E"]))
 def test_equal_quantities_are_equal_however_they_are_written(number: int, suffix: str) -> None:
-    assert quantity(f"{number}{suffix}") == quantity(f"{number}.0{suffix}")
-    assert selects(f'device.capacity["{DRIVER}"].memory == quantity("{number}{suffix}")', build_device(of(number, suffix)))
-    assert selects(f'device.capacity["{DRIVER}"].memory.isLessThan(quantity("{number + 1}{suffix}"))', build_device(of(number, suffix)))
+    assert parse_device_quantity(f"{number}{suffix}") == parse_device_quantity(f"{number}.0{suffix}")
+    assert is_selected(f'device.capacity["{DRIVER}"].memory == quantity("{number}{suffix}")', build_device(of(number, suffix)))
+    assert is_selected(f'device.capacity["{DRIVER}"].memory.isLessThan(quantity("{number + 1}{suffix}"))', build_device(of(number, suffix)))
 
 
 def of(number: int, suffix: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def of(number: int, suffix: str) -> dict[str, Any]:
 def test_map_that_an_expression_writes_is_no_quantity(forged: str) -> None:
     began = time.process_time()
     with pytest.raises(UnknownExpression):
-        selects(forged, build_device())
+        is_selected(forged, build_device())
     assert time.process_time() - began < 5, "a number of 10,000,000 digits takes hours"
 
 
@@ -132,11 +132,11 @@ def test_calls_of_functions_of_one_evaluation_are_limited() -> None:
     hundred, ten = (f"[{','.join(['0'] * count)}]" for count in (100, 10))
     calls = "".join(['.add(quantity("1e-40"))'] * 20)
     with pytest.raises(UnknownExpression, match="more than 1000 calls"):
-        selects(f'{hundred}.all(x, {ten}.all(y, quantity("1"){calls}.sign() == 1))', build_device())
-    assert selects(f'{ten}.all(x, {ten}.all(y, quantity("1").sign() == 1))', build_device()), "the next one begins anew"
+        is_selected(f'{hundred}.all(x, {ten}.all(y, quantity("1"){calls}.sign() == 1))', build_device())
+    assert is_selected(f'{ten}.all(x, {ten}.all(y, quantity("1").sign() == 1))', build_device()), "the next one begins anew"
 
 
 def test_expression_that_reads_attributes_of_very_many_absent_drivers_is_refused() -> None:
     many = " && ".join(f'!has(device.attributes["d{number}.example.com"].x)' for number in range(150))
     with pytest.raises(UnknownExpression, match="32 or more drivers"):
-        selects(many, build_device())
+        is_selected(many, build_device())

@@ -30,9 +30,9 @@ from core.podgroups.members import (
     GroupTooLarge,
     Member,
     as_pod_sets,
-    claims_of_sets,
     group_of,
-    in_order,
+    list_set_claims,
+    order_members,
     read_member,
     split,
 )
@@ -82,7 +82,7 @@ def test_jobs_of_a_job_set_come_one_after_the_other() -> None:
         for role, job, index in told
     ]
     expected = [f"ns/{role}-{job}-{index}" for role in ("driver", "workers") for job in (9, 10) for index in (0, 1)]
-    assert [one.key for one in in_order(pods)] == expected
+    assert [one.key for one in order_members(pods)] == expected
 
 
 def test_the_leader_of_a_replica_comes_before_its_workers() -> None:
@@ -90,7 +90,7 @@ def test_the_leader_of_a_replica_comes_before_its_workers() -> None:
     labels = {LWS_NAME_LABEL: "s", LWS_GROUP_INDEX_LABEL: "7"}
     leader = member("leader", **labels, **{LWS_WORKER_INDEX_LABEL: "0", STATEFULSET_INDEX_LABEL: "7"})
     workers = [member(f"w{i}", **labels, **{LWS_WORKER_INDEX_LABEL: str(i), STATEFULSET_INDEX_LABEL: str(i)}) for i in (2, 1)]
-    assert [one.key for one in in_order([*workers, leader])] == ["ns/leader", "ns/w1", "ns/w2"]
+    assert [one.key for one in order_members([*workers, leader])] == ["ns/leader", "ns/w1", "ns/w2"]
 
 
 def members_of_jobs(count: int, **spec: Any) -> list[Member]:
@@ -108,7 +108,7 @@ def test_pods_of_several_jobs_are_one_set_where_no_term_asks_for_their_labels() 
     """Found defect B7."""
     (pods,) = as_pod_sets(split(members_of_jobs(4), NoNeighbours()))
     assert pods.count == 4
-    assert len(claims_of_sets(split(members_of_jobs(4), NoNeighbours()))) == 1
+    assert len(list_set_claims(split(members_of_jobs(4), NoNeighbours()))) == 1
 
 
 def test_pods_of_several_jobs_are_unlike_where_a_term_of_theirs_asks_for_the_job() -> None:
@@ -123,11 +123,11 @@ def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_
     term = PodTerm("kubernetes.io/hostname", frozenset({"ns"}), None, (Requirement("job-name", "In", frozenset({"j1"})),))
 
     class Repelling(NoNeighbours):
-        def repels(self, traits: PodTraits) -> bool:
+        def is_repelled(self, traits: PodTraits) -> bool:
             return traits.labels.get("job-name") == "j1"
 
-        def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
-            return [(term, ["n0"])] if self.repels(traits) else []
+        def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+            return [(term, ["n0"])] if self.is_repelled(traits) else []
 
     assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4), Repelling()))] == [1, 1, 2]
 

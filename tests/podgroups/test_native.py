@@ -13,7 +13,7 @@ from core.podgroups.acting import GroupStep
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, read_member
-from core.podgroups.native import NotNative, native_group, native_step
+from core.podgroups.native import NotNative, build_native_group, plan_native_step
 from core.podgroups.podgroup_facts import PodGroupFacts, read_pod_group
 from tests.builders import BLOCK, NAMESPACE, RACK
 from tests.podgroups.builders import build_cluster
@@ -42,28 +42,28 @@ def build_pod(number: int, on: str = "", *, said: str = "") -> Member:
 
 def step(nodes: dict[str, Sequence[int]], *members: Member, **other: Any) -> GroupStep:
     asked = build_facts(**other)
-    found = native_step(asked, asked.levels, KEY, members, build_cluster(nodes), default_plugins())
+    found = plan_native_step(asked, asked.levels, KEY, members, build_cluster(nodes), default_plugins())
     assert (found.keep, found.let_go, found.give_back) == ((), (), ()), "nothing is done to pods that are kube-scheduler's"
     return found
 
 
 @pytest.mark.parametrize("least", [None, 4])
 def test_native_pod_group_has_the_same_levels_and_count(least: int | None):
-    told = native_group(build_facts(min_count=least), IN_A_RACK, KEY)
+    told = build_native_group(build_facts(min_count=least), IN_A_RACK, KEY)
     read = read_pod_group(told)
     assert (read.levels, read.min_count, read.name) == (IN_A_RACK, least, "train")
     assert [owner["uid"] for owner in told["metadata"]["ownerReferences"]] == ["uid"]
 
 
 def test_each_replica_is_a_group_of_its_own():
-    names = [native_group(build_facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
+    names = [build_native_group(build_facts(replicas=3), IN_A_RACK, GroupKey(NAMESPACE, "train", i))["metadata"]["name"] for i in range(3)]
     assert names == ["train", "train-1", "train-2"]
 
 
 def test_native_pod_group_refusal_names_all_unsupported_fields():
     levels = (TopologyConstraint(BLOCK), TopologyConstraint(RACK, preferred=True))
     with pytest.raises(NotNative) as refusal:
-        native_group(build_facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
+        build_native_group(build_facts(levels=levels, desired_count=5, claim_templates=("t",)), levels, KEY)
     for words in ("2 levels (it takes one)", f"level {RACK} that is preferred", "desiredCount", "draConstraints"):
         assert words in str(refusal.value)
 

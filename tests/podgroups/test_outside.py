@@ -20,7 +20,7 @@ from core.podgroups.algorithm import Outcome, decide, default_plugins
 from core.podgroups.framework import PlacementCycle, Plugins
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.outside import Answers, OutsideGenerator, OutsideScorer, Unanswered
-from core.podgroups.placements import Placement, join, whole
+from core.podgroups.placements import Placement, build_whole, join
 from core.podgroups.questions import Nonsense, Question, read_placements, read_scores, to_generate
 from core.podgroups.scorers import BinPacking
 from core.podgroups.topology_placement import TopologyPlacement
@@ -58,7 +58,7 @@ def answered(
             question = error.question
             body = json.loads(json.dumps(question.compose()))
             said = generate(body) if question.which.role == GENERATE else score(body)
-            answers.take(question, json.loads(json.dumps(said)))
+            answers.add_answer(question, json.loads(json.dumps(said)))
             answers.times += 1
             assert answers.times < 10
 
@@ -78,7 +78,7 @@ def test_outside_plugin_is_asked_once_and_its_answer_counts():
 
 def test_the_weight_of_an_outside_scorer_counts():
     answers = Answers()
-    answers.take(_to_score(group((2, 1))), [0, 60])
+    answers.add_answer(_to_score(group((2, 1))), [0, 60])
     for weight, chosen in ((1.0, "r1"), (2.0, "r2")):
         scorers = ((BinPacking(), 1.0), (OutsideScorer(SCORER, answers), weight))
         view = build_cluster({"r1": [2], "r2": [100]})
@@ -145,12 +145,12 @@ def test_outside_plugin_is_asked_again_for_another_group():
 
 def test_placements_that_have_come_meanwhile_are_asked_about_and_those_that_are_gone_are_not():
     view, answers, asked = build_cluster({"r1": [2], "r2": [2], "r3": [2]}), Answers(), group((2, 1))
-    view.take("r2-0", {"cpu": 2000})
+    view.use_node("r2-0", {"cpu": 2000})
     answered(view, asked, score=prefer("r3"), answers=answers)
-    view.take("r3-0", {"cpu": 2000})
+    view.use_node("r3-0", {"cpu": 2000})
     assert name_of(answered(view, asked, answers=answers)) == "r1"
     assert answers.times == 2, "one is left, and nothing to choose"
-    view.take("r2-0", {"cpu": 2000}, -1)
+    view.use_node("r2-0", {"cpu": 2000}, -1)
     assert name_of(answered(view, asked, score=prefer("r2"), answers=answers)) == "r2"
     assert answers.times == 3, "r2 had not been asked about"
 
@@ -173,16 +173,16 @@ def test_scores_are_of_one_group():
 
 def test_a_question_is_about_the_moment_in_which_it_was_asked():
     view = build_cluster({"r1": [2], "r2": [2]})
-    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
+    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [build_whole(view.tree)])
     before = json.dumps(question.compose())
-    view.take("r1-0", {"cpu": 2000, "example.com/new": 1})
+    view.use_node("r1-0", {"cpu": 2000, "example.com/new": 1})
     assert json.dumps(question.compose()) == before
 
 
 def test_free_amounts_for_a_plugin_are_never_negative():
     view = build_cluster({"r1": [2]})
-    view.take("r1-0", {"cpu": 5000})
-    assert to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
+    view.use_node("r1-0", {"cpu": 5000})
+    assert to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [build_whole(view.tree)]).compose()["amounts"]["cpu"]["free"] == [0]
 
 
 # --- nonsense ------------------------------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ def test_placements_that_are_none_are_refused(changes: dict[str, Any], why: str)
         GENERATOR,
         PlacementCycle(view),
         group((1, 1)),
-        TopologyPlacement().generate(PlacementCycle(view), group((1, 1)), [whole(view.tree)]),
+        TopologyPlacement().generate(PlacementCycle(view), group((1, 1)), [build_whole(view.tree)]),
     )
     good = {"name": "x", "rank": 0, "nodes": [1, 0, 1], "parent": [0, 0]}
     (found,) = read_placements(question, [good])
-    assert (found.names, found.nodes(0).tolist(), found[0].parent.name if found[0].parent else None) == (("x",), [0, 1], "r1")
+    assert (found.names, found.list_nodes(0).tolist(), found[0].parent.name if found[0].parent else None) == (("x",), [0, 1], "r1")
     with pytest.raises(Nonsense, match=why):
         read_placements(question, [good | changes])
     others: list[Any] = [None, {}, "x", [good, 3]]
@@ -245,7 +245,7 @@ _placements = st.fixed_dictionaries({"name": st.text(max_size=2) | _odd, "rank":
 def test_random_plugin_answer_is_read_or_refused(answer: Any):
     view, asked = build_cluster({"r1": [1, 1], "r2": [1, 1]}), group((1, 1))
     question = to_generate(
-        GENERATOR, PlacementCycle(view), asked, TopologyPlacement().generate(PlacementCycle(view), asked, [whole(view.tree)])
+        GENERATOR, PlacementCycle(view), asked, TopologyPlacement().generate(PlacementCycle(view), asked, [build_whole(view.tree)])
     )
     with contextlib.suppress(Nonsense):
         for of_rank in read_placements(question, answer):
@@ -256,11 +256,11 @@ def test_random_plugin_answer_is_read_or_refused(answer: Any):
 
 def test_a_name_is_given_once_in_each_rank_and_nodes_as_often_as_one_likes():
     view = build_cluster({"r1": [1, 1]})
-    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [whole(view.tree)])
+    question = to_generate(GENERATOR, PlacementCycle(view), group((1, 1)), [build_whole(view.tree)])
     one = {"name": "x", "rank": 1, "nodes": [0, 1], "parent": [0, 0]}
     found = read_placements(question, [one, one | {"rank": 0}, one | {"name": "b"}])
     assert [(of_rank.rank, of_rank.names) for of_rank in found] == [(0, ("x",)), (1, ("b", "x"))]
-    assert found[1].sums(view.free[view.axis["cpu"]]).tolist() == [2000, 2000]
+    assert found[1].compute_sums(view.free[view.axis["cpu"]]).tolist() == [2000, 2000]
     with pytest.raises(Nonsense, match="two placements of rank 1 are called 'x'"):
         read_placements(question, [one, one])
 

@@ -74,9 +74,9 @@ rooms = st.lists(st.integers(0, 3), min_size=3, max_size=3)
 def test_there_are_never_more_pods_than_devices(made: tuple[Rations, list[Cell]], room: list[int], room_of_others: list[int]) -> None:
     given_, cells = made
     nodes = given_.own.shape[1]
-    first = given_.within(0, np.array(room[:nodes]))
+    first = given_.limit_pods(0, np.array(room[:nodes]))
     assert (first <= room[:nodes]).all()
-    second = given_.after(0, first).within(1, np.array(room_of_others[:nodes]))
+    second = given_.compute_remaining(0, first).limit_pods(1, np.array(room_of_others[:nodes]))
     assert have_devices(cells, asked_for(given_, [first.tolist(), second.tolist()]))
     fewer = np.maximum(first - 1, 0)
     assert have_devices(cells, asked_for(given_, [fewer.tolist()])), "any part of it has its devices, too"
@@ -86,7 +86,7 @@ def test_there_are_never_more_pods_than_devices(made: tuple[Rations, list[Cell]]
 def test_rations_keep_an_earlier_promise_if_it_can_be_kept(made: tuple[Rations, list[Cell]], room: list[int]) -> None:
     given_, cells = made
     if have_devices(cells, asked_for(given_, [])):
-        found = given_.within(0, np.array(room[: given_.own.shape[1]]))
+        found = given_.limit_pods(0, np.array(room[: given_.own.shape[1]]))
         assert have_devices(cells, asked_for(given_, [found.tolist()]))
 
 
@@ -95,7 +95,7 @@ def test_of_one_kind_there_are_as_many_as_any_way_finds(made: tuple[Rations, lis
     given_, cells = made
     per_node = room[: given_.own.shape[1]]
     if have_devices(cells, asked_for(given_, [])):
-        assert given_.within(0, np.array(per_node)).sum() == most(given_, cells, per_node)
+        assert given_.limit_pods(0, np.array(per_node)).sum() == most(given_, cells, per_node)
 
 
 @given(rations(kinds=2, shared=0), rooms)
@@ -103,7 +103,7 @@ def test_of_two_kinds_there_are_as_many_as_any_way_finds_where_nodes_share_none(
     given_, cells = made
     per_node = room[: given_.own.shape[1]]
     if have_devices(cells, asked_for(given_, [])):
-        assert given_.within(0, np.array(per_node)).sum() == most(given_, cells, per_node)
+        assert given_.limit_pods(0, np.array(per_node)).sum() == most(given_, cells, per_node)
 
 
 @given(rations(shared=1), rooms, st.permutations(range(3)))
@@ -118,21 +118,21 @@ def test_the_order_of_nodes_does_not_change_how_many(made: tuple[Rations, list[C
         given_.taken[:, order],
     )
     per_node = np.array(room[:nodes])
-    assert turned.within(0, per_node[order]).sum() == given_.within(0, per_node).sum()
+    assert turned.limit_pods(0, per_node[order]).sum() == given_.limit_pods(0, per_node).sum()
 
 
 def test_of_too_many_cells_the_smallest_are_left_out() -> None:
     everywhere = np.ones(1, dtype=bool)
     cells = tuple(SharedCell(1, count, everywhere) for count in (1, 2, 3, 4, 5, 6, 7))
     made = Rations(((1,),), np.zeros((2, 1), dtype=np.int64), cells, np.zeros((1, 1), dtype=np.int64))
-    assert made.within(0, np.array([100])).tolist() == [25]
+    assert made.limit_pods(0, np.array([100])).tolist() == [25]
 
 
 def test_rations_do_not_compensate_a_short_cell_by_another_cell() -> None:
     """One device for the first two nodes, and two for the third, which takes one pod."""
     cells = (SharedCell(1, 1, np.array([True, True, False])), SharedCell(1, 2, np.array([False, False, True])))
     made = Rations(((1,),), np.zeros((2, 3), dtype=np.int64), cells, np.zeros((1, 3), dtype=np.int64))
-    found = made.within(0, np.array([1, 1, 1])).tolist()
+    found = made.limit_pods(0, np.array([1, 1, 1])).tolist()
     assert (sum(found), found[2]) == (2, 1)
 
 
@@ -141,7 +141,7 @@ def test_pods_of_one_node_that_need_shared_devices_are_added_in_few_steps() -> N
     budget, everywhere = StepBudget(), np.ones(2, dtype=bool)
     cells = (SharedCell(1, 30_000, everywhere), SharedCell(3, 30_000, everywhere))
     made = Rations(((1, 1),), np.ones((4, 2), dtype=np.int64), cells, np.zeros((2, 2), dtype=np.int64), budget)
-    assert made.within(0, np.array([20_000, 50_000])).sum() > 20_000
+    assert made.limit_pods(0, np.array([20_000, 50_000])).sum() > 20_000
     assert budget.left > PLACEMENT_STEPS - 1_000
 
 
@@ -152,6 +152,6 @@ def test_without_steps_left_there_are_fewer_pods_and_never_more_than_devices(
     """Found defect B13."""
     given_, cells = made
     per_node = np.array(room[: given_.own.shape[1]])
-    found = replace(given_, budget=StepBudget(steps)).within(0, per_node)
+    found = replace(given_, budget=StepBudget(steps)).limit_pods(0, per_node)
     assert have_devices(cells, asked_for(given_, [found.tolist()]))
-    assert (found <= given_.within(0, per_node)).all()
+    assert (found <= given_.limit_pods(0, per_node)).all()

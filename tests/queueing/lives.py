@@ -103,13 +103,13 @@ def rebuilt_without(scene: Shared, gone: set[str]) -> Shared:
 def check(scene: Shared) -> None:
     """What holds at any moment, whoever is on the way out."""
     tree, name = scene.state.quota, ("tas", "cpu")
-    nominal = {queue: tree.nominal(queue, name) for queue in QUEUES}
+    nominal = {queue: tree.get_nominal(queue, name) for queue in QUEUES}
     assert sum(scene.used(queue) for queue in QUEUES) <= sum(nominal.values())
     for queue in QUEUES:
         limit = scene.state.cluster_queues[queue].quota[name].borrowing_limit
         assert limit is None or scene.used(queue) <= nominal[queue] + limit
-    assert scene.state.ledger.drift() == {}
-    view = scene.state.view("tas")
+    assert scene.state.ledger.find_drift() == {}
+    view = scene.state.get_view("tas")
     assert view is not None
     assert (view.capacity.free >= 0).all()
 
@@ -145,7 +145,7 @@ def live(scene: Shared, coming: list[Job], data: st.DataObject) -> None:
             for name in sorted(scene.evicted()):
                 scene.leave(name)
     assert scene.running() == set()
-    waiting = {w.key.partition("/")[2] for w in scene.state.workloads.pending()}
+    waiting = {w.key.partition("/")[2] for w in scene.state.workloads.list_pending()}
     alone = {name for name in waiting if fits_alone(scene, name)}
     assert alone == set()
 

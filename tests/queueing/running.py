@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from core.model.admission import admission_from_wire
+from core.model.admission import decode_admission
 from core.placement.algorithms.profile import STANDARD
-from core.plan.workloads.verdicts import verdict_status
+from core.plan.workloads.verdicts import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
@@ -42,7 +42,7 @@ class Running(Scene):
 
     def write(self, verdict: Verdict) -> None:
         name = verdict.workload.key.partition("/")[2]
-        status = verdict_status(self.objects[name], verdict, NOW, self.state.resource_rules)
+        status = build_verdict_status(self.objects[name], verdict, NOW, self.state.resource_rules)
         if status is not None:
             self.set_status(name, status)
 
@@ -70,7 +70,7 @@ class Running(Scene):
 
     def where(self, name: str) -> Counter[str]:
         """Pods per host, all pod sets together."""
-        admission = admission_from_wire(self.objects[name]["status"].get("admission"))
+        admission = decode_admission(self.objects[name]["status"].get("admission"))
         counts: Counter[str] = Counter()
         for given_ in admission.pod_sets if admission is not None else ():
             for domain in given_.assignment.domains if given_.assignment is not None else ():

@@ -14,7 +14,7 @@ from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, build_object_key
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,
@@ -68,11 +68,11 @@ class Scene:
         self.state.observe_node(node.name, NodeFacts.read(build_node_json(node)))
 
     def pod(self, pod: Mapping[str, Any]) -> None:
-        self.state.observe_pod(object_key(pod), PodFacts.read(pod))
+        self.state.observe_pod(build_object_key(pod), PodFacts.read(pod))
 
     def workload(self, workload: Mapping[str, Any]) -> str:
-        self.state.observe_workload(object_key(workload), WorkloadFacts.read(workload))
-        return object_key(workload)
+        self.state.observe_workload(build_object_key(workload), WorkloadFacts.read(workload))
+        return build_object_key(workload)
 
     def submit(self, name: str, count: int = 1, *, cpu: str = "1", topology: Mapping[str, Any] | None = None, **options: Any) -> str:
         """A workload of one pod set, by default for one rack."""
@@ -93,7 +93,7 @@ class Scene:
             return uid.removeprefix("uid-") in busy
 
         verdicts = list(self.cycle.run(is_busy=is_busy))
-        while (verdict := self.cycle.catch_up(is_busy)) is not None:
+        while (verdict := self.cycle.update_next_reason(is_busy)) is not None:
             verdicts.append(verdict)
         return verdicts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.model.admission import admission_to_wire
+from core.model.admission import encode_admission
 from core.model.configuration import FairSharing
 from core.model.quota_tree import FlavorResource
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
@@ -68,7 +68,7 @@ class Shared(Scene):
             if isinstance(outcome, Admissible):
                 stand = {"QuotaReserved": True, "Admitted": True, "Evicted": False, "Preempted": False}
                 conditions = [build_condition_json(kind, status, time=self.now) for kind, status in stand.items()]
-                self._write(name, *conditions, admission=admission_to_wire(outcome.admission))
+                self._write(name, *conditions, admission=encode_admission(outcome.admission))
             elif outcome.preempting is not None:
                 for victim in outcome.preempting.victims:
                     self._write(
@@ -118,7 +118,7 @@ class Shared(Scene):
     def used(self, queue: str) -> int:
         """Milli-cpu that a queue uses."""
         name: FlavorResource = ("tas", "cpu")
-        return self.state.quota.usage(queue).get(name, 0)
+        return self.state.quota.get_usage(queue).get(name, 0)
 
 
 def get_victims(outcome: Admissible | NotAdmissible) -> dict[str, str]:

@@ -35,7 +35,7 @@ def check_limits(made: Scene, quota: int) -> None:
     nodes: Counter[str] = Counter()
     queues: Counter[tuple[str, str]] = Counter()
     for key in made.state.workloads.facts:
-        admission = made.state.workloads.holding(key)
+        admission = made.state.workloads.find_holding(key)
         for pod_set in admission.pod_sets if admission is not None else ():
             assert admission is not None
             assert pod_set.assignment is not None
@@ -47,7 +47,7 @@ def check_limits(made: Scene, quota: int) -> None:
                 nodes[domain.values[-1]] += domain.count * each
     assert all(used <= quota * 1000 for used in queues.values())
     assert all(used <= 4000 for used in nodes.values())
-    assert made.state.ledger.drift() == {}
+    assert made.state.ledger.find_drift() == {}
 
 
 EVENTS = st.lists(
@@ -88,7 +88,7 @@ def test_random_stream_never_exceeds_quota_or_nodes_and_leaves_no_fitting_worklo
         check_limits(made, quota)
     assert made.run() == {}, "a cycle at rest says nothing new"
     heads: dict[str, int] = {}
-    for workload in sorted(made.state.workloads.pending(), key=lambda facts: (-facts.priority, facts.created)):
+    for workload in sorted(made.state.workloads.list_pending(), key=lambda facts: (-facts.priority, facts.created)):
         queue = made.state.find_cluster_queue(workload)
         assert queue is not None
         heads[queue.name] = heads.get(queue.name, 0) + 1

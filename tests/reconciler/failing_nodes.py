@@ -200,7 +200,7 @@ class FailingNodes:
             if is_admitted(workload):
                 self.placed.add(job)
                 found += self._find_wrong_pods(workload)
-        found += [f"the ledger is wrong: {told}" for told in replica.reconciler.observed.state.ledger.drift().items()]
+        found += [f"the ledger is wrong: {told}" for told in replica.reconciler.observed.state.ledger.find_drift().items()]
         assert not found, "; ".join(found)
 
     def _find_wrong_pods(self, workload: Json) -> Iterator[str]:

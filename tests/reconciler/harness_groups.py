@@ -10,7 +10,7 @@ from core.metric_names import GROUP_PLACEMENT, GROUP_REFUSALS
 from core.model.configuration import PodGroupRules
 from core.model.plugin_choice import GroupPluginRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE, REPLICA_LABEL
-from core.podgroups.members import GroupKey, pinned_node
+from core.podgroups.members import GroupKey, find_pinned_node
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Result
@@ -109,8 +109,8 @@ class GroupsHarness(Harness):
     def bind(self) -> None:
         """As kube-scheduler does: what has no gate is on its node."""
         for name, pod in self.pods.items():
-            if not pod["spec"].get("schedulingGates") and pinned_node(pod["spec"]):
-                self.change(name, spec={**pod["spec"], "nodeName": pinned_node(pod["spec"])}, status={"phase": "Running"})
+            if not pod["spec"].get("schedulingGates") and find_pinned_node(pod["spec"]):
+                self.change(name, spec={**pod["spec"], "nodeName": find_pinned_node(pod["spec"])}, status={"phase": "Running"})
 
     # --- what the reconciler does ---------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class GroupsHarness(Harness):
 
     def where(self) -> dict[str, str]:
         """Nodes of pods that were let go."""
-        return {name: pinned_node(pod["spec"]) for name, pod in self.pods.items() if not pod["spec"].get("schedulingGates")}
+        return {name: find_pinned_node(pod["spec"]) for name, pod in self.pods.items() if not pod["spec"].get("schedulingGates")}
 
     @property
     def conditions(self) -> list[list[Obj]]:

@@ -28,7 +28,7 @@ class NodesHarness(Harness):
         super().__init__(ManualClock(0))
         rules = rules or HealthRules()
         self.storms = Storms(self.observed, self.clock, rules.storm)
-        self.health = NodeHealth(self.observed, self.executor, self.clock, rules, self.storms.holds)
+        self.health = NodeHealth(self.observed, self.executor, self.clock, rules, self.storms.is_affected)
         self._owner = owner
         self.put({"kind": "Topology", **build_topology_json("t", (RACK, HOSTNAME_LABEL))})
         self.put({"kind": "ResourceFlavor", **build_flavor_json("f", "t")})

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from core.jobs.contract import Defaults
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.names import ADMISSION_GATE, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME_LABEL
-from core.plan.pods.pod_units import Unit, unit_of_pod, unit_of_workload
+from core.plan.pods.pod_units import Unit, find_pod_unit, find_workload_unit
 from core.plan.pods.units import PARENTS_BY_KIND
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from core.runtime.workqueue import Item
 from reconciler.pods.orphans import Orphans
 from reconciler.pods.pods import Pods
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
-KINDS = {kind.kind: kind for kind in pod_kinds()}
+KINDS = {kind.kind: kind for kind in list_pod_kinds()}
 Json = dict[str, Any]
 
 
@@ -31,10 +31,10 @@ class PodsHarness(Harness):
         self.orphans = Orphans(self.observed, self.executor, self.clock)
 
     def units(self) -> list[Unit]:
-        found = {unit_of_pod(pod) for pod in self.all("Pod")} | {unit_of_workload(workload) for workload in self.all("Workload")}
+        found = {find_pod_unit(pod) for pod in self.all("Pod")} | {find_workload_unit(workload) for workload in self.all("Workload")}
         for parent in PARENTS_BY_KIND.values():
             for obj in self.all(parent.kind):
-                found |= self.pods._units_of(parent, obj)
+                found |= self.pods._list_units(parent, obj)
         return sorted((unit for unit in found if unit is not None), key=str)
 
     def run(self, rounds: int = 8, gone: Unit | None = None) -> None:
@@ -45,7 +45,7 @@ class PodsHarness(Harness):
                 for unit in [*self.units(), *([gone] if gone is not None else [])]:
                     await self.pods._reconcile(Item(unit, frozenset(), 0.0))
                 for workload in self.all("Workload"):
-                    await self.orphans._reconcile(Item(object_key(workload), frozenset(), 0.0))
+                    await self.orphans._reconcile(Item(build_object_key(workload), frozenset(), 0.0))
 
         self.wait_for(reconcile())
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from core.model.admission import admission_from_wire
+from core.model.admission import decode_admission
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps.steps import make_plan
@@ -16,7 +16,7 @@ from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.http.errors import NotFound
 from core.runtime.workqueue import Item
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import find_condition, is_condition_true
 from core.state.whereabouts import describe_place
 from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.schedule.scheduler import Scheduler
@@ -99,14 +99,14 @@ class QueuesHarness(Harness):
     async def stop_job(self, name: str = "train") -> None:
         """What the controller of jobs does once its pods are gone."""
         workload = self.get("Workload", name)
-        admission = admission_from_wire(workload["status"]["admission"])
+        admission = decode_admission(workload["status"]["admission"])
         assert admission is not None
-        released = give_back(workload, describe_place(self.observed.state, admission), self.executor.now())
+        released = give_back(workload, describe_place(self.observed.state, admission), self.executor.format_now())
         assert released is not None
         await self.executor.execute(make_plan(released))
 
     def is_true(self, kind: str, name: str = "train") -> bool:
-        return condition_is_true(self.get("Workload", name), kind)
+        return is_condition_true(self.get("Workload", name), kind)
 
     def find_condition(self, type_: str, name: str = "train", kind: str = "Workload") -> Obj:
         """A condition of an object; empty where there is none of the type."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds.pod import Pod, group_name
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.kinds.registry import INTEGRATIONS, with_integrations
 from core.jobs.templated import TemplatedKind
@@ -17,7 +17,7 @@ from tests.replay.rules import Template
 # Frameworks that are called otherwise than their kind in lower case.
 _NAMES = {"batch/job": "Job"} | {f"kubeflow/{kind.lower()}": kind for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")}
 _KINDS = with_integrations(load(INTEGRATIONS))
-_BY_NAME: dict[str, JobKind | Pod | PodParent] = {kind.kind.lower(): kind for kind in (*_KINDS, *pod_kinds(_KINDS))}
+_BY_NAME: dict[str, JobKind | Pod | PodParent] = {kind.kind.lower(): kind for kind in (*_KINDS, *list_pod_kinds(_KINDS))}
 
 
 def kind_of(case: Mapping[str, Any]) -> JobKind | Pod | PodParent:
@@ -31,10 +31,10 @@ def job_of(case: Mapping[str, Any], obj: Mapping[str, Any] | None = None) -> dic
     metadata = job.setdefault("metadata", {})
     metadata["labels"] = {QUEUE_NAME_LABEL: "queue", **(metadata.get("labels") or {})}
     if isinstance(kind, Referring):
-        reference = kind.reference(job)
+        reference = kind.find_reference(job)
         for found in case.get("related_objects") or case.get("objects", ())[1:]:
             if reference is not None and (found["kind"], found["metadata"]["name"]) == (reference.related.kind, reference.name):
-                return kind.expanded(job, found)
+                return kind.expand(job, found)
     return job
 
 
@@ -45,7 +45,7 @@ def templates_of(case: Mapping[str, Any]) -> list[Template]:
         pod = job_of(case)
         return [Template(pod["metadata"].get("annotations") or {}, 1 if group_name(pod) is None else None)]
     if isinstance(kind, PodParent):
-        return [Template(role.annotations, role.count) for role in kind.roles(job_of(case))]
+        return [Template(role.annotations, role.count) for role in kind.list_roles(job_of(case))]
     if not isinstance(kind, TemplatedKind):
         return []
-    return [Template(role.annotations, role.count, role.default_slice_size) for role in kind.roles(job_of(case))]
+    return [Template(role.annotations, role.count, role.default_slice_size) for role in kind.list_roles(job_of(case))]

@@ -10,8 +10,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.templates import asks_for_topology
-from core.model.admission import admission_from_wire
+from core.jobs.templates import has_topology_annotation
+from core.model.admission import decode_admission
 from core.model.gates import read_gates
 from core.model.node_health_rules import HealthRules
 from core.names import DOMAIN_SIZE_ANNOTATION, EVENT_NODE_UNHEALTHY, EVICTED, HOSTNAME_LABEL
@@ -19,7 +19,7 @@ from core.resource import Obj
 from core.runtime.controller import RequeueAfter
 from core.state.facts import NodeFacts, PodFacts
 from reconciler.nodes.node_health import NodeHealth
-from reconciler.nodes.node_memory import state_of
+from reconciler.nodes.node_memory import read_state
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
@@ -53,7 +53,7 @@ _READY = {"type": "Ready", "status": "True"}
 
 
 def _hosts(workload: Obj) -> set[str]:
-    admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+    admission = decode_admission((workload.get("status") or {}).get("admission"))
     given = [each.assignment for each in admission.pod_sets if each.assignment is not None] if admission is not None else []
     return {domain.values[-1] for assignment in given if assignment.levels[-1] == HOSTNAME_LABEL for domain in assignment.domains}
 
@@ -71,7 +71,7 @@ def _prepared(obj: Obj) -> Obj:
     if made["kind"] in ("Workload", "Pod"):
         metadata.setdefault("namespace", "default")
         metadata["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": _OWNER, "controller": True}]
-    if made["kind"] == "Pod" and HOSTNAME_LABEL in (made["spec"].get("nodeSelector") or {}) and asks_for_topology(made):
+    if made["kind"] == "Pod" and HOSTNAME_LABEL in (made["spec"].get("nodeSelector") or {}) and has_topology_annotation(made):
         metadata["annotations"] = {**metadata["annotations"], DOMAIN_SIZE_ANNOTATION: "1"}  # as the ungater that pinned it would have
     if made["kind"] == "Node":
         made.setdefault("status", {})
@@ -99,7 +99,7 @@ def answer(case: Json) -> dict[str, Any]:
 def _matters(node: Json) -> tuple[Any, ...]:
     """What topogate looks at of a node."""
     seen = _prepared(dict(node))
-    return NodeFacts.read(seen), state_of(seen)
+    return NodeFacts.read(seen), read_state(seen)
 
 
 def _is_gone(case: Json) -> bool:
@@ -225,7 +225,7 @@ def _is_own_usage(case: Json) -> bool:
     if case["kind"] not in ("usage_event", "counts_as_non_tas_usage"):
         return False
     pods = [pod for pod in (case.get("pod"), case.get("old_pod")) if pod is not None]
-    asks = {asks_for_topology(pod) for pod in pods}
+    asks = {has_topology_annotation(pod) for pod in pods}
     gone = case.get("event") == "delete" and (case["pod"].get("status") or {}).get("phase") == "Succeeded"
     return asks == {True, False} or (case["kind"] == "counts_as_non_tas_usage" and asks == {True}) or gone
 

@@ -8,13 +8,13 @@ from core.model.pod_resources import PODS, add, parse_resources
 from core.model.podset import IMPLIED, PodSetRequest, TopologyRequest, parse_topology_request
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
-from core.placement.algorithms.profile import profile_from_gates
+from core.placement.algorithms.profile import read_profile
 from core.placement.engine import Decision, place
 from core.placement.refusals import NotFit, RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
-from core.placement.topology.node_eligibility import taints_of
+from core.placement.topology.node_eligibility import read_taints
 from core.placement.topology.placed_pods import PlacedPodSet
 from core.placement.topology.tree import NodeLabels, TopologyTree
 
@@ -29,7 +29,7 @@ def build_view(case: Mapping[str, Any]) -> FreeCapacity:
     tree = TopologyTree(case["levels"], [NodeLabels(node["name"], node["labels"]) for node in nodes])
     states = {
         node["name"]: NodeState(
-            parse_resources(node["allocatable"]), taints_of(node), node.get("ready", True), node.get("unschedulable", False)
+            parse_resources(node["allocatable"]), read_taints(node), node.get("ready", True), node.get("unschedulable", False)
         )
         for node in nodes
     }
@@ -38,7 +38,7 @@ def build_view(case: Mapping[str, Any]) -> FreeCapacity:
         if pod.get("phase") not in ("Succeeded", "Failed"):
             amounts = parse_resources(pod.get("requests"))
             add(amounts, {PODS: 1})
-            view.take(pod.get("node", ""), amounts)
+            view.use_node(pod.get("node", ""), amounts)
     _take_usage(case, view)
     return view
 
@@ -57,7 +57,7 @@ def _take_usage(case: Mapping[str, Any], view: FreeCapacity) -> None:
         domain = by_values.get(values)
         if domain is not None:
             first = int(tree.levels[tree.lowest].starts[domain])
-            view.take(tree.names[first], amounts, count)
+            view.use_node(tree.names[first], amounts, count)
 
 
 def _with_pods(requests: Mapping[str, int]) -> dict[str, int]:
@@ -114,7 +114,7 @@ def parse_assignment(wire: Mapping[str, Any]) -> TopologyAssignment:
 def decide(case: Mapping[str, Any]) -> Decision:
     """What the scheduler would ask the engine: a new place, a replacement of failed nodes, or another size."""
     gates = case.get("feature_gates", {})
-    view, requests, profile = build_view(case), build_requests(case), profile_from_gates(gates)
+    view, requests, profile = build_view(case), build_requests(case), read_profile(gates)
     workload = case.get("workload") or {}
     if workload.get("unhealthy_nodes"):
         recreated = not (workload.get("owned_by_single_pod") and gates.get("SkipReassignmentForPodOwnedWorkloads", True))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.jobs.annotations import topology_request
+from core.jobs.annotations import build_topology_request
 from core.jobs.contract import Defaults
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
@@ -51,7 +51,7 @@ def _defaulted(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(case: Mapping[str, Any]) -> dict[str, Any] | None:
-    return topology_request(
+    return build_topology_request(
         case.get("annotations") or {},
         pod_index_label=case.get("pod_index_label"),
         sub_group_index_label=case.get("sub_group_index_label"),
@@ -61,7 +61,7 @@ def _request(case: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _pod_sets(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
-    for pod_set in kinds.kind_of(case).pod_sets(kinds.job_of(case)):
+    for pod_set in kinds.kind_of(case).list_pod_sets(kinds.job_of(case)):
         wire: dict[str, Any] = {"name": pod_set.name, "count": pod_set.count}
         wire |= {"minCount": pod_set.min_count} if pod_set.min_count is not None else {}
         if pod_set.topology_request:

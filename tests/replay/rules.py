@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.annotations import MAX_LEVEL_NAME, topology_request
+from core.jobs.annotations import MAX_LEVEL_NAME, build_topology_request
 from core.model.gates import GATES, Effect
 from core.names import (
     PODSET_GROUP_NAME,
@@ -69,7 +69,7 @@ def _any(touches: Callable[[Template], bool]) -> Callable[[Case], bool]:
 def _divides_unevenly(template: Template) -> bool:
     """Whatever else is wrong with the level of its slices."""
     named = {SLICE_REQUIRED_TOPOLOGY: "level"} if SLICE_REQUIRED_TOPOLOGY in template.annotations else {}
-    request = topology_request({**template.annotations, **named}, default_slice_size=template.default_slice_size) or {}
+    request = build_topology_request({**template.annotations, **named}, default_slice_size=template.default_slice_size) or {}
     layers = request.get("podsetSliceRequiredTopologyConstraints") or [{"size": request.get("podSetSliceSize") or 0}]
     size, count = layers[0]["size"], template.count
     return count is not None and size > 0 and count % size != 0

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.api.files.configuration_file import read_configuration
-from core.model.admission import Admission, admission_from_wire, admission_to_wire
+from core.model.admission import Admission, decode_admission, encode_admission
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.gates import GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
-from core.placement.algorithms.profile import profiles_from_gates
-from core.plan.workloads.verdicts import verdict_status
+from core.placement.algorithms.profile import read_profiles
+from core.plan.workloads.verdicts import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
-from core.queueing.cycle.second_pass import NodeReplacement, due_for_second_pass
+from core.queueing.cycle.second_pass import NodeReplacement, list_due_for_second_pass
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, object_key
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, build_object_key
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 
 Json = Mapping[str, Any]
@@ -50,9 +50,9 @@ def _cycle(case: Json) -> dict[str, Any]:
     world = _World(case)
     for verdict in world.cycle.run():
         world.write(verdict)
-    held = {key: admission for key in world.workloads if (admission := world.state.workloads.holding(key)) is not None}
+    held = {key: admission for key in world.workloads if (admission := world.state.workloads.find_holding(key)) is not None}
     return {
-        "admissions_in_cache": {key: admission_to_wire(admission) for key, admission in held.items()},
+        "admissions_in_cache": {key: encode_admission(admission) for key, admission in held.items()},
         "workloads_after": [
             {"metadata": {"namespace": key.partition("/")[0], "name": key.partition("/")[2]}, "status": wire.get("status") or {}}
             for key, wire in world.workloads.items()
@@ -68,13 +68,13 @@ class _World:
         self.now = case.get("now", "2026-01-01T00:00:00Z")
         self.fails = bool(case.get("patch_status_error"))
         self.state = ClusterState(resource_rules=_rules(case))
-        self.cycle = Cycle(self.state, profiles_from_gates(gates.values), replacement=NodeReplacement.from_gates(gates))
+        self.cycle = Cycle(self.state, read_profiles(gates.values), replacement=NodeReplacement.from_gates(gates))
         self._fold(case)
         self.workloads: dict[str, dict[str, Any]] = {}
         for i, wire in enumerate(case.get("workloads", ()) if workloads is None else workloads):
             # Cases tell workloads apart by name, and leave out what the API server adds.
             added = {"uid": f"uid-{i}", "resourceVersion": "1", "creationTimestamp": f"2026-01-01T00:00:{i:02}Z"}
-            self._see(object_key(wire), {**deepcopy(dict(wire)), "metadata": {**wire["metadata"], **added}})
+            self._see(build_object_key(wire), {**deepcopy(dict(wire)), "metadata": {**wire["metadata"], **added}})
 
     def _fold(self, case: Json) -> None:
         state, readers = self.state, _READERS
@@ -91,10 +91,10 @@ class _World:
     def write(self, verdict: Verdict) -> None:
         """As the reconciler does: one that cannot be written is taken back."""
         key, wire = verdict.workload.key, self.workloads[verdict.workload.key]
-        status = verdict_status(wire, verdict, self.now, self.state.resource_rules)
+        status = build_verdict_status(wire, verdict, self.now, self.state.resource_rules)
         if self.fails:
-            self.state.forget(key)
-            self.cycle.reconsider(verdict.workload.uid)
+            self.state.drop_assumed(key)
+            self.cycle.requeue_workload(verdict.workload.uid)
         elif status is not None:
             self._see(key, {**wire, "status": {**(wire.get("status") or {}), **status}})
 
@@ -104,9 +104,9 @@ _READERS: dict[str, Callable[[ClusterState, Json], None]] = {
     "resource_flavors": lambda state, wire: state.observe_flavor(wire["metadata"]["name"], FlavorFacts.read(wire)),
     "admission_checks": lambda state, wire: state.observe_check(wire["metadata"]["name"], CheckFacts.read(wire)),
     "cluster_queues": lambda state, wire: state.observe_cluster_queue(wire["metadata"]["name"], ClusterQueueFacts.read(wire)),
-    "local_queues": lambda state, wire: state.observe_local_queue(object_key(wire), LocalQueueFacts.read(wire)),
+    "local_queues": lambda state, wire: state.observe_local_queue(build_object_key(wire), LocalQueueFacts.read(wire)),
     "nodes": lambda state, wire: state.observe_node(wire["metadata"]["name"], NodeFacts.read(wire)),
-    "pods": lambda state, wire: state.observe_pod(object_key(wire), PodFacts.read(wire)),
+    "pods": lambda state, wire: state.observe_pod(build_object_key(wire), PodFacts.read(wire)),
 }
 
 
@@ -139,15 +139,15 @@ def _due(workloads: Sequence[Json], case: Json) -> list[str]:
         state.observe_cluster_queue(admission["clusterQueue"], ClusterQueueFacts.read(queue))
         for flavor in {flavor for given in admission["podSetAssignments"] for flavor in given["flavors"].values()}:
             state.observe_flavor(flavor, FlavorFacts(flavor, {}, (), (), "hosts"))
-        state.observe_workload(object_key(wire), WorkloadFacts.read(wire))
-    return [workload.key for workload in due_for_second_pass(state, replacement)]
+        state.observe_workload(build_object_key(wire), WorkloadFacts.read(wire))
+    return [workload.key for workload in list_due_for_second_pass(state, replacement)]
 
 
 def _ready(case: Json) -> list[str]:
     """Whoever is due is passed at once; what it is by then decides. Two objects of one name are two workloads: cases have no uids."""
     update = case.get("update_workload")
-    now = [update if update is not None and object_key(wire) == object_key(update) else wire for wire in case["workloads"]]
-    names = {f"{wire['metadata']['namespace']}/{i}": object_key(wire) for i, wire in enumerate(now)}
+    now = [update if update is not None and build_object_key(wire) == build_object_key(update) else wire for wire in case["workloads"]]
+    names = {f"{wire['metadata']['namespace']}/{i}": build_object_key(wire) for i, wire in enumerate(now)}
     apart = [{**wire, "metadata": {**wire["metadata"], "name": str(i)}} for i, wire in enumerate(now)]
     return sorted({names[key] for key in _due(apart, case)})
 
@@ -220,21 +220,21 @@ def differences(case: Json, got: Json) -> list[str]:
         if name in got:
             return [] if got[name] == case[name] else [f"{name} is {got[name]}, not {case[name]}"]
     found = []
-    ours, theirs = ({object_key(wire): wire.get("status") or {} for wire in each["workloads_after"]} for each in (got, case))
-    for key in sorted({object_key(wire) for wire in case["workloads"]} - touched):
+    ours, theirs = ({build_object_key(wire): wire.get("status") or {} for wire in each["workloads_after"]} for each in (got, case))
+    for key in sorted({build_object_key(wire) for wire in case["workloads"]} - touched):
         for read in (_admission, _conditions):
             have, want = read(ours.get(key, {})), read(theirs.get(key, {}))
             if have != want:
                 found.append(f"{key}: {have}, not {want}")
         cached = (case.get("admissions_in_cache") or {}).get(key)  # of those that the cycle was about
-        counted = admission_from_wire(got["admissions_in_cache"].get(key))
-        if cached is not None and counted != admission_from_wire(cached):
+        counted = decode_admission(got["admissions_in_cache"].get(key))
+        if cached is not None and counted != decode_admission(cached):
             found.append(f"{key}: {counted} is counted, not {cached}")
     return found
 
 
 def _admission(status: Json) -> Admission | None:
-    return admission_from_wire(status.get("admission"))
+    return decode_admission(status.get("admission"))
 
 
 def _conditions(status: Json) -> list[tuple[str, str, str]]:

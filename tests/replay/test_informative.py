@@ -19,7 +19,7 @@ from core.model.podset import PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.engine import Decision, PodSetPlacement
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.node_eligibility import taints_of
+from core.placement.topology.node_eligibility import read_taints
 from tests.builders import Node
 from tests.placement.promises import find_broken_promises
 from tests.replay import placement
@@ -78,7 +78,7 @@ def own_problems(case: Case, decision: Decision) -> list[str]:
     view, requests = placement.build_view(case), placement.build_requests(case)
     wire = {node["name"]: node for node in case["nodes"]}
     nodes = tuple(
-        Node(name, wire[name]["labels"], {}, taints_of(wire[name]), wire[name].get("ready", True), wire[name].get("unschedulable", False))
+        Node(name, wire[name]["labels"], {}, read_taints(wire[name]), wire[name].get("ready", True), wire[name].get("unschedulable", False))
         for name in view.tree.names
     )
     free = {name: {resource: int(view.free[row, i]) for resource, row in view.axis.items()} for i, name in enumerate(view.tree.names)}
@@ -119,7 +119,7 @@ def _stayed(view: FreeCapacity, case: Case, request: PodSetRequest, decision: De
         for domain in range(lowest.count)
         for node in range(lowest.starts[domain], lowest.ends[domain])
     }
-    eligible = dict(zip(view.tree.names, view.eligible(request).tolist(), strict=True)) if quota else {}
+    eligible = dict(zip(view.tree.names, view.find_eligible(request).tolist(), strict=True)) if quota else {}
     stay: dict[str, int] = {}
     nodes = next((each.nodes for each in decision.placements if each.pod_set == request.name), ())
     for name, count in sorted(nodes, key=lambda node: eligible.get(node[0], True)):

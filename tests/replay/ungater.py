@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from core.jobs.templates import asks_for_topology
-from core.model.admission import admission_from_wire
+from core.jobs.templates import has_topology_annotation
+from core.model.admission import decode_admission
 from core.names import POD_INDEX_OFFSET, PODSET_LABEL, TOPOLOGY_GATE
 from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
@@ -25,7 +25,7 @@ def answer(case: Json) -> dict[str, Any]:
     The reconciler plans for admitted workloads only, and not while it waits for its last writes to come back.
     """
     if case["kind"] == "is_tas_pod":
-        return {"result": asks_for_topology(case["pod"])}
+        return {"result": has_topology_annotation(case["pod"])}
     selectors = _ungated(case)
     counts = Counter(json.dumps(selector, sort_keys=True) for selector in (_pinned_before(case) | selectors).values())
     return {
@@ -40,7 +40,7 @@ def _ungated(case: Json) -> Selectors:
     workload = WorkloadFacts.read(wire)
     if not workload.admitted or case["pending_expectation_uids"]:
         return {}
-    admission = admission_from_wire(wire["status"]["admission"])
+    admission = decode_admission(wire["status"]["admission"])
     assert admission is not None
     before = {pod["metadata"]["name"]: pod["spec"].get("nodeSelector") or {} for pod in case["pods_before"]}
     pods = [PodFacts.read(pod) for pod in case["pods_before"]]  # of which the reconciler finds those that name the workload
@@ -104,7 +104,7 @@ def rule(case: Json) -> str | None:
 def _goes_around(case: Json) -> bool:
     """Whether pods stay where their ranks are not, and it shows which of the others goes where, since one has a selector of its own."""
     workload = case["workloads"][0]
-    admission = admission_from_wire((workload.get("status") or {}).get("admission"))
+    admission = decode_admission((workload.get("status") or {}).get("admission"))
     label = {pod_set["name"]: (pod_set.get("topologyRequest") or {}).get("podIndexLabel") for pod_set in workload["spec"]["podSets"]}
     stays = _pinned_before(case)
     waiting = [pod for pod in case["pods_before"] if pod["metadata"]["name"] not in stays]

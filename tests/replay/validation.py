@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.jobs.annotations import PodSetAnnotations, topology_request, validate_pod_sets
+from core.jobs.annotations import PodSetAnnotations, build_topology_request, validate_pod_sets
 from core.jobs.contract import Rules
 from core.jobs.objects import validate_workload
 from core.names import JOB_COMPLETION_INDEX_LABEL
@@ -46,8 +46,8 @@ def _judge(case: Mapping[str, Any]) -> Rules:
 
 def _asked(case: Mapping[str, Any]) -> dict[str, Any]:
     if case["kind"] == "annotations":
-        labelled = topology_request(case["annotations"], pod_index_label=JOB_COMPLETION_INDEX_LABEL)
-        return {"topology_request": topology_request(case["annotations"]), "topology_request_with_index_label": labelled}
+        labelled = build_topology_request(case["annotations"], pod_index_label=JOB_COMPLETION_INDEX_LABEL)
+        return {"topology_request": build_topology_request(case["annotations"]), "topology_request_with_index_label": labelled}
     return {"pod_sets": pod_sets(case)} if case["kind"] == "job" else {}
 
 
@@ -56,7 +56,7 @@ def pod_sets(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"name": pod_set.name, "count": pod_set.count}
         | ({"topologyRequest": dict(pod_set.topology_request)} if pod_set.topology_request else {})
-        for pod_set in kinds.kind_of(case).pod_sets(kinds.job_of(case))
+        for pod_set in kinds.kind_of(case).list_pod_sets(kinds.job_of(case))
     ]
 
 

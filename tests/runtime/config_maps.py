@@ -89,7 +89,7 @@ class FaultyTransport(SimTransport):
         self._take_fault("list")
         return await super().request(method, path, **options)
 
-    async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         fault = self._take_fault("watch")
         match fault:
             case "close":
@@ -106,6 +106,6 @@ class FaultyTransport(SimTransport):
                 return
             case dict():
                 yield to_bytes(fault)
-        async with aclosing(super().lines(path, params=params)) as stream:
+        async with aclosing(super().read_lines(path, params=params)) as stream:
             async for line in stream:
                 yield line

@@ -7,7 +7,7 @@ import json
 
 from core.resource import Obj
 from core.runtime.http.client import Client
-from core.runtime.http.errors import KubeError, error_for
+from core.runtime.http.errors import KubeError, build_error
 from sim.apiserver.server import Refused, Request
 from sim.harness import DirectTransport
 from tests.runtime.config_maps import open_server
@@ -47,4 +47,4 @@ class LeaseServer:
         try:
             return write(Request(verb, self._kind, "ns", "" if create else "lease", body=body))
         except Refused as refused:
-            raise error_for(refused.code, json.dumps(refused.status).encode()) from refused
+            raise build_error(refused.code, json.dumps(refused.status).encode()) from refused

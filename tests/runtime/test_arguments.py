@@ -6,15 +6,15 @@ import argparse
 
 import pytest
 
-from core.runtime.arguments import Given, OneLineParser, at_least_one, port
+from core.runtime.arguments import Given, OneLineParser, parse_at_least_one, parse_port
 
 
 def make_parser() -> OneLineParser:
     parser = OneLineParser("prog", "Does something.", "X_")
-    parser.add_argument("--port", type=port, default=1)
+    parser.add_argument("--port", type=parse_port, default=1)
     parser.add_argument("--word", choices=("a", "b"))
     group = parser.add_argument_group("more")
-    group.add_argument("--many", type=port, action="append")
+    group.add_argument("--many", type=parse_port, action="append")
     group.add_argument("--is-on", action=argparse.BooleanOptionalAction)
     return parser
 
@@ -35,14 +35,14 @@ def test_environment_variable_sets_the_value_of_its_flag():
     given = read(X_PORT=" 2 ", X_WORD="b", X_MANY="3, 4,", X_IS_ON="true")
     assert (given.get("port"), given.get("word"), given.get("many"), given.get("is_on")) == (2, "b", [3, 4], True)
     assert given.get("port", in_file=7) == 2
-    assert given.where("port") == "environment variable X_PORT"
+    assert given.describe_places("port") == "environment variable X_PORT"
 
 
 def test_a_flag_is_stronger_and_the_last_of_several_holds():
     given = read("--port=5", "--port", "6", "--many=7", "--many=8", "--no-is-on", X_PORT="2", X_MANY="3", X_IS_ON="true")
     assert (given.get("port"), given.get("many"), given.get("is_on")) == (6, [7, 8], False)
     assert given.layers["many"] == [("environment variable X_MANY", [3]), ("argument --many", [7, 8])]
-    assert given.where("port") == "argument --port, with environment variable X_PORT"
+    assert given.describe_places("port") == "argument --port, with environment variable X_PORT"
 
 
 def test_port_variable_that_kubernetes_sets_for_a_service_is_ignored():
@@ -85,9 +85,9 @@ def test_command_line_that_cannot_be_parsed_is_reported_with_invalid_variables(a
 def test_numbers_that_python_would_not_read_are_refused_like_others():
     for text in ("9" * 5000, "\u0663"):
         with pytest.raises(argparse.ArgumentTypeError):
-            port(text)
+            parse_port(text)
     with pytest.raises(argparse.ArgumentTypeError):
-        at_least_one("nan")
+        parse_at_least_one("nan")
 
 
 def test_help_output_names_flags_and_variables(capsys: pytest.CaptureFixture[str]):

@@ -44,7 +44,7 @@ async def run_for(seconds: float, outcomes: list[Result | Exception], **options:
 async def drive(controller: Controller, meanwhile: Callable[[], Awaitable[None]]) -> None:
     task = asyncio.create_task(controller.run())
     await meanwhile()
-    controller.queue.shut_down()
+    controller.queue.stop()
     await task
 
 
@@ -89,7 +89,7 @@ async def test_a_terminal_failure_is_not_tried_again():
     controller, runs = await run_for(1000, [Terminal("never")])
     assert len(runs) == 1
     assert controller.results["terminal"] == 1
-    assert controller.queue.failures("key") == 0
+    assert controller.queue.count_failures("key") == 0
 
 
 async def test_priority_survives_a_failure():

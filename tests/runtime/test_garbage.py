@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.runtime.garbage import exclude_survivors_of_long_collections, give_back_pages, spare_what_lives
+from core.runtime.garbage import exclude_live_objects, exclude_survivors_of_long_collections, give_back_pages
 
 
 class Thing:
@@ -25,7 +25,7 @@ def _as_before() -> Iterator[None]:
 
 def test_frozen_object_is_not_scanned_and_is_freed_without_references():
     kept, collected = [Thing()], gc.get_freeze_count()
-    spare_what_lives()
+    exclude_live_objects()
     assert gc.get_freeze_count() > collected
     assert kept[0] not in gc.get_objects()
     gone = weakref.ref(kept.pop())
@@ -37,7 +37,7 @@ def test_unreferenced_young_cycle_is_collected_instead_of_frozen():
     thing.other = thing
     gone = weakref.ref(thing)
     del thing
-    spare_what_lives()
+    exclude_live_objects()
     assert gone() is None
 
 

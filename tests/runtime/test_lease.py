@@ -61,14 +61,14 @@ class LeaseMachine(RuleBasedStateMachine):
         except (Conflict, NotFound):
             return
         if not answer_lost:
-            self.candidates[name].wrote(written, sent_at)
+            self.candidates[name].record_write(written, sent_at)
 
     @rule(name=CANDIDATES)
     def release(self, name: str) -> None:
         if name in self.underway:
             return
         body = self.candidates[name].release("x")
-        assert not self.candidates[name].leads(self.now)
+        assert not self.candidates[name].is_leader(self.now)
         if body is not None:
             try:
                 self.server.put(body, create=False)
@@ -77,7 +77,7 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def never_two_leaders(self) -> None:
-        assert sum(candidate.leads(self.now) for candidate in self.candidates.values()) <= 1
+        assert sum(candidate.is_leader(self.now) for candidate in self.candidates.values()) <= 1
 
     def teardown(self) -> None:
         """Whatever happened, an undisturbed candidate leads in the end."""
@@ -86,11 +86,11 @@ class LeaseMachine(RuleBasedStateMachine):
             candidate.observe(self.server.lease, self.now)
             body = candidate.write(self.now, str(self.now))
             if body is not None:
-                candidate.wrote(self.server.put(body, create="resourceVersion" not in body["metadata"]), self.now)
-            if candidate.leads(self.now):
+                candidate.record_write(self.server.put(body, create="resourceVersion" not in body["metadata"]), self.now)
+            if candidate.is_leader(self.now):
                 break
             self.now += 16
-        assert candidate.leads(self.now)
+        assert candidate.is_leader(self.now)
 
 
 TestLease = LeaseMachine.TestCase
@@ -108,7 +108,7 @@ def test_a_new_holder_is_counted_and_a_renewal_is_not():
     for moment in (0.0, 2.0):
         body = one.write(moment, f"wall {moment}")
         assert body is not None
-        one.wrote(server.put(body, create=server.lease is None), moment)
+        one.record_write(server.put(body, create=server.lease is None), moment)
     assert server.lease is not None
     assert (server.lease["spec"]["leaseTransitions"], server.lease["spec"]["acquireTime"]) == (0, "wall 0.0")
     two.observe(server.lease, 3.0)
@@ -124,12 +124,12 @@ def test_renewal_that_changes_nothing_is_none():
     one = Election("ns", "lease", "one", lease_duration_s=15, renew_deadline_s=10)
     body = one.write(0.0, "its clock stands still")
     assert body is not None
-    one.wrote(server.put(body, create=True), 0.0)
+    one.record_write(server.put(body, create=True), 0.0)
     body = one.write(8.0, "its clock stands still")
     assert body is not None
-    one.wrote(server.put(body, create=False), 8.0)
-    assert one.leads(9.9)
-    assert not one.leads(10.0)
+    one.record_write(server.put(body, create=False), 8.0)
+    assert one.is_leader(9.9)
+    assert not one.is_leader(10.0)
 
 
 # -- the skin, in virtual time

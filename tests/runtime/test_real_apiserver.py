@@ -340,8 +340,8 @@ async def test_a_stale_continue_token_is_a_real_410_and_lists_recover(forgetful:
 async def compact(cluster: Cluster, revision: int) -> None:
     """Through etcd's own JSON gateway: everything before `revision` is forgotten."""
     url = f"http://127.0.0.1:{cluster._layout.ports.etcd_client}"
-    async with Client.for_url(url) as etcd:
-        await etcd.raw("POST", "/v3/kv/compaction", body=json.dumps({"revision": str(revision), "physical": True}).encode())
+    async with Client.connect_to(url) as etcd:
+        await etcd.request_raw("POST", "/v3/kv/compaction", body=json.dumps({"revision": str(revision), "physical": True}).encode())
 
 
 async def test_errors_of_the_real_server_are_typed(cluster: Cluster, namespace: str, client: Client):
@@ -367,7 +367,7 @@ async def test_errors_of_the_real_server_are_typed(cluster: Cluster, namespace: 
         await client.list(Resource("nowhere.dev", "v1", "things", "Thing"))
     with pytest.raises(errors.ServerError):  # no 400: such a version is left after a few tries, not at once
         await anext(client.watch(CONFIG_MAP, namespace, resource_version="nonsense", timeout_seconds=5))
-    async with Client.for_url(cluster.server, tls=_trust(cluster), token="wrong") as stranger:
+    async with Client.connect_to(cluster.server, tls=_trust(cluster), token="wrong") as stranger:
         with pytest.raises(errors.Unauthorized):
             await stranger.get(CONFIG_MAP, "a", namespace)
     deleted = await client.delete(CONFIG_MAP, "a", namespace, uid=changed["metadata"]["uid"])

@@ -77,7 +77,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def forget(self, key: str) -> None:
-        self.real.forget(key)
+        self.real.reset_failures(key)
         self.failures.pop(key, None)
 
     @rule(seconds=st.sampled_from([0.005, 0.5, 1.0, 3.0]))
@@ -102,23 +102,25 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.processing)))
-        self.real.done(key)
+        self.real.finish(key)
         self.processing.discard(key)
 
     @rule(key=KEYS)
     def done_with_what_was_not_taken_is_harmless(self, key: str) -> None:
         if key not in self.processing:
-            self.real.done(key)
+            self.real.finish(key)
 
     @invariant()
     def agrees(self) -> None:
         assert len(self.real) == len(self.model)
         assert self.real.processing == self.processing
-        assert self.real.depth(self.now) == sum(entry.turn is not None for entry in self.model.values())
-        assert self.real.oldest_age(self.now) == max((self.now - e.due_at for e in self.model.values() if e.turn is not None), default=0.0)
-        assert self.real.next_due(self.now) == min((e.due_at for e in self.model.values() if e.turn is None), default=None)
+        assert self.real.count_due(self.now) == sum(entry.turn is not None for entry in self.model.values())
+        assert self.real.compute_oldest_age(self.now) == max(
+            (self.now - e.due_at for e in self.model.values() if e.turn is not None), default=0.0
+        )
+        assert self.real.find_next_due(self.now) == min((e.due_at for e in self.model.values() if e.turn is None), default=None)
         for key in "abcd":
-            assert self.real.failures(key) == self.failures.get(key, 0)
+            assert self.real.count_failures(key) == self.failures.get(key, 0)
 
 
 TestQueue = QueueMachine.TestCase
@@ -139,7 +141,7 @@ def test_backoff_is_spread_downwards_by_chance():
 def test_absurd_delays_are_cut(delay: float):
     queue = QueueState()
     queue.add_after("a", delay, "r", 0.0)
-    assert queue.next_due(0.0) == MAX_DELAY_S
+    assert queue.find_next_due(0.0) == MAX_DELAY_S
 
 
 def test_a_delay_that_is_no_number_is_a_bug():
@@ -163,7 +165,7 @@ def test_stale_heap_entries_do_not_pile_up_for_one_key():
     for number in range(1000):
         queue.add("a", "r", float(number))
         assert queue.pop(float(number)) is not None
-        queue.done("a")
+        queue.finish("a")
     assert len(queue._ready) + len(queue._delayed) == 0
 
 
@@ -230,7 +232,7 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_no_add_is_lost():
             await asyncio.sleep(0.7)
             seen[item.key] = state
             working.discard(item.key)
-            queue.done(item.key)
+            queue.finish(item.key)
 
     workers = [asyncio.create_task(worker()) for _ in range(4)]
     for number in range(300):
@@ -250,7 +252,7 @@ async def test_shutting_down_ends_every_get_and_takes_no_more():
     queue = WorkQueue(SystemClock())
     getters = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(1)
-    queue.shut_down()
+    queue.stop()
     results = await asyncio.gather(*getters, return_exceptions=True)
     assert all(isinstance(result, QueueShutDown) for result in results)
     queue.add("a", "r")

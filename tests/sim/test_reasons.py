@@ -24,10 +24,10 @@ def test_reason_of_quota_after_another_admission_names_present_amounts():
     world.run_for(5)
     world.apply(build_job("waits", 3, seconds=None))
     world.run_for(5)
-    assert "8 nvidia.com/gpu of quota are missing, 32 of 48 are in use" in find_reason(world, "waits")
+    assert "needs 8 more nvidia.com/gpu; 32 of 48 in use" in find_reason(world, "waits")
     world.apply(build_job("small", 1, seconds=None))
     world.run_for(30)
-    assert "16 nvidia.com/gpu of quota are missing, 40 of 48 are in use" in find_reason(world, "waits")
+    assert "needs 16 more nvidia.com/gpu; 40 of 48 in use" in find_reason(world, "waits")
     before = world.server.writes
     world.run_for(300)
     assert world.server.writes == before, "a reason that holds is not written anew"

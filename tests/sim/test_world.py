@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, MAX_TOLERATIONS
-from core.model.wire.encoding import encoded_size
+from core.model.wire.encoding import compute_encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from core.plan.steps import pacing
 from e2e import manifests
@@ -246,7 +246,7 @@ def test_size_of_a_replacement_does_not_count_the_place_that_it_replaces():
     world.run_for(5)
     [workload] = world.objects("kueue.x-k8s.io", "workloads")
     as_read = {**workload, "metadata": {k: v for k, v in workload["metadata"].items() if k != "managedFields"}}
-    world.limit_workloads(encoded_size(as_read) + 40)  # the name of the lost node
+    world.limit_workloads(compute_encoded_size(as_read) + 40)  # the name of the lost node
     host = min(pod["spec"]["nodeName"] for pod in world.objects("", "pods"))
     world.delete(next(each for each in world.objects("", "nodes") if each["metadata"]["name"] == host))
     world.run_for(DOUBTED_S + 30)

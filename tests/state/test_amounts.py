@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.quantity import LARGEST, InvalidQuantity, exact_quantity
+from core.model.quantity import LARGEST, InvalidQuantity, parse_exact_quantity
 from core.runtime.http.client import Client
 from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
@@ -41,7 +41,7 @@ def count_exactly(spec: dict[str, Any], resource: str) -> int:
 
     def of(block: dict[str, Any]) -> int:
         text = {**(block.get("limits") or {}), **(block.get("requests") or {})}.get(resource, "0")
-        return ceil(exact_quantity(text) * (1000 if resource == "cpu" else 1))
+        return ceil(parse_exact_quantity(text) * (1000 if resource == "cpu" else 1))
 
     total = sum(min(of(each["resources"]), LARGEST) for each in spec["containers"])
     sidecars = peak = 0
@@ -86,13 +86,13 @@ def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[d
         for resource in RESOURCES:
             free = int(capacity.free[capacity.axis[resource], capacity.tree.index[name]])
             assert free == has[resource] - min(used[name][resource], LARGEST), (name, resource)
-    assert state.ledger.drift() == {}
+    assert state.ledger.find_drift() == {}
     order = list(range(len(pods)))
     chance.shuffle(order)
     for i in order:
         state.observe_pod(f"{NAMESPACE}/p{i}", None)
     assert (capacity.free == capacity.allocatable).all()
-    assert state.ledger.drift() == {}
+    assert state.ledger.find_drift() == {}
 
 
 def test_pods_of_the_largest_amounts_on_a_node_that_does_not_exist_stop_nothing():
@@ -149,7 +149,7 @@ def test_a_daemon_set_share_without_pods_ends_with_its_window():
     scene.state.observe_time(1000.0 + WINDOW_S)
     assert scene.state.changes > before
     assert list_admitted(scene.run()) == {"w"}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_a_new_daemon_set_reserves_nothing_on_nodes_that_joined_long_ago():
@@ -200,17 +200,17 @@ def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already()
     scene.pod(build_pod("p", {"containers": [{"name": "c", "resources": {"requests": {GPU: "3"}}}]}, "n0"))
     scene.node(Node("n0", labels, {"cpu": 4000, "pods": 10, GPU: 8}))
     assert int(capacity.free[capacity.axis[GPU], 0]) == 5
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_slots_of_nodes_that_are_gone_are_used_again():
     """Found defect D8: each node of an autoscaler that ever joined kept a slot."""
     table = UsageTable()
     for i in range(500):
-        slot = table.slot(f"n{i}")
-        table.take(slot, {"cpu": 1}, 1)
-        table.take(slot, {"cpu": 1}, -1)
-    assert max(table.slot(f"n{i}") for i in range(495, 500)) < 64
+        slot = table.get_slot(f"n{i}")
+        table.use_slot(slot, {"cpu": 1}, 1)
+        table.use_slot(slot, {"cpu": 1}, -1)
+    assert max(table.get_slot(f"n{i}") for i in range(495, 500)) < 64
 
 
 def test_new_nodes_where_few_slots_are_free_make_few_searches():
@@ -223,18 +223,18 @@ def test_new_nodes_where_few_slots_are_free_make_few_searches():
 
     table = UsageTable(count)
     for i in range(2000):
-        table.take(table.slot(f"n{i}"), {"memory": 1}, 1)
+        table.use_slot(table.get_slot(f"n{i}"), {"memory": 1}, 1)
         if i >= 1000:  # one goes for each that comes
-            table.take(table.slot(f"n{i - 1000}"), {"memory": 1}, -1)
+            table.use_slot(table.get_slot(f"n{i - 1000}"), {"memory": 1}, -1)
     assert len(searches) < 20
 
 
 def test_slots_that_are_referred_to_are_not_used_again():
     held: list[np.ndarray] = []
     table = UsageTable(lambda: held)
-    held.append(table.slots([("kept", 1)]))
-    assert held[0][0] not in {table.slot(f"n{i}") for i in range(50)}
-    assert table.slot("kept") == held[0][0]
+    held.append(table.get_slots([("kept", 1)]))
+    assert held[0][0] not in {table.get_slot(f"n{i}") for i in range(50)}
+    assert table.get_slot("kept") == held[0][0]
 
 
 PLACES = ("container", "limits", "init", "sidecar", "overhead", "pod", "pod limits", "default", "default request")
@@ -243,7 +243,7 @@ ANY_TEXT = st.sampled_from((*TEXTS, "-1", "-9E", "-500m", "-1n", "1.5", "0.001",
 
 def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
     """A Workload of 3 pods that request an amount of GPUs at a place, on a cluster with one node; whether it was read."""
-    observed = Observed(Client.offline(), ManualClock())
+    observed = Observed(Client.make_offline(), ManualClock())
     node = build_node_json(Node("n0", {RACK: "r", "kubernetes.io/hostname": "n0"}, {"cpu": 4000, "pods": 110, GPU: 8}))
     observed.nodes.put({**node, "metadata": {**node["metadata"], "uid": "n0", "resourceVersion": "1"}})
     container: dict[str, Any] = {"name": "c"}
@@ -280,7 +280,7 @@ def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
 def test_amount_at_any_place_is_exact_or_cut_or_sets_its_object_aside(place: str, text: str):
     """Found defects A1, A2 and C4: from the text of an object to the free matrix."""
     try:
-        exact = ceil(exact_quantity(text))
+        exact = ceil(parse_exact_quantity(text))
     except InvalidQuantity:
         exact = -1
     observed, is_read = observe_amount(place, text)
@@ -344,10 +344,10 @@ def test_a_small_daemon_pod_that_goes_reserves_nothing_for_a_large_one():
 def test_a_pod_of_the_largest_amounts_leaves_bookings_on_other_nodes_exact():
     held: list[np.ndarray] = []
     table = UsageTable(lambda: held)
-    held.append(slots := table.slots([(f"n{i}", 1) for i in range(4)]))
-    table.take(table.slot("odd"), {"memory": LARGEST}, 3)
-    table.take_each(slots, {"memory": 5}, np.array([1, 2, 3, 4]))
+    held.append(slots := table.get_slots([(f"n{i}", 1) for i in range(4)]))
+    table.use_slot(table.get_slot("odd"), {"memory": LARGEST}, 3)
+    table.use_slots(slots, {"memory": 5}, np.array([1, 2, 3, 4]))
     assert table.read() == {"odd": {"memory": 3 * LARGEST}, **{f"n{i}": {"memory": 5 * (i + 1)} for i in range(4)}}
-    table.take(table.slot("odd"), {"memory": LARGEST}, -3)
-    table.take_each(slots, {"memory": 5}, np.array([-1, -2, -3, -4]))
+    table.use_slot(table.get_slot("odd"), {"memory": LARGEST}, -3)
+    table.use_slots(slots, {"memory": 5}, np.array([-1, -2, -3, -4]))
     assert table.read() == {}

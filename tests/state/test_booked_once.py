@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.model.admission import admission_to_wire
+from core.model.admission import encode_admission
 from core.model.pod_traits import NO_TRAITS
 from core.names import HOSTNAME_LABEL, SLICE_REPLACES
-from core.state.facts import WorkloadFacts, replaced_by
+from core.state.facts import WorkloadFacts, find_replaced
 from core.state.promises import find_missing
 from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene, list_admitted
@@ -23,9 +23,9 @@ def scene_with_a_full_node() -> Scene:
     scene.node(build_host("a", "r1", "a"))
     scene.submit("w", 1, cpu="4")
     assert list_admitted(scene.run()) == {"w"}
-    held = scene.state.workloads.holding(f"{NAMESPACE}/w")
+    held = scene.state.workloads.find_holding(f"{NAMESPACE}/w")
     assert held is not None
-    wire = build_workload_json("w", [build_pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=admission_to_wire(held))
+    wire = build_workload_json("w", [build_pod_set_json(count=1, cpu="4", topology={"required": RACK})], admission=encode_admission(held))
     wire["metadata"]["resourceVersion"] = "2"
     scene.workload(wire)
     return scene
@@ -43,7 +43,7 @@ def test_a_node_that_joins_with_the_hostname_of_another_frees_nothing():
     scene.state.observe_node("b", None)
     scene.state.refresh()
     assert scene.state.ledger.usage["a"]["cpu"] == 4000
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
     assert missing(scene) == {}
 
 
@@ -56,7 +56,7 @@ def test_a_reservation_that_is_missing_is_found_by_the_assignments():
     scene = scene_with_a_full_node()
     assert missing(scene) == {}
     scene.state.ledger.reserve((f"{NAMESPACE}/w", "main", None), None)
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
     assert missing(scene) == {f"{NAMESPACE}/w": "pod set main: 1 pods are assigned to a, and 0 are reserved there"}
 
 
@@ -66,7 +66,7 @@ def test_an_assignment_by_all_levels_stands_when_hostnames_are_unique_again():
     scene.node(build_host("b", "r2", "a"))
     scene.submit("w", 1, cpu="4")
     assert list_admitted(scene.run()) == {"w"}
-    held = scene.state.workloads.holding(f"{NAMESPACE}/w")
+    held = scene.state.workloads.find_holding(f"{NAMESPACE}/w")
     assert held is not None
     assert held.pod_sets[0].assignment is not None
     assert held.pod_sets[0].assignment.levels == (RACK, HOSTNAME_LABEL)
@@ -86,10 +86,10 @@ def test_a_verdict_on_a_deleted_workload_leaves_the_booking_of_its_namesake():
     scene.delete("w")
     scene.submit("w", 1, uid="new")
     scene.state.assume(key, build_admission(1), {})
-    scene.state.forget(key, "old")
+    scene.state.drop_assumed(key, "old")
     assert scene.state.workloads.is_assumed(key)
     scene.state.confirm(key, 10**6, "old")
-    scene.state.forget(key, "new")
+    scene.state.drop_assumed(key, "new")
     assert not scene.state.workloads.is_assumed(key)
 
 
@@ -112,5 +112,5 @@ def test_a_workload_takes_the_place_of_one_in_its_own_namespace_alone(named: str
     """Found defect C12: a workload of one namespace could release the booking of another's."""
     workload = build_workload_json("w", [build_pod_set_json()])
     workload["metadata"]["annotations"] = {SLICE_REPLACES: named}
-    assert replaced_by(workload) == taken
+    assert find_replaced(workload) == taken
     assert WorkloadFacts.read(workload).replaces == taken

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
@@ -52,7 +52,7 @@ def build_admission(count: int, *, values: tuple[str, ...] = ("r",), levels: tup
 
 
 def see_workload(state: ClusterState, given: Admission | None = None, *, count: int = 4, cpu: str = "1", **options: Any) -> None:
-    wire = admission_to_wire(given) if given is not None else None
+    wire = encode_admission(given) if given is not None else None
     workload = build_workload_json("w", [build_pod_set_json(count=count, cpu=cpu)], owner=OWNER, admission=wire, **options)
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(workload))
 
@@ -60,7 +60,7 @@ def see_workload(state: ClusterState, given: Admission | None = None, *, count: 
 def get_usage(state: ClusterState) -> dict[str, int]:
     """Milli-CPU in use per node."""
     state.refresh()
-    assert state.ledger.drift() == {}
+    assert state.ledger.find_drift() == {}
     return {node: amounts.get("cpu", 0) for node, amounts in sorted(state.ledger.usage.items())}
 
 
@@ -71,7 +71,7 @@ def test_an_audit_speaks_of_the_moment_in_which_it_began():
     state = cluster()
     for number in range(3):
         see_pod(state, f"p{number}", node="n0", phase="Running")
-    state.ledger._table.take(state.ledger._table.slot("n1"), {"cpu": 7}, 1)  # as if a fault of ours had done it
+    state.ledger._table.use_slot(state.ledger._table.get_slot("n1"), {"cpu": 7}, 1)  # as if a fault of ours had done it
     told = []
     for number, found in enumerate(state.ledger.audit()):
         told.append(found)
@@ -101,32 +101,32 @@ def test_state_changes_without_effect_do_not_count():
 
 def test_a_heartbeat_keeps_the_view_and_a_new_capacity_changes_it_in_place():
     state = cluster()
-    view = state.view("tas")
+    view = state.get_view("tas")
     assert view is not None
     see_node(state, Node("n0", {BLOCK: "b", RACK: "r", HOSTNAME_LABEL: "n0"}, {"cpu": 9000, "pods": 20}, ready=False))
-    assert state.view("tas") is view
+    assert state.get_view("tas") is view
     column = view.capacity.tree.index["n0"]
     assert view.capacity.free[view.capacity.axis["cpu"], column] == 9000
     assert not view.capacity.ready[column]
     see_node(state, Node("n0", {BLOCK: "b", RACK: "r2", HOSTNAME_LABEL: "n0"}))
-    assert state.view("tas") is not view
+    assert state.get_view("tas") is not view
 
 
 def test_a_node_of_no_flavor_keeps_the_views():
     state = cluster()
     state.observe_flavor("tas", FlavorFacts.read(build_flavor_json("tas", "t", nodeLabels={BLOCK: "b"})))
-    view = state.view("tas")
+    view = state.get_view("tas")
     see_node(state, Node("stranger", {BLOCK: "other", RACK: "r", HOSTNAME_LABEL: "stranger"}))
-    assert state.view("tas") is view
+    assert state.get_view("tas") is view
 
 
 def test_a_node_without_its_label_is_in_no_domain_and_named():
     state = cluster()
     see_node(state, Node("lost", {BLOCK: "b", HOSTNAME_LABEL: "lost"}))
-    view = state.view("tas")
+    view = state.get_view("tas")
     assert view is not None
-    assert view.domain_nodes(("r",)) == ("n0", "n1")
-    assert view.domain_nodes(("nowhere",)) == ()
+    assert view.list_domain_nodes(("r",)) == ("n0", "n1")
+    assert view.list_domain_nodes(("nowhere",)) == ()
     assert view.capacity.tree.left_out.missing_label == {RACK: ("lost",)}
 
 
@@ -246,7 +246,7 @@ def test_two_flavors_over_one_node_see_each_others_pods():
     state.observe_flavor("twin", FlavorFacts.read(build_flavor_json("twin", "t")))
     see_workload(state, build_admission(3, values=("n0",), levels=(HOSTNAME_LABEL,), flavor="twin"), count=3)
     for name in ("tas", "twin"):
-        view = state.view(name)
+        view = state.get_view(name)
         assert view is not None
         assert view.capacity.free[view.capacity.axis["cpu"], view.capacity.tree.index["n0"]] == 1000
 

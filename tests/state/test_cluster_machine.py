@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.configuration import ResourceRules
 from core.model.spare_nodes import show_held_spares
 from core.model.wire.assignment import DomainCount, TopologyAssignment
@@ -290,7 +290,7 @@ class ClusterMachine(RuleBasedStateMachine):
             self.check()
         if fails:
             del self.objects.assumed[name]
-            self.state.forget(f"{NAMESPACE}/{name}")
+            self.state.drop_assumed(f"{NAMESPACE}/{name}")
             return
         self.see_write(name, self.noted(self.objects.workloads[name], admission) | {"x-admission": admission}, seen_first)
 
@@ -306,7 +306,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def write_fails(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.objects.assumed)))
         del self.objects.assumed[name]
-        self.state.forget(f"{NAMESPACE}/{name}")
+        self.state.drop_assumed(f"{NAMESPACE}/{name}")
 
     @rule(data=st.data())
     @precondition(lambda self: self.objects.workloads)
@@ -376,7 +376,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def admitted(self, name: str, admission: Admission) -> dict[str, Any]:
         workload = self.objects.workloads[name]
         status = {
-            "admission": admission_to_wire(admission),
+            "admission": encode_admission(admission),
             "conditions": [build_condition_json(QUOTA_RESERVED), build_condition_json(ADMITTED)],
         }
         return self.noted(workload, admission) | {"status": status, "x-admission": admission}
@@ -400,7 +400,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @invariant()
     def check(self) -> None:
         self.state.refresh()
-        assert self.state.ledger.drift() == {}
+        assert self.state.ledger.find_drift() == {}
         assert [missing for missing in find_missing(self.state) if missing] == []
         found = next(self.audit)
         assert not found
@@ -413,12 +413,12 @@ class ClusterMachine(RuleBasedStateMachine):
             held, status = self.objects.holding(name), self.objects.workloads[name]["status"]
             if held is not None:
                 quota[held[0], "cpu"] += 1000 * (4 - sum(entry["count"] for entry in status.get("reclaimablePods", ())))
-        assert +Counter(self.state.workloads.usage("cq")) == +quota
+        assert +Counter(self.state.workloads.get_usage("cq")) == +quota
         for flavor in FLAVORS if self.state.flavors else ():
             self.check_matrix(flavor, expected)
 
     def check_matrix(self, flavor: str, usage: Usage) -> None:
-        view = self.state.view(flavor)
+        view = self.state.get_view(flavor)
         assert view is not None
         mine = {name: node for name, node in self.objects.nodes.items() if self.objects.matches(flavor, node)}
         assert set(view.capacity.tree.names) == set(mine)
@@ -444,7 +444,7 @@ class ClusterMachine(RuleBasedStateMachine):
         for observe, key, facts in events:
             observe(key, facts)
             fresh.refresh()
-            assert fresh.ledger.drift() == {}
+            assert fresh.ledger.find_drift() == {}
         for name, (admission, _) in self.objects.assumed.items():
             fresh.assume(f"{NAMESPACE}/{name}", admission, {})
         fresh.refresh()

@@ -13,7 +13,7 @@ from core.names import HOSTNAME_LABEL
 from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.daemonsets import WINDOW_S, DaemonSetFacts
-from core.state.facts import NodeFacts, PodFacts, object_key
+from core.state.facts import NodeFacts, PodFacts, build_object_key
 from reconciler.observe.slim import slim_daemon_set, slim_node, slim_pod
 from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_workload_json
 from tests.placement.reference import can_tolerate, is_match
@@ -28,7 +28,7 @@ def build_daemon_set_json(name: str, *, cpu: str = "1", uid: str | None = None, 
 
 
 def see(state: ClusterState, daemon_set: dict[str, Any]) -> None:
-    state.observe_daemon_set(object_key(daemon_set), DaemonSetFacts.read(slim_daemon_set(daemon_set)))
+    state.observe_daemon_set(build_object_key(daemon_set), DaemonSetFacts.read(slim_daemon_set(daemon_set)))
 
 
 def build_daemon_pod(name: str, of: str, node: str, **options: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def build_host(name: str, rack: str = "r", *, cpu: int = 4, **labels: str) -> No
 
 def get_usage(state: ClusterState) -> dict[str, int]:
     state.refresh()
-    assert state.ledger.drift() == {}
+    assert state.ledger.find_drift() == {}
     return {node: amounts["cpu"] for node, amounts in sorted(state.ledger.usage.items())}
 
 
@@ -134,18 +134,18 @@ def test_a_daemon_set_to_come_has_its_host_port_already():
 )
 def test_it_is_wanted_where_its_controller_would_make_a_pod(spec: dict[str, Any], wanted: bool):
     facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", **spec)))
-    assert facts.wants(NodeFacts.read(build_node_json(build_host("n0", pool="a")))) is wanted
+    assert facts.is_wanted(NodeFacts.read(build_node_json(build_host("n0", pool="a")))) is wanted
 
 
 def test_a_node_with_pressure_or_not_ready_or_cordoned_is_wanted_all_the_same():
     facts = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent")))
     for key, effect in (("not-ready", "NoExecute"), ("memory-pressure", "NoSchedule"), ("unschedulable", "NoSchedule")):
         node = Node("n0", {}, taints=((f"node.kubernetes.io/{key}", "", effect),), unschedulable=True, ready=False)
-        assert facts.wants(NodeFacts.read(build_node_json(node)))
+        assert facts.is_wanted(NodeFacts.read(build_node_json(node)))
     network = Node("n0", {}, taints=(("node.kubernetes.io/network-unavailable", "", "NoSchedule"),))
-    assert not facts.wants(NodeFacts.read(build_node_json(network)))
+    assert not facts.is_wanted(NodeFacts.read(build_node_json(network)))
     on_host = DaemonSetFacts.read(slim_daemon_set(build_daemon_set_json("agent", hostNetwork=True)))
-    assert on_host.wants(NodeFacts.read(build_node_json(network)))
+    assert on_host.is_wanted(NodeFacts.read(build_node_json(network)))
 
 
 EVENTS = st.one_of(
@@ -189,7 +189,7 @@ def test_after_any_events_each_wanted_pod_counts_once(events: list[Any]):
             pod = build_daemon_pod(of, of, node, phase=phase)
             if phase != "gone":
                 pods[of, node] = phase
-            state.observe_pod(object_key(pod), PodFacts.read(pod) if phase != "gone" else None)
+            state.observe_pod(build_object_key(pod), PodFacts.read(pod) if phase != "gone" else None)
         assert get_usage(state) == _expected(nodes, sets, pods)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.state.cluster import ClusterState
@@ -15,7 +15,7 @@ def see_workload(state: ClusterState, count: int, on: list[str], *, done: int, v
     """Of `count` pods, one on each of these nodes is admitted, and so many have succeeded by its status."""
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((node,), 1) for node in on))
     given = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": len(on) * 1000}, len(on), assignment),))
-    wire = build_workload_json("w", [build_pod_set_json(count=count)], owner=OWNER, admission=admission_to_wire(given), version=version)
+    wire = build_workload_json("w", [build_pod_set_json(count=count)], owner=OWNER, admission=encode_admission(given), version=version)
     wire["status"]["reclaimablePods"] = [{"name": "main", "count": done}] if done else []
     state.observe_workload(f"{NAMESPACE}/w", WorkloadFacts.read(wire))
 

@@ -75,7 +75,7 @@ def test_nodes_of_matching_pods_are_those_that_each_term_finds_pod_by_pod(steps:
                 if all(term.matches(namespace, labels, namespaces.get) for term in what[0])
                 for node in nodes
             }
-            assert found.matching(what[0]) == expected
+            assert found.find_matching(what[0]) == expected
 
 
 def build_term(number: int) -> dict[str, Any]:
@@ -91,17 +91,17 @@ def test_terms_are_judged_without_a_look_at_each_pod(monkeypatch: pytest.MonkeyP
     pods = {f"ns/p{i}": read_facts(f"p{i}", "ns", {"app": f"a{i}"}, f"n{i % 50}") for i in range(2000)}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
     calls = 0
-    holds = Requirement.holds
+    holds = Requirement.is_met
 
     def counted(requirement: Requirement, labels: Any) -> bool:
         nonlocal calls
         calls += 1
         return holds(requirement, labels)
 
-    monkeypatch.setattr(Requirement, "holds", counted)
+    monkeypatch.setattr(Requirement, "is_met", counted)
     for number in range(16):
         asked = PodTerm(HOSTNAME_LABEL, frozenset(), read_selector({}), read_selector(build_term(number)["labelSelector"]))
-        assert len(neighbours.matching((asked,))) == 50
+        assert len(neighbours.find_matching((asked,))) == 50
     assert calls < 100
 
 
@@ -112,10 +112,10 @@ def test_of_one_pod_only_some_terms_of_anti_affinity_count():
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [build_term(number) for number in range(100)]}}
     facts = read_facts("p", "ns", {}, "n0", affinity=affinity)
     neighbours.observe_pod(facts.key, None, facts)
-    assert len(list(neighbours.repelling(PodTraits("ns", {"app": "w"})))) == 16
+    assert len(list(neighbours.find_repelling(PodTraits("ns", {"app": "w"})))) == 16
     neighbours.observe_pod(facts.key, facts, None)
-    assert list(neighbours.repelling(PodTraits("ns", {"app": "w"}))) == []
-    assert neighbours.counts() == {}
+    assert list(neighbours.find_repelling(PodTraits("ns", {"app": "w"}))) == []
+    assert neighbours.count_by_node() == {}
 
 
 def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.MonkeyPatch):
@@ -126,17 +126,17 @@ def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.
         facts = read_facts(f"p{i}", "ns", {}, "n0", affinity=affinity)
         neighbours.observe_pod(facts.key, None, facts)
     calls = 0
-    matches = PodTerm.matches
+    matches = PodTerm.is_match
 
     def counted(*arguments: Any) -> bool:
         nonlocal calls
         calls += 1
         return matches(*arguments)
 
-    monkeypatch.setattr(PodTerm, "matches", counted)
+    monkeypatch.setattr(PodTerm, "is_match", counted)
     for _ in range(20):
-        assert neighbours.repels(PodTraits("ns", {"app": "w"}))
-        assert len(list(neighbours.repelling(PodTraits("ns", {"app": "w"})))) == 800
+        assert neighbours.is_repelled(PodTraits("ns", {"app": "w"}))
+        assert len(list(neighbours.find_repelling(PodTraits("ns", {"app": "w"})))) == 800
     assert calls == 800
 
 

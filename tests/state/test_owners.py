@@ -43,9 +43,9 @@ def test_pods_belong_to_the_highest_object_that_names_a_queue(events: list[tuple
     circular = any(_is_circular(known, uid) for uid in known)
     for uid in "abcdex":
         if not circular:
-            assert owners.queued_root(IN + uid) == IN + find_root(known, uid)
+            assert owners.find_queued_root(IN + uid) == IN + find_root(known, uid)
         below = {uid} | {one for one in known if _climbs_to(known, one, uid)}
-        assert owners.descendants(IN + uid) == {IN + one for one in below}
+        assert owners.list_descendants(IN + uid) == {IN + one for one in below}
 
 
 def _climbs_to(known: dict[str, tuple[str | None, bool]], uid: str, wanted: str) -> bool:
@@ -67,12 +67,12 @@ def test_a_circle_of_owners_ends():
     owners = Owners()
     owners.observe("ns/a", owned("b", queued=False))
     owners.observe("ns/b", owned("a", queued=True))
-    assert owners.queued_root("ns/a") == "ns/b"
+    assert owners.find_queued_root("ns/a") == "ns/b"
 
 
 def test_object_of_another_namespace_is_no_owner():
     owners = Owners()
     owners.observe("ns/a", owned(None, queued=True))
     owners.observe("other/b", owned("a", queued=False))
-    assert owners.descendants("ns/a") == {"ns/a"}
-    assert owners.queued_root("other/b") == "other/b"
+    assert owners.list_descendants("ns/a") == {"ns/a"}
+    assert owners.find_queued_root("other/b") == "other/b"

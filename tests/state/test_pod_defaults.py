@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 
 KATA = {
@@ -47,8 +47,8 @@ def spec(requests: dict[str, str] | None = None, limits: dict[str, str] | None =
 )
 def test_requests_of_a_pod_under_a_limit_range_are_those_that_it_will_have(given: dict[str, Any], expected: dict[str, int]):
     defaults = known(limit_range(default={"cpu": "1", "memory": "2Gi"}, defaultRequest={"cpu": "500m", "memory": "1Gi"}))
-    assert pod_requests(defaults.adjust(given, "ns")) == expected
-    assert pod_requests(defaults.adjust(given, "other")) == pod_requests(given)
+    assert compute_pod_requests(defaults.adjust(given, "ns")) == expected
+    assert compute_pod_requests(defaults.adjust(given, "other")) == compute_pod_requests(given)
     assert defaults.adjust(defaults.adjust(given, "ns"), "ns") == defaults.adjust(given, "ns")
 
 
@@ -74,7 +74,7 @@ def test_limit_of_more_than_ratio_of_limit_range_is_a_problem(kind: str, request
 def test_a_runtime_class_adds_its_overhead_once_with_selector_and_tolerations():
     defaults = known()
     adjusted = defaults.adjust(spec({"cpu": "1"}, runtimeClassName="kata", nodeSelector={"zone": "a"}), "ns")
-    assert pod_requests(adjusted) == {"cpu": 1250, "memory": 128 * 2**20}
+    assert compute_pod_requests(adjusted) == {"cpu": 1250, "memory": 128 * 2**20}
     assert adjusted["nodeSelector"] == {"zone": "a", "runtime": "kata"}
     assert adjusted["tolerations"] == [{"key": "kata", "operator": "Exists"}]
     assert defaults.adjust(adjusted, "ns") == adjusted
@@ -139,8 +139,8 @@ def test_a_pod_without_an_amount_that_is_bounded_per_pod_is_found(bound: str, wh
 def test_resources_of_a_whole_pod_stand_over_defaults_of_its_containers(given: dict[str, Any], expected: int, problem: str):
     """Found defect C4: a pod with a limit of 4 CPUs of its own was counted as what a LimitRange gives its containers."""
     defaults = known(limit_range(defaultRequest={"cpu": "500m"}))
-    assert pod_requests(defaults.adjust(given, "ns"))["cpu"] == expected
-    assert pod_requests(defaults.adjust(defaults.adjust(given, "ns"), "ns"))["cpu"] == expected
+    assert compute_pod_requests(defaults.adjust(given, "ns"))["cpu"] == expected
+    assert compute_pod_requests(defaults.adjust(defaults.adjust(given, "ns"), "ns"))["cpu"] == expected
     assert "; ".join(defaults.find_problems(given, "ns")) == problem
 
 

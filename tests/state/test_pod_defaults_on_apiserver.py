@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from e2e.api import Api, ApiError, wait_for
 from e2e.cluster import Cluster
@@ -115,7 +115,7 @@ def namespaces(cluster: Cluster) -> Iterator[dict[str, str]]:
         if LIMITS[name]:
             path = f"/api/v1/namespaces/{namespace}/limitranges"
             cluster.api.create(path, {"metadata": {"name": "limits"}, "spec": {"limits": LIMITS[name]}})
-    wait_for("the defaults to hold", lambda: pod_requests(dry_run(cluster.api, made["defaults"], SPECS["nothing"])[0]))
+    wait_for("the defaults to hold", lambda: compute_pod_requests(dry_run(cluster.api, made["defaults"], SPECS["nothing"])[0]))
     wait_for("the limits to hold", lambda: dry_run(cluster.api, made["bounds"], SPECS["small request"])[1])
     yield made
     for namespace in made.values():
@@ -160,5 +160,5 @@ def test_pod_expected_from_a_template_is_the_pod_that_the_api_server_creates(
     created, refused = dry_run(cluster.api, namespaces[limits], SPECS[spec])
     assert bool(problems) == bool(refused), (problems, refused)
     if not refused:
-        assert pod_requests(expected) == pod_requests(created)
+        assert compute_pod_requests(expected) == compute_pod_requests(created)
         assert place_of(expected) == place_of(created)

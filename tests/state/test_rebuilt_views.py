@@ -73,20 +73,20 @@ def test_node_that_joins_moves_no_reservation_of_other_nodes(reserved: list[str]
     scene.node(build_host("late", "r0"))
     scene.state.refresh()
     assert reserved == []
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_node_that_gets_another_hostname_moves_the_reservations_of_its_own_domain(reserved: list[str]):
     scene = running(20)
     reserved.clear()
-    taken = {name for name, _ in scene.state.ledger.nodes_of(("ns/w0", "main", None))}
+    taken = {name for name, _ in scene.state.ledger.list_counted_nodes(("ns/w0", "main", None))}
     (name,) = taken
     scene.state.observe_node(name, None)
     scene.state.refresh()
     scene.node(build_host(name, "elsewhere"))
     scene.state.refresh()
     assert 0 < len(set(reserved)) < 20
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
     assert next(found for found in find_missing(scene.state) if found is not None) == {}
 
 

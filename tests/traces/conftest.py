@@ -19,11 +19,11 @@ CollectAll = Callable[[], list[SpanRecord]]
 def collect_all() -> Iterator[CollectAll]:
     """Traces this process; the function stops that and gives what was sent, by start."""
     with Receiver() as receiver:
-        sending = telemetry.setup("topogate-test", endpoint=receiver.endpoint)
+        sending = telemetry.set_up("topogate-test", endpoint=receiver.endpoint)
 
         def stop() -> list[SpanRecord]:
             assert sending.shutdown()
-            return receiver.spans()
+            return receiver.list_spans()
 
         yield stop
         sending.shutdown()

@@ -20,7 +20,7 @@ from core.runtime.report import telemetry
 from core.state.facts import find_condition
 from e2e.audit.otlp import SpanRecord
 from reconciler.execute import tracing
-from reconciler.execute.tracing import nanoseconds
+from reconciler.execute.tracing import convert_to_nanoseconds
 from tests.builders import RACK, build_pod_set_json
 from tests.reconciler.harness_queues import QueuesHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
@@ -132,7 +132,7 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
 def test_solve_span_of_a_waiting_preemptor_names_its_leaving_victims(collect_all: CollectAll):
     workload = Told().submit("large", count=4)
     waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",))
-    with tracing.step(SOLVE, workload) as span:
+    with tracing.trace_step(SOLVE, workload) as span:
         tracing.explain(
             span, workload, NotAdmissible("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits)
         )
@@ -146,7 +146,7 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     harness.submit("w", count=4)
     harness.decide()
     harness.pass_time(30)
-    now = harness.executor.now()
+    now = harness.executor.format_now()
     evict = plan_eviction_of(harness.get("Workload", "w"), "PodsReadyTimeout", "not ready in time", now)
     harness.wait_for(harness.executor.execute(make_plan(evict)))
     place = "cloud/rack r1 (node r1-n)"
@@ -160,7 +160,7 @@ def test_after_an_eviction_the_wait_begins_anew_with_it(collect_all: CollectAll)
     spans = collect_all()
     first, second = of(spans, "workload.queued", "w")
     created, evicted_at = (datetime.fromisoformat(f"2026-01-01T00:{when}+00:00") for when in ("00:10", "17:00"))
-    assert (first.start_ns, second.start_ns) == (nanoseconds(created), nanoseconds(evicted_at))
+    assert (first.start_ns, second.start_ns) == (convert_to_nanoseconds(created), convert_to_nanoseconds(evicted_at))
     assert "topogate.workload.requeue_count" not in first.attributes
     assert second.attributes["topogate.workload.requeue_count"] == 2
     (evicted,), (released,) = of(spans, "workload.evict", "w"), of(spans, "workload.release", "w")
@@ -184,7 +184,7 @@ def test_cycle_span_records_a_refusal(collect_all: CollectAll):
 def test_a_collector_that_hangs_slows_no_decision():
     """It takes connections and never says a word, for longer than the exporter would wait."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
-        sending = telemetry.setup("x", endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        sending = telemetry.set_up("x", endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
         harness = Told()
         for number in range(40):
             harness.submit(f"w{number}", count=11)
@@ -217,5 +217,5 @@ async def test_attempts_of_a_second_pass_and_the_wait_for_its_checks_are_told(co
     (checked,) = [span for span in spans if span.name == "workload.checked"]
     assert list_events(checked, "check.state") == [{"topogate.check.name": "check", "topogate.check.state": "Ready"}]
     reserved, admitted = [span for span in spans if span.name == "workload.admit"]
-    assert checked.start_ns == nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by its clock"
+    assert checked.start_ns == convert_to_nanoseconds(datetime(2026, 1, 1, tzinfo=UTC)), "when it got quota, by its clock"
     assert reserved.end_ns <= checked.end_ns <= admitted.start_ns

@@ -38,7 +38,7 @@ def test_the_creation_of_a_job_begins_a_story_that_the_job_names(collect: Collec
             "topogate.admission.path": MUTATE_JOB,
             "topogate.admission.operation": "CREATE",
             "topogate.object.kind": "Job",
-            "topogate.story.begins": True,
+            "topogate.trace.begins": True,
             "topogate.refused": False,
             "topogate.admission.uid": "4f0c",
             "topogate.admission.allowed": True,
@@ -108,4 +108,4 @@ def test_review_of_a_changed_stateful_set_joins_its_trace(collect: Collect):
     assert apply(stateful, patch_of(response))["metadata"]["annotations"][TRACEPARENT_ANNOTATION] == ANOTHERS
     span = collect()[REVIEW]
     assert (span.trace_id, span.parent_id, span.links) == ("a" * 32, "1" * 16, [])
-    assert "topogate.story.begins" not in span.attributes
+    assert "topogate.trace.begins" not in span.attributes

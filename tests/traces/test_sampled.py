@@ -31,15 +31,15 @@ def test_sampled_traces_contain_only_the_job_that_waited(cluster: Cluster, insta
         here.submit("waits", pods=4, gpus=8)  # a rack has two nodes
         sentence = wait_for("a reason", lambda: truth.get_condition(here.read().workload_of("waits"), QUOTA_RESERVED).get("message"))
         fits, waits = here.story("fits"), here.story("waits")
-        wait_for("the refusal", lambda: not stories.find_unreported_refusals(here.read().workloads, receiver.spans) or None)
+        wait_for("the refusal", lambda: not stories.find_unreported_refusals(here.read().workloads, receiver.list_spans) or None)
         steps = (REVIEW, "workload.create", "placement.solve")  # of two processes, each of which sends once a second
-        wait_for("the whole of it", lambda: not stories.find_problems(receiver.spans(waits), steps) or None)
-        wait_for("the beginning of the other", lambda: receiver.spans(fits) or None)
+        wait_for("the whole of it", lambda: not stories.find_problems(receiver.list_spans(waits), steps) or None)
+        wait_for("the beginning of the other", lambda: receiver.list_spans(fits) or None)
         running.kill_reconciler()
-        told = receiver.spans(waits)
+        told = receiver.list_spans(waits)
         assert sentence in {span.attributes.get("topogate.message") for span in told}
-        assert {span.name for span in receiver.spans(fits)} == {REVIEW}
-        assert [span.attributes.get("topogate.story.begins") for span in receiver.spans(fits)] == [True]
-        cycles = [span for span in receiver.spans() if span.name == "scheduler.cycle"]
+        assert {span.name for span in receiver.list_spans(fits)} == {REVIEW}
+        assert [span.attributes.get("topogate.trace.begins") for span in receiver.list_spans(fits)] == [True]
+        cycles = [span for span in receiver.list_spans() if span.name == "scheduler.cycle"]
         assert cycles
         assert all(cycle.attributes["topogate.refused"] for cycle in cycles)

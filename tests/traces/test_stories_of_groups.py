@@ -27,8 +27,8 @@ def test_group_that_waited_has_one_complete_trace(collect_all: CollectAll):
     harness.bind()
     harness.settle()
     spans = collect_all()
-    assert list_names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.story", "pods.bound", "pods.ungate"]
-    (first,), (ungated,) = ([span for span in spans if span.name == name] for name in ("podgroup.story", "pods.ungate"))
+    assert list_names(spans) == ["placement.solve", "placement.solve", "places.keep", "podgroup.observe", "pods.bound", "pods.ungate"]
+    (first,), (ungated,) = ([span for span in spans if span.name == name] for name in ("podgroup.observe", "pods.ungate"))
     refused, found = sorted((s for s in spans if s.name == "placement.solve"), key=lambda span: not span.attributes["topogate.refused"])
     assert {span.trace_id for span in spans} == {first.trace_id}
     assert {span.parent_id for span in spans if span is not first} == {first.span_id}

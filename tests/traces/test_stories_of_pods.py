@@ -62,8 +62,8 @@ def test_ungate_span_of_a_batch_has_domains_cause_and_failed_pods(collect_all: C
         made = gated_pod(index)
         made["metadata"]["annotations"][TRACEPARENT_ANNOTATION] = story("a" if index else "b")
         harness.put(made)
-    with tracing.step("placement.solve", harness.get("Workload", "w")) as decision:
-        tracing._remember(tracing._decision, story("a"), f"00-{'a' * 32}-{decision.get_span_context().span_id:016x}-01")
+    with tracing.trace_step("placement.solve", harness.get("Workload", "w")) as decision:
+        tracing._store_trace(tracing._decision, story("a"), f"00-{'a' * 32}-{decision.get_span_context().span_id:016x}-01")
     harness.contradictory = {"p1"}
     with pytest.raises(Invalid):
         harness.reconcile()
@@ -90,8 +90,8 @@ def test_a_parent_of_pods_names_the_story_that_its_creation_began(kind: str):
 def test_many_pods_of_other_stories_are_linked_up_to_a_bound():
     pods = [{"metadata": {"annotations": {TRACEPARENT_ANNOTATION: f"00-{i:032x}-{i:016x}-01"}}} for i in range(1, 100)]
     workload = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: story("a")}}}
-    assert len(tracing.other_stories(pods, than=workload)) == tracing.MOST_LINKS
-    assert tracing.other_stories(pods, than={"metadata": {}}) == [], "nothing is traced"
+    assert len(tracing.list_other_traces(pods, than=workload)) == tracing.MOST_LINKS
+    assert tracing.list_other_traces(pods, than={"metadata": {}}) == [], "nothing is traced"
 
 
 def test_gathering_of_first_pods_begins_with_their_admission(collect_all: CollectAll):

@@ -57,10 +57,10 @@ def told(cluster: Cluster, installed: Installed) -> Iterator[Told]:
             whole = {job: set(STORY) if job != "refused" else {REVIEW, "workload.create", "placement.solve"} for job in stories}
 
             def arrived() -> bool:
-                return all(whole[job] <= {span.name for span in receiver.spans(trace)} for job, trace in stories.items())
+                return all(whole[job] <= {span.name for span in receiver.list_spans(trace)} for job, trace in stories.items())
 
             wait_for("the spans", arrived)
-            yield Told(here, here.read(), receiver.spans(), {job: receiver.spans(trace) for job, trace in stories.items()})
+            yield Told(here, here.read(), receiver.list_spans(), {job: receiver.list_spans(trace) for job, trace in stories.items()})
 
 
 @pytest.mark.parametrize("job", ["fits", "forged", "malformed"])

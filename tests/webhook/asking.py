@@ -12,13 +12,13 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 
 from core.api.admission_review import AdmissionRequest, parse_review
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.names import GROUP, VERSION
 from core.runtime.clock import Clock
 from core.runtime.report.metrics import Sink
 from webhook.lookup import LookupFailed
-from webhook.registration import hook_path
+from webhook.registration import build_hook_path
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 
@@ -28,7 +28,7 @@ NAMESPACE = "team-a"
 
 
 # Of kinds that are queued; all others are our own.
-_API = {kind.kind: (kind.group, kind.version, kind.plural) for kind in (*KINDS, *pod_kinds())}
+_API = {kind.kind: (kind.group, kind.version, kind.plural) for kind in (*KINDS, *list_pod_kinds())}
 
 
 def get_api(kind: str) -> tuple[str, str, str]:
@@ -38,7 +38,7 @@ def get_api(kind: str) -> tuple[str, str, str]:
 
 def hook(action: str, kind: str) -> str:
     group, version, _ = get_api(kind)
-    return hook_path(action, group, version, kind)
+    return build_hook_path(action, group, version, kind)
 
 
 def build_review(obj: Any, old: Any = None, **changes: Any) -> Json:

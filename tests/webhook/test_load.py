@@ -36,7 +36,7 @@ from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
 from webhook.connections import IDLE_S, Connections
 from webhook.intake import BodyTooLarge, GivenUp, Intake, NoRoom
-from webhook.lookup import at_home
+from webhook.lookup import run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
 from webhook.shared_limits import SharedLimit, estimate_memory
@@ -57,7 +57,7 @@ async def listening(
     runner = server.make_runner(shutdown_timeout_s=0.1)
     await runner.setup()
     held = HeldCertificate(client_ca)
-    held.take(FIRST.certificate, FIRST.key)
+    held.use_pair(FIRST.certificate, FIRST.key)
     bound = connections.listen("127.0.0.1", 0)
     site = web.SockSite(runner, bound, ssl_context=held.context if client_ca is not None else None)
     await site.start()
@@ -101,7 +101,7 @@ async def test_budget_is_granted_in_order_and_given_back() -> None:
     budget, granted = SharedLimit(10), list[str]()
 
     async def take(name: str, amount: int) -> None:
-        await budget.take(amount)
+        await budget.wait_for(amount)
         granted.append(name)
 
     tasks = [asyncio.ensure_future(take(name, amount)) for name, amount in (("a", 6), ("b", 6), ("c", 1))]
@@ -112,17 +112,17 @@ async def test_budget_is_granted_in_order_and_given_back() -> None:
     budget.give(6)
     assert (budget.used, budget.waiting) == (1, 0)
     with pytest.raises(ValueError, match="11 is more than 10"):
-        await budget.take(11)
+        await budget.wait_for(11)
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_budget_is_granted_to_clients_in_turn() -> None:
     """One client with sixty reviews kept those of the API server waiting for more than ten seconds."""
     budget, granted = SharedLimit(1), list[str]()
-    await budget.take(1)
+    await budget.wait_for(1)
 
     async def ask(name: str, client: str) -> None:
-        await budget.take(1, client)
+        await budget.wait_for(1, client)
         granted.append(name)
         budget.give(1)
 
@@ -137,8 +137,8 @@ async def test_budget_is_granted_to_clients_in_turn() -> None:
 
 async def test_budget_granted_to_cancelled_waiter_is_not_lost() -> None:
     budget = SharedLimit(1)
-    await budget.take(1)
-    waiter = asyncio.ensure_future(budget.take(1))
+    await budget.wait_for(1)
+    waiter = asyncio.ensure_future(budget.wait_for(1))
     await wait_until(lambda: budget.waiting == 1)
     budget.give(1)
     waiter.cancel()  # it has been granted, and has not run since
@@ -307,7 +307,7 @@ async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPat
 async def test_review_that_waits_too_long_is_answered_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "WAIT_S", 0.05)
     async with listening() as (server, _, port):
-        await server.small.judged.take(server.small.judged.limit)
+        await server.small.judged.wait_for(server.small.judged.limit)
         assert await post(port) == 503
         server.small.judged.give(server.small.judged.limit)
         assert await post(port) == 200
@@ -343,7 +343,7 @@ async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
         await asyncio.to_thread(ends.wait)
         return False
 
-    async with listening(Reviews(at_home(has_default_queue))) as (server, _, port):
+    async with listening(Reviews(run_on_own_loop(has_default_queue))) as (server, _, port):
         _, writer = await send(port, MUTATE_JOB, LARGE)
         await wait_until(began.is_set)
         assert server.large.judged.used >= len(LARGE)

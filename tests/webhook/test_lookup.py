@@ -276,7 +276,7 @@ async def test_a_runtime_that_cannot_be_looked_up_now_is_judged_afterwards():
 
     kind = next(kind for kind in KINDS if kind.kind == "TrainJob")
     made = build_train_job(numNodes=4)
-    assert await Lookup(KINDS, fail).expanded(kind, made, "team-a") == made
+    assert await Lookup(KINDS, fail).expand(kind, made, "team-a") == made
 
 
 @pytest.mark.parametrize(("owner", "is_allowed"), [(JOBSET, True), (LONE, False), (None, False)])

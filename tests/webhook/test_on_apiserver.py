@@ -28,7 +28,7 @@ from e2e.nodes import RACK_LABEL
 from e2e.topogate import REGISTRATIONS, Topogate, build_managed_labels
 from tests.installed import Installed
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB
-from webhook.registration import configurations
+from webhook.registration import build_configurations
 
 pytestmark = pytest.mark.usefixtures("topogate")
 _numbers = itertools.count(1)
@@ -66,12 +66,12 @@ def list_gates(job: dict[str, Any]) -> list[str]:
 
 def count_reviews(receiver: Receiver, name: str) -> Counter[str]:
     """How often each path of the webhook was asked about an object of this name."""
-    spans = (span for span in receiver.spans() if span.name == "admission.review")
+    spans = (span for span in receiver.list_spans() if span.name == "admission.review")
     return Counter(span.attributes["topogate.admission.path"] for span in spans if span.attributes.get("topogate.object.name") == name)
 
 
 def test_the_api_server_takes_every_entry_as_it_is_registered(cluster: Cluster):
-    for wanted in configurations("", {"url": "https://127.0.0.1"}):
+    for wanted in build_configurations("", {"url": "https://127.0.0.1"}):
         plural = wanted["kind"].lower() + "s"
         stored = cluster.api.get(f"{REGISTRATIONS}/{plural}/{wanted['metadata']['name']}")
         assert len(stored["webhooks"]) == len(wanted["webhooks"])

@@ -10,7 +10,7 @@ import pytest
 from certs import pki
 from certs.rotation import BundleHolder
 from tests.certs.in_memory import CONFIGURATIONS, NAME, Replica, Server
-from webhook.__main__ import _files_or_own
+from webhook.__main__ import _choose_certificate
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import parse
@@ -105,7 +105,7 @@ def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
     assert own is not None
     replica = Replica(server, target=type(own)(own.namespace, own.secret, own.names, CONFIGURATIONS, own.policy))
     replica.clock.true = datetime.now(UTC)
-    replica.rotation._serve = lambda pair: held.take(pair.certificate, pair.key)
+    replica.rotation._serve = lambda pair: held.use_pair(pair.certificate, pair.key)
     authorities = set()
     for asked in (False, True, True):
         if asked:
@@ -122,7 +122,7 @@ def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
 
 
 def test_own_certificate_before_publication_is_served_but_not_trusted():
-    files, held = _files_or_own(parse(OWN))
+    files, held = _choose_certificate(parse(OWN))
     assert files is None
     assert held is not None
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -135,9 +135,9 @@ async def test_readiness_probe_names_the_missing_object():
     answers = []
     for ready in (False, True):
         server.ready = ready
-        answer = await server._readyz(None)  # type: ignore[arg-type]
+        answer = await server._answer_readyz(None)  # type: ignore[arg-type]
         answers.append((answer.status, answer.text))
     reasons.pop(0)
-    answer = await server._readyz(None)  # type: ignore[arg-type]
+    answer = await server._answer_readyz(None)  # type: ignore[arg-type]
     assert answers == [(503, "not ready: starting or stopping"), (503, "not ready: crd/w does not exist or has no webhook")]
     assert (answer.status, answer.text) == (200, "ok")

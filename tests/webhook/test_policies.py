@@ -11,7 +11,7 @@ import pytest
 
 from core.jobs.annotation_catalog import find_meant
 from core.jobs.contract import PodSetStart
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.schema_check import Fields, ListOf, MapOf, Shape
 from core.names import (
@@ -28,16 +28,16 @@ from core.names import (
 from core.plan.steps import writes
 from core.plan.steps.coordinates import Coordinates
 from core.plan.steps.ungate import Ungate
-from webhook.policies import policies
+from webhook.policies import list_policies
 from webhook.policy_expressions import OWNER_KIND
-from webhook.registration import configurations
-from webhook.unqueued import _misspelt
+from webhook.registration import build_configurations
+from webhook.unqueued import _build_misspelt_pattern
 
-MUTATING, _ = configurations("Q0E=", {"url": "https://127.0.0.1:9443/"})
+MUTATING, _ = build_configurations("Q0E=", {"url": "https://127.0.0.1:9443/"})
 
 
 def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():
-    made = policies(KINDS)
+    made = list_policies(KINDS)
     names = [obj["metadata"]["name"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicy"]
     assert len(set(names)) == len(names)
     bindings = {obj["spec"]["policyName"]: obj["spec"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
@@ -48,13 +48,13 @@ def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():
 
 
 def test_no_kind_can_be_started_by_hand_and_each_has_its_owners_guarded():
-    by_name = {obj["metadata"]["name"]: obj for obj in policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"}
+    by_name = {obj["metadata"]["name"]: obj for obj in list_policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"}
     for kind in KINDS:
         guard = f"topogate-{'gated' if kind.always_gated else 'unsuspend'}-{kind.plural}"
         assert guard in by_name
     owners = " ".join(validation["expression"] for validation in by_name["topogate-owners"]["spec"]["validations"])
     # Whatever the webhook takes for the owner of what is not queued itself.
-    assert all(f"'{kind.kind}.{kind.group}' in variables.owners" in owners for kind in (*KINDS, *pod_kinds()) if kind.kind != "Pod")
+    assert all(f"'{kind.kind}.{kind.group}' in variables.owners" in owners for kind in (*KINDS, *list_pod_kinds()) if kind.kind != "Pod")
     assert all(f"'{kind}.apps' in variables.owners" in owners for kind in ("DaemonSet", "ReplicaSet"))
 
 
@@ -69,7 +69,7 @@ def test_policy_of_reconciler_keeps_no_field_that_a_plan_patches():
         writes.ungate(Ungate(seen, "main", {"rack": "r"}, True, Coordinates({"a": "b"}, {"c": "d"}))),
         writes.start_pod(pod, PodSetStart("main", False, {"rack": "r"}, [{"key": "k"}], {"a": "b"}, {"c": "d"})),
         writes.release_pod(pod),
-        writes.let_go(pod, "node", "traceparent"),
+        writes.ungate_to_node(pod, "node", "traceparent"),
     ]
     bodies = [plan.body for plan in plans]
     # All patches of pods but those of the subresource `status`, which the policy does not match.
@@ -91,7 +91,7 @@ def test_owner_kind_in_policies_and_webhook_is_one_expression():
 
 def test_policies_about_a_queue_test_for_presence_of_label():
     """Found defect C3: an empty value is a value."""
-    made = [obj for obj in policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"]
+    made = [obj for obj in list_policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"]
     expressions = [v["expression"] for obj in made for part in ("validations", "matchConditions") for v in obj["spec"].get(part, ())]
     about = [e for e in expressions if f"labels['{QUEUE_NAME_LABEL}']" in e]
     assert about == [], "none reads its value"
@@ -102,7 +102,7 @@ def test_policy_of_reconciler_names_its_account_in_every_namespace():
     """Found defect C18."""
     (policy,) = (
         p
-        for p in policies(KINDS, "system:serviceaccount:a:b")
+        for p in list_policies(KINDS, "system:serviceaccount:a:b")
         if p["metadata"]["name"] == "topogate-reconciler" and "validations" in p["spec"]
     )
     assert [c["expression"] for c in policy["spec"]["matchConditions"]] == ["request.userInfo.username == 'system:serviceaccount:a:b'"]
@@ -110,7 +110,7 @@ def test_policy_of_reconciler_names_its_account_in_every_namespace():
 
 
 def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged():
-    for policy in policies(KINDS):
+    for policy in list_policies(KINDS):
         if policy["kind"] == "ValidatingAdmissionPolicy" and policy["metadata"]["name"] != "topogate-reconciler":
             warns = policy["metadata"]["name"] == "topogate-unqueued"
             assert policy["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
@@ -119,12 +119,12 @@ def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged(
 
 
 def get_policy(name: str) -> dict[str, Any]:
-    (policy,) = (obj for obj in policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == name)
+    (policy,) = (obj for obj in list_policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy" and obj["metadata"]["name"] == name)
     return policy
 
 
 def test_parts_of_every_kind_are_guarded_wherever_they_hold_a_template():
-    parents = [kind for kind in pod_kinds() if kind.kind != "Pod"]
+    parents = [kind for kind in list_pod_kinds() if kind.kind != "Pod"]
     for kind in (*KINDS, *parents):
         policy = get_policy(f"topogate-parts-{kind.plural}")
         (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
@@ -154,7 +154,7 @@ def test_pod_policy_guards_the_replica_labels_of_leader_worker_sets():
 def test_owner_policies_guard_each_kind_between_a_pod_and_its_queued_object():
     owners = get_policy("topogate-owners")["spec"]["matchConstraints"]["resourceRules"]
     pods = get_policy("topogate-owned-by-pods")["spec"]["matchConstraints"]
-    between = {kind.plural for kind in pod_kinds() if kind.kind != "Pod"} | {"replicasets"}
+    between = {kind.plural for kind in list_pod_kinds() if kind.kind != "Pod"} | {"replicasets"}
     for rules in (owners, pods["resourceRules"]):
         guarded = {plural for rule in rules if {"CREATE", "UPDATE"} <= set(rule["operations"]) for plural in rule["resources"]}
         assert between <= guarded
@@ -164,7 +164,7 @@ def test_owner_policies_guard_each_kind_between_a_pod_and_its_queued_object():
 
 def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not():
     unqueued = get_policy("topogate-unqueued")["spec"]
-    asked = {kind.plural for kind in (*KINDS, *pod_kinds())}
+    asked = {kind.plural for kind in (*KINDS, *list_pod_kinds())}
     assert {plural for rule in unqueued["matchConstraints"]["resourceRules"] for plural in rule["resources"]} == asked
     assert {operation for rule in unqueued["matchConstraints"]["resourceRules"] for operation in rule["operations"]} == {"CREATE"}
     (managed,) = (e for e in unqueued["matchConstraints"]["namespaceSelector"]["matchExpressions"] if e["key"] == MANAGED_NAMESPACE_LABEL)
@@ -190,5 +190,5 @@ def test_whatever_the_webhook_would_be_asked_about_is_warned_of_where_it_is_not(
     ],
 )
 def test_misspelt_queue_label_is_distinguished_from_other_names(name: str, is_slip: bool):
-    assert bool(re.search(_misspelt(QUEUE_NAME_LABEL), name)) == is_slip
+    assert bool(re.search(_build_misspelt_pattern(QUEUE_NAME_LABEL), name)) == is_slip
     assert not is_slip or find_meant(name) == QUEUE_NAME_LABEL, "the webhook says the same"

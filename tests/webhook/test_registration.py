@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from core.jobs.annotation_catalog import GROUPED
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
 from core.jobs.templated import TemplatedKind
 from core.names import MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL
 from tests.webhook.asking import Webhook
-from webhook.registration import configurations
+from webhook.registration import build_configurations
 
 URL = {"url": "https://127.0.0.1:9443/"}
-MUTATING, VALIDATING = configurations("Q0E=", URL)
+MUTATING, VALIDATING = build_configurations("Q0E=", URL)
 
 
 def is_match(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -72,7 +72,7 @@ def test_every_path_that_is_registered_is_served_and_the_other_way_round():
 def test_every_kind_is_asked_about_but_no_status():
     hooks = [hook for c in (MUTATING, VALIDATING) for hook in c["webhooks"]]
     resources = {resource for hook in hooks for rule in hook["rules"] for resource in rule["resources"]}
-    queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
+    queued = {kind.plural for kind in (*KINDS, *list_pod_kinds())}
     scaled = {resource for resource in resources if resource.endswith("/scale")}
     assert scaled == {f"{plural}/scale" for plural in (*queued, "replicasets") if plural != "pods"}
     assert resources - scaled == queued | {rules.plural for rules in OBJECTS}
@@ -106,7 +106,7 @@ def list_conditions(hook: dict[str, Any]) -> set[str]:
 
 def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
     """A start adds to a template at a limit: the webhook refused it."""
-    queued = {kind.plural for kind in (*KINDS, *pod_kinds())}
+    queued = {kind.plural for kind in (*KINDS, *list_pod_kinds())}
     hooks = [hook for hook in VALIDATING["webhooks"] if set(hook["rules"][0]["resources"]) <= queued and not is_for_group(hook)]
     assert len(hooks) == 2 * len(queued)
     for hook in hooks:
@@ -157,6 +157,6 @@ def test_pod_group_webhooks_run_after_queue_defaulting_and_in_each_namespace(con
 
 def test_behind_a_service_each_entry_has_its_path():
     service = {"service": {"name": "webhook", "namespace": "topogate-system", "port": 443}}
-    first = configurations("Q0E=", service)[0]["webhooks"][0]
+    first = build_configurations("Q0E=", service)[0]["webhooks"][0]
     expected = {"name": "webhook", "namespace": "topogate-system", "port": 443, "path": "/mutate-batch-v1-job"}
     assert first["clientConfig"] == {"caBundle": "Q0E=", "service": expected}

@@ -13,7 +13,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 
 from core.api.admission_review import MAX_REVIEW_BYTES, AdmissionRequest
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
 from core.jobs.podgroup_annotation import Grouping
@@ -24,7 +24,7 @@ from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.scraped import Scraped
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, build_body, build_review, serving
-from webhook.lookup import at_home
+from webhook.lookup import run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import LARGE_BODY_BYTES, LATELY_S, LINGER_S, QUIET_S, QUIET_WHERE_ASKED_S
 
@@ -81,7 +81,7 @@ async def test_reviews_are_counted_by_their_answer_and_timed():
             await client.post(path, data=data)
         await client.post(MUTATE_JOB, data=BytesIO(b" " * (MAX_REVIEW_BYTES + 1)))
     unqueued = {**JOB, "metadata": {"name": "train", "namespace": "team-a"}}
-    async with serving(Reviews(at_home(has_default_queue)), metrics) as (client, _):
+    async with serving(Reviews(run_on_own_loop(has_default_queue)), metrics) as (client, _):
         assert (await client.post(MUTATE_JOB, data=build_body(unqueued))).status == 500
     found = Scraped(metrics.expose()[0].decode())
     assert metrics.shutdown()
@@ -124,7 +124,7 @@ async def test_a_large_job_without_a_queue_is_judged_on_a_loop_of_its_own_and_lo
         return True
 
     large = {**JOB, "metadata": {"name": "train", "namespace": "team-a", "annotations": {"filler": "x" * LARGE_BODY_BYTES}}}
-    async with serving(Reviews(at_home(has_default_queue))) as (client, _):
+    async with serving(Reviews(run_on_own_loop(has_default_queue))) as (client, _):
         reply = await client.post(MUTATE_JOB, data=BytesIO(build_body(large)))
         answer = await reply.json()
     assert loops == [True]
@@ -236,8 +236,8 @@ async def test_stopping_server_waits_for_a_recent_client_that_is_silent(ago_s: f
 
 async def test_every_registered_path_answers():
     webhook = Webhook()
-    grouping = [kind for kind in (*KINDS, *pod_kinds()) if isinstance(kind, Grouping)]  # which can be asked about as groups, too
-    pairs = len(KINDS) + len(pod_kinds()) + len(OBJECTS) + len(grouping)
+    grouping = [kind for kind in (*KINDS, *list_pod_kinds()) if isinstance(kind, Grouping)]  # which can be asked about as groups, too
+    pairs = len(KINDS) + len(list_pod_kinds()) + len(OBJECTS) + len(grouping)
     judged_only = 1 + sum(rules.default is None for rules in OBJECTS)  # scale, and our own objects without defaults
     assert len(webhook.reviews.handlers) == 2 * (pairs - judged_only + 1) + judged_only
     async with serving(webhook.reviews) as (client, _):

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
-from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate, tell_of_end
+from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 
 NOW = datetime.now(UTC)
 CA = pki.issue_ca("test", NOW)
@@ -217,9 +217,9 @@ def test_a_pair_given_as_bytes_is_served_until_the_next_and_old_connections_go_o
     held = HeldCertificate()
     with pytest.raises(ssl.SSLError):
         Connection(held.context)
-    held.take(FIRST.certificate, FIRST.key)
+    held.use_pair(FIRST.certificate, FIRST.key)
     old = Connection(held.context)
-    held.take(SECOND.certificate, SECOND.key)
+    held.use_pair(SECOND.certificate, SECOND.key)
     assert (old.certificate, Connection(held.context).certificate) == (FIRST.certificate, SECOND.certificate)
     assert old.talks()
 
@@ -228,9 +228,9 @@ def test_a_pair_given_as_bytes_is_served_until_the_next_and_old_connections_go_o
 def test_bytes_that_are_no_good_pair_never_replace_one(name: str):
     certificate, key, why = BAD[name]
     held = HeldCertificate()
-    held.take(FIRST.certificate, FIRST.key)
+    held.use_pair(FIRST.certificate, FIRST.key)
     with pytest.raises(UnusableCertificate, match=why):
-        held.take(FIRST.certificate if certificate is None else certificate, FIRST.key if key is None else key)
+        held.use_pair(FIRST.certificate if certificate is None else certificate, FIRST.key if key is None else key)
     assert Connection(held.context).certificate == FIRST.certificate
 
 
@@ -243,7 +243,7 @@ def test_end_of_a_served_or_held_certificate_is_known_after_reload(files: Files)
     assert not serving.reload()
     assert serving.not_after == _end(FIRST.certificate), "the key is still the other one's"
     files.write(newer.certificate, newer.key)
-    held.take(newer.certificate + CA.certificate, newer.key)
+    held.use_pair(newer.certificate + CA.certificate, newer.key)
     assert serving.reload()
     assert serving.not_after == held.not_after == _end(newer.certificate) != _end(FIRST.certificate)
 
@@ -301,7 +301,7 @@ async def test_expired_certificate_is_logged_once_for_each_pair(files: Files, ca
     serving = files.serving()
     clock = TurningClock(lambda: serve(old), lambda: None, lambda: serve(older), lambda: serve(FIRST), lambda: None)
     with pytest.raises(EndOfTest):
-        await tell_of_end(serving, clock)
+        await warn_of_end(serving, clock)
     told = [(record.levelname, record.message, vars(record)["ended"]) for record in caplog.records if "has ended" in record.message]
     assert told == [
         ("ERROR", "the certificate has ended: API servers refuse it", _end(pair.certificate).isoformat()) for pair in (old, older)

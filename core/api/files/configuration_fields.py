@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from core.api.files.mistakes import Mistake, at, one_of, shown, suggestion
-from core.api.files.strict import matching, refuse, refuse_inside
+from core.api.files.mistakes import Mistake, build_path, find_nearest, format_choice, format_value
+from core.api.files.strict import match_pattern, refuse, refuse_inside
 from core.api.kinds.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_NAME
 from core.model.configuration import Address
 from core.model.duration import InvalidDuration, parse_duration
@@ -42,7 +42,7 @@ FRAMEWORKS = (
 _TOO_MUCH = LARGEST  # where parse_quantity cuts
 
 
-def _seconds(value: object) -> float:
+def _parse_seconds(value: object) -> float:
     if isinstance(value, str):
         try:
             return parse_duration(value)
@@ -51,19 +51,19 @@ def _seconds(value: object) -> float:
     raise refuse('a duration such as "5m", "1h30m" or "300ms" is expected')
 
 
-def _no_less_than_0(value: object) -> float:
-    if (seconds := _seconds(value)) < 0:
+def _parse_duration_from_0(value: object) -> float:
+    if (seconds := _parse_seconds(value)) < 0:
         raise refuse("0s or more is expected")
     return seconds
 
 
-def _more_than_0(value: object) -> float:
-    if (seconds := _seconds(value)) <= 0:
+def _parse_positive_duration(value: object) -> float:
+    if (seconds := _parse_seconds(value)) <= 0:
         raise refuse("more than 0s is expected")
     return seconds
 
 
-def _thousandths(value: object) -> int:
+def _parse_thousandths(value: object) -> int:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             if 0 <= (amount := parse_quantity(value, milli=True)) < _TOO_MUCH:
@@ -73,7 +73,7 @@ def _thousandths(value: object) -> int:
     raise refuse('a quantity such as 4, "500m" or "5Gi" is expected')
 
 
-def _address(value: object) -> Address:
+def _parse_address(value: object) -> Address:
     """As Go's listeners write it; `0` is controller-runtime's word for nowhere."""
     if value == "0":
         return Address(None, 0)
@@ -92,10 +92,10 @@ def _is_host(text: str) -> bool:
         return False
 
 
-def _framework(name: str) -> str:
+def _validate_framework(name: str) -> str:
     if name not in FRAMEWORKS:
-        near = suggestion(name, FRAMEWORKS)
-        raise refuse(f"did you mean {near}?" if near else f"use {one_of(FRAMEWORKS)}, or externalFrameworks for a kind of your own")
+        near = find_nearest(name, FRAMEWORKS)
+        raise refuse(f"did you mean {near}?" if near else f"use {format_choice(FRAMEWORKS)}, or externalFrameworks for a kind of your own")
     return name
 
 
@@ -104,14 +104,14 @@ def _check_gates(values: dict[str, Any]) -> dict[str, Any]:
     mistakes: list[Mistake] = []
     good: list[str] = []
     for name, value in values.items():
-        where = at("", name)
+        where = build_path("", name)
         if name not in GATES and name not in OTHER_GATES and name not in FORMER_GATES:
-            near = suggestion(name, (*GATES, *OTHER_GATES))
+            near = find_nearest(name, (*GATES, *OTHER_GATES))
             mistakes.append(
-                Mistake(where, f"unknown feature gate; {f'did you mean {near}?' if near else f'known are {one_of(sorted(GATES))}'}")
+                Mistake(where, f"unknown feature gate; {f'did you mean {near}?' if near else f'known are {format_choice(sorted(GATES))}'}")
             )
         elif not isinstance(value, bool):
-            mistakes.append(Mistake(where, f"{shown(value)} is not accepted; use true or false"))
+            mistakes.append(Mistake(where, f"{format_value(value)} is not accepted; use true or false"))
         elif name in GATES:
             try:
                 read_gates([f"{name}={str(value).lower()}"])
@@ -127,33 +127,33 @@ def _check_gates(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
+def filter_placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
     """Of the gates of a file those that topogate serves."""
     return {name: value for name, value in values.items() if name in GATES}
 
 
 # Go takes the empty text for what is not given.
 EMPTY_IS_NONE = BeforeValidator(lambda value: None if value == "" else value)
-Duration = Annotated[float, BeforeValidator(_no_less_than_0)]
+Duration = Annotated[float, BeforeValidator(_parse_duration_from_0)]
 """As Go writes it; in seconds."""
-Pause = Annotated[float, BeforeValidator(_more_than_0)]
+Pause = Annotated[float, BeforeValidator(_parse_positive_duration)]
 """A duration that takes time."""
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of something, from 0 to 1."""
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 AtLeastOne = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-BindAddress = Annotated[Annotated[Address, BeforeValidator(_address)] | None, EMPTY_IS_NONE]
-Thousandths = Annotated[int, BeforeValidator(_thousandths)]
+BindAddress = Annotated[Annotated[Address, BeforeValidator(_parse_address)] | None, EMPTY_IS_NONE]
+Thousandths = Annotated[int, BeforeValidator(_parse_thousandths)]
 """A quantity; in thousandths of a whole unit, rounded up."""
-ResourceName = Annotated[str, matching(LABEL_NAME, "the name of a resource such as nvidia.com/gpu")]
-ResourcePrefix = Annotated[str, matching(r"[A-Za-z0-9][-A-Za-z0-9_./]*", "the beginning of a resource's name such as example.com/")]
-LabelKey = Annotated[str, matching(LABEL_NAME, "the key of a label", longest=317)]
-Namespace = Annotated[Annotated[str, matching(DNS_LABEL, "the name of a namespace", longest=63)] | None, EMPTY_IS_NONE]
-ObjectName = Annotated[Annotated[str, matching(DNS_SUBDOMAIN, "the name of an object")] | None, EMPTY_IS_NONE]
-Framework = Annotated[str, AfterValidator(_framework)]
+ResourceName = Annotated[str, match_pattern(LABEL_NAME, "the name of a resource such as nvidia.com/gpu")]
+ResourcePrefix = Annotated[str, match_pattern(r"[A-Za-z0-9][-A-Za-z0-9_./]*", "the beginning of a resource's name such as example.com/")]
+LabelKey = Annotated[str, match_pattern(LABEL_NAME, "the key of a label", longest=317)]
+Namespace = Annotated[Annotated[str, match_pattern(DNS_LABEL, "the name of a namespace", longest=63)] | None, EMPTY_IS_NONE]
+ObjectName = Annotated[Annotated[str, match_pattern(DNS_SUBDOMAIN, "the name of an object")] | None, EMPTY_IS_NONE]
+Framework = Annotated[str, AfterValidator(_validate_framework)]
 GroupVersionKind = Annotated[
-    str, matching(r"[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[-a-z0-9.]+", "Kind.version.group such as Foo.v1.example.com")
+    str, match_pattern(r"[A-Za-z][A-Za-z0-9]*\.v[a-z0-9]+\.[-a-z0-9.]+", "Kind.version.group such as Foo.v1.example.com")
 ]
 Gates = Annotated[dict[str, Any], AfterValidator(_check_gates)]
 """Feature gates by name, each true or false."""

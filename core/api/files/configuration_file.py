@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from core.api.files.configuration_fields import placement_gates
+from core.api.files.configuration_fields import filter_placement_gates
 from core.api.files.configuration_plugins import PATH, InstalledPlugins, PodGroupPlugins
 from core.api.files.configuration_wire import (
     ConfigurationFile,
@@ -23,8 +23,8 @@ from core.api.files.configuration_wire import (
     WaitForPodsReady,
     WebhookBlock,
 )
-from core.api.files.mistakes import InvalidFile, Mistake, at
-from core.api.files.strict import ignored
+from core.api.files.mistakes import InvalidFile, Mistake, build_path
+from core.api.files.strict import list_ignored
 from core.api.files.yaml_document import MAX_BYTES
 from core.model.configuration import (
     Configuration,
@@ -70,23 +70,23 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
     """The values of a file that is well-formed."""
     ours = file.topogate or Topogate()
     return Configuration(
-        pods_ready=_pods_ready(file),
-        second_pass=_second_pass(ours),
-        node_health=_node_health(ours),
-        fair_sharing=_fair_sharing(file),
-        resources=_resources(file.resources or Resources(), ours),
-        lease=_lease(file.leader_election or LeaderElectionSection()),
-        webhook=_webhook(file.webhook or WebhookBlock()),
-        pod_groups=_pod_groups(ours.pod_groups or PodGroupsBlock()),
+        pods_ready=_build_pods_ready(file),
+        second_pass=_build_second_pass(ours),
+        node_health=_build_node_health(ours),
+        fair_sharing=_build_fair_sharing(file),
+        resources=_build_resources(file.resources or Resources(), ours),
+        lease=_build_lease(file.leader_election or LeaderElectionSection()),
+        webhook=_build_webhook(file.webhook or WebhookBlock()),
+        pod_groups=_build_pod_groups(ours.pod_groups or PodGroupsBlock()),
         metrics=(file.metrics or MetricsBlock()).bind_address,
         health=(file.health or HealthBlock()).health_probe_bind_address,
-        gates=placement_gates(file.feature_gates or {}),
+        gates=filter_placement_gates(file.feature_gates or {}),
         namespace=file.namespace,
         placement_profile=ours.placement_profile,
         reserves_daemon_sets=ours.reserve_daemon_sets,
         nominates_nodes=ours.nominate_nodes,
         group_plugins=((ours.pod_groups or PodGroupsBlock()).plugins or PodGroupPlugins()).rules,
-        warnings=(*ignored(file), *_ignored_gates(file), *_differences(file)),
+        warnings=(*list_ignored(file), *_list_ignored_gates(file), *_list_differences(file)),
     )
 
 
@@ -95,24 +95,24 @@ def _is_on(file: ConfigurationFile, enable: bool | None) -> bool:
     return file.api_version == CURRENT_VERSION if enable is None else enable
 
 
-def _waits(file: ConfigurationFile) -> bool:
+def _is_waiting_enabled(file: ConfigurationFile) -> bool:
     block = file.wait_for_pods_ready
     return block is not None and _is_on(file, block.enable) and not (file.feature_gates or {}).get(DISABLE_PODS_READY)
 
 
-def _pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
+def _build_pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
     block = file.wait_for_pods_ready
-    if block is None or not _waits(file):
+    if block is None or not _is_waiting_enabled(file):
         return None
     usual, requeuing = PodsReadyRules(), block.requeuing_strategy or RequeuingStrategy()
     return PodsReadyRules(
-        timeout_s=_or(block.timeout, usual.timeout_s),
+        timeout_s=_choose_given(block.timeout, usual.timeout_s),
         recovery_timeout_s=block.recovery_timeout or None,  # 0s means never in Kueue
         blocks=(block.block_admission_scope or Scope.CLUSTER) if _should_block_admission(file, block) else None,
         requeue_time=requeuing.timestamp or usual.requeue_time,
         backoff_limit=requeuing.backoff_limit_count,
-        backoff_base_s=float(_or(requeuing.backoff_base_seconds, usual.backoff_base_s)),
-        backoff_max_s=float(_or(requeuing.backoff_max_seconds, usual.backoff_max_s)),
+        backoff_base_s=float(_choose_given(requeuing.backoff_base_seconds, usual.backoff_base_s)),
+        backoff_max_s=float(_choose_given(requeuing.backoff_max_seconds, usual.backoff_max_s)),
     )
 
 
@@ -121,42 +121,44 @@ def _should_block_admission(file: ConfigurationFile, block: WaitForPodsReady) ->
     return file.api_version != CURRENT_VERSION if block.block_admission is None else block.block_admission
 
 
-def _second_pass(ours: Topogate) -> SecondPass:
+def _build_second_pass(ours: Topogate) -> SecondPass:
     usual, block = SecondPass(), ours.second_pass
-    return SecondPass(_or(block.base_delay, usual.base_delay_s), _or(block.timeout, usual.timeout_s)) if block else usual
+    return (
+        SecondPass(_choose_given(block.base_delay, usual.base_delay_s), _choose_given(block.timeout, usual.timeout_s)) if block else usual
+    )
 
 
-def _node_health(ours: Topogate) -> HealthRules:
+def _build_node_health(ours: Topogate) -> HealthRules:
     usual, block = HealthRules(), ours.node_replacement or NodeReplacementBlock()
     storm, requeue = block.storm or StormBlock(), block.requeue or NodeRequeueBlock()
     return HealthRules(
-        not_ready_delay_s=_or(block.not_ready_delay, usual.not_ready_delay_s),
-        unschedulable_delay_s=_or(block.unschedulable_delay, usual.unschedulable_delay_s),
+        not_ready_delay_s=_choose_given(block.not_ready_delay, usual.not_ready_delay_s),
+        unschedulable_delay_s=_choose_given(block.unschedulable_delay, usual.unschedulable_delay_s),
         max_nodes=block.max_nodes,
         max_share=block.max_share,
         leaving_taints=usual.leaving_taints if block.leaving_taints is None else tuple(block.leaving_taints),
         storm=StormRules(
-            _or(storm.share, usual.storm.share),
+            _choose_given(storm.share, usual.storm.share),
             usual.storm.min_nodes if storm.min_nodes is None else storm.min_nodes,
-            _or(storm.within, usual.storm.within_s),
-            _or(storm.longest, usual.storm.longest_s),
+            _choose_given(storm.within, usual.storm.within_s),
+            _choose_given(storm.longest, usual.storm.longest_s),
         ),
         requeue=RequeueRules(
-            _or(requeue.base, usual.requeue.base_s),
-            _or(requeue.limit, usual.requeue.limit_s),
-            _or(requeue.forget_after, usual.requeue.forget_after_s),
+            _choose_given(requeue.base, usual.requeue.base_s),
+            _choose_given(requeue.limit, usual.requeue.limit_s),
+            _choose_given(requeue.forget_after, usual.requeue.forget_after_s),
         ),
     )
 
 
-def _fair_sharing(file: ConfigurationFile) -> FairSharing | None:
+def _build_fair_sharing(file: ConfigurationFile) -> FairSharing | None:
     block = file.fair_sharing
     if block is None or not _is_on(file, block.enable):
         return None
     return FairSharing(tuple(block.preemption_strategies)) if block.preemption_strategies else FairSharing()
 
 
-def _resources(block: Resources, ours: Topogate) -> ResourceRules:
+def _build_resources(block: Resources, ours: Topogate) -> ResourceRules:
     spares = (ours.node_replacement or NodeReplacementBlock()).spares or SparesBlock()
     return ResourceRules(
         tuple(block.exclude_resource_prefixes or ()),
@@ -168,39 +170,39 @@ def _resources(block: Resources, ours: Topogate) -> ResourceRules:
     )
 
 
-def _lease(block: LeaderElectionSection) -> LeaseRules:
+def _build_lease(block: LeaderElectionSection) -> LeaseRules:
     usual = LeaseRules()
     return LeaseRules(
         block.leader_elect,
         block.resource_namespace,
-        _or(block.lease_duration, usual.lease_duration_s),
-        _or(block.renew_deadline, usual.renew_deadline_s),
-        _or(block.retry_period, usual.retry_period_s),
+        _choose_given(block.lease_duration, usual.lease_duration_s),
+        _choose_given(block.renew_deadline, usual.renew_deadline_s),
+        _choose_given(block.retry_period, usual.retry_period_s),
     )
 
 
-def _webhook(block: WebhookBlock) -> WebhookRules:
+def _build_webhook(block: WebhookBlock) -> WebhookRules:
     return WebhookRules(block.host, block.port, block.cert_dir)
 
 
-def _pod_groups(block: PodGroupsBlock) -> PodGroupRules:
-    return PodGroupRules(_or(block.desired_count_wait, PodGroupRules().desired_count_wait_s))
+def _build_pod_groups(block: PodGroupsBlock) -> PodGroupRules:
+    return PodGroupRules(_choose_given(block.desired_count_wait, PodGroupRules().desired_count_wait_s))
 
 
-def _or(given: float | None, usual: float) -> float:
+def _choose_given(given: float | None, usual: float) -> float:
     return usual if given is None else given
 
 
-def _ignored_gates(file: ConfigurationFile) -> Iterator[str]:
+def _list_ignored_gates(file: ConfigurationFile) -> Iterator[str]:
     for name in file.feature_gates or {}:
         if name in FORMER_GATES or (name in OTHER_GATES and name != DISABLE_PODS_READY):
-            yield f"ignored: {at('featureGates', name)}: it switches nothing in topogate"
+            yield f"ignored: {build_path('featureGates', name)}: it switches nothing in topogate"
 
 
-def _differences(file: ConfigurationFile) -> Iterator[str]:
+def _list_differences(file: ConfigurationFile) -> Iterator[str]:
     # topogate has KEP-349's defaults; those of Kueue's v1beta2 differ, which is reported.
     block = file.wait_for_pods_ready
-    if block is not None and _waits(file) and file.api_version == CURRENT_VERSION:
+    if block is not None and _is_waiting_enabled(file) and file.api_version == CURRENT_VERSION:
         if block.timeout is None:
             yield "different: waitForPodsReady.timeout: it is not given and stands at 5m, as in KEP-349; newer releases of Kueue take 30m"
         if block.recovery_timeout is None:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, field_validator
 
 from core.api.files.configuration_fields import AtLeastOne, Pause, ResourceName
-from core.api.files.mistakes import InvalidFile, Mistake, at, one_of, suggestion
-from core.api.files.strict import Says, Strict, matching, refuse, refuse_inside
+from core.api.files.mistakes import InvalidFile, Mistake, build_path, find_nearest, format_choice
+from core.api.files.strict import Says, Strict, match_pattern, refuse, refuse_inside
 from core.model.duration import show_duration
 from core.model.plugin_choice import (
     BUILT_IN,
@@ -34,13 +34,13 @@ LISTS = {GENERATE: "generators", SCORE: "scorers"}
 _HEAVIEST = 1000
 
 
-def _weight(value: object) -> float:
+def _parse_weight(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _HEAVIEST:
         return float(value)
     raise refuse(f"a number from 0 (off) to {_HEAVIEST} is expected")
 
 
-def _memory(value: object) -> int:
+def _parse_memory(value: object) -> int:
     if isinstance(value, str | int) and not isinstance(value, bool):
         try:
             if SMALLEST_MEMORY <= (amount := parse_quantity(value)) < LARGEST:
@@ -50,7 +50,7 @@ def _memory(value: object) -> int:
     raise refuse(f'a quantity such as "512Mi", of {SMALLEST_MEMORY >> 20}Mi or more, is expected')
 
 
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
+def _validate_plain(value: dict[str, Any]) -> dict[str, Any]:
     """It goes to another process as JSON."""
     try:
         json.dumps(value, allow_nan=False)
@@ -59,9 +59,9 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-Weight = Annotated[float, BeforeValidator(_weight)]
-Arguments = Annotated[dict[str, Any], AfterValidator(_plain)]
-Name = Annotated[str, matching(r"[A-Za-z0-9][-A-Za-z0-9_. ]*", "the name of a plugin", longest=63)]
+Weight = Annotated[float, BeforeValidator(_parse_weight)]
+Arguments = Annotated[dict[str, Any], AfterValidator(_validate_plain)]
+Name = Annotated[str, match_pattern(r"[A-Za-z0-9][-A-Za-z0-9_. ]*", "the name of a plugin", longest=63)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +90,22 @@ class Entry(Strict):
 
     @field_validator("name")
     @classmethod
-    def _of_this_list(cls, name: str, info: ValidationInfo) -> str:
+    def _validate_role(cls, name: str, info: ValidationInfo) -> str:
         other = next((role for role, built_in in BUILT_IN.items() if role != cls.role and name in built_in), None)
         if other is not None:
             raise refuse(f"it belongs to the {LISTS[other]}")
         installed = info.context.plugins if isinstance(info.context, InstalledPlugins) else None
         if installed is not None and name not in (known := (*BUILT_IN[cls.role], *sorted(installed))):
-            near = suggestion(name, known)
-            raise refuse(f"no such plugin is built in or installed; {f'did you mean {near}?' if near else f'use {one_of(known)}'}")
+            near = find_nearest(name, known)
+            raise refuse(f"no such plugin is built in or installed; {f'did you mean {near}?' if near else f'use {format_choice(known)}'}")
         return name
 
     @field_validator("arguments")
     @classmethod
-    def _known_arguments(cls, given: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
+    def _validate_arguments(cls, given: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
         name = info.data.get("name")
         if name in BUILT_IN[cls.role]:
-            mistakes = list(_wrong_arguments(name, given or {}))
+            mistakes = list(_list_wrong_arguments(name, given or {}))
             if mistakes:
                 raise refuse_inside(mistakes)
         return given
@@ -152,7 +152,7 @@ class PodGroupPlugins(Strict):
         ),
     ] = None
     memory: Annotated[
-        Annotated[int, BeforeValidator(_memory)] | None,
+        Annotated[int, BeforeValidator(_parse_memory)] | None,
         Says("how much memory its process may have", f"{PluginLimits().memory_bytes >> 20}Mi"),
     ] = None
     feasible_limit: Annotated[
@@ -166,7 +166,7 @@ class PodGroupPlugins(Strict):
 
     @field_validator("generators", "scorers")
     @classmethod
-    def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
+    def _validate_unique(cls, given: list[Any] | None) -> list[Any] | None:
         names = [entry.name for entry in given or ()]
         twice = [index for index, name in enumerate(names) if name in names[:index]]
         if twice:
@@ -177,20 +177,20 @@ class PodGroupPlugins(Strict):
     def rules(self) -> GroupPluginRules:
         """As values."""
         usual, limits = GroupPluginRules(), PluginLimits()
-        generators = usual.generators if self.generators is None else tuple(_choice(one) for one in self.generators)
-        scorers = usual.scorers if self.scorers is None else tuple(_choice(one, one.weight) for one in self.scorers)
+        generators = usual.generators if self.generators is None else tuple(_build_choice(one) for one in self.generators)
+        scorers = usual.scorers if self.scorers is None else tuple(_build_choice(one, one.weight) for one in self.scorers)
         memory = limits.memory_bytes if self.memory is None else self.memory
         return GroupPluginRules(generators, scorers, PluginLimits(self.timeout or limits.call_s, memory), self.feasible_limit)
 
 
-def _choice(entry: Entry, weight: float | None = None) -> PluginChoice:
+def _build_choice(entry: Entry, weight: float | None = None) -> PluginChoice:
     return PluginChoice(entry.name, 1.0 if weight is None else weight, entry.arguments or {})
 
 
-def _wrong_arguments(name: str, given: dict[str, Any]) -> Iterator[Mistake]:
+def _list_wrong_arguments(name: str, given: dict[str, Any]) -> Iterator[Mistake]:
     model = ARGUMENTS.get(name)
     if model is None:
-        yield from (Mistake(at("", argument), f"unknown argument; {name} takes none") for argument in given)
+        yield from (Mistake(build_path("", argument), f"unknown argument; {name} takes none") for argument in given)
         return
     try:
         model.read(given)

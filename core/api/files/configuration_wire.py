@@ -28,7 +28,7 @@ from core.api.files.configuration_fields import (
     ResourcePrefix,
     Share,
     Thousandths,
-    placement_gates,
+    filter_placement_gates,
 )
 from core.api.files.configuration_plugins import PodGroupPlugins
 from core.api.files.mistakes import Mistake
@@ -37,7 +37,7 @@ from core.model.configuration import FairSharing, LeaseRules, PodGroupRules, Pre
 from core.model.duration import show_duration
 from core.model.node_health_rules import HealthRules, RequeueRules
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
-from core.placement.algorithms.profile import ContradictingProfile, profiles_from_gates
+from core.placement.algorithms.profile import ContradictingProfile, read_profiles
 
 _UNSERVED = Ignored("topogate does not serve it yet")
 _READY, _HEALTH = PodsReadyRules(), HealthRules()  # the defaults
@@ -81,7 +81,7 @@ class WaitForPodsReady(Strict):
 
     @field_validator("block_admission_scope")
     @classmethod
-    def _only_if_it_blocks(cls, scope: Scope | None, info: ValidationInfo) -> Scope | None:
+    def _validate_scope(cls, scope: Scope | None, info: ValidationInfo) -> Scope | None:
         if scope is not None and info.data.get("block_admission", True) is not True:
             raise refuse("it needs blockAdmission: true beside it; set that or leave this out")
         return scope
@@ -104,7 +104,7 @@ class FairSharingBlock(Strict):
 
     @field_validator("preemption_strategies")
     @classmethod
-    def _each_once(cls, given: list[PreemptionStrategy] | None) -> list[PreemptionStrategy] | None:
+    def _validate_unique(cls, given: list[PreemptionStrategy] | None) -> list[PreemptionStrategy] | None:
         twice = [index for index, one in enumerate(given or ()) if one in (given or ())[:index]]
         if twice and given:
             raise refuse_inside(Mistake(f"[{index}]", f"{given[index].value} is given twice; leave one out") for index in twice)
@@ -140,7 +140,7 @@ class Resources(Strict):
 
     @field_validator("transformations")
     @classmethod
-    def _inputs_once(cls, given: list[TransformationEntry] | None) -> list[TransformationEntry] | None:
+    def _validate_unique_inputs(cls, given: list[TransformationEntry] | None) -> list[TransformationEntry] | None:
         inputs = [one.input for one in given or ()]
         twice = [index for index, name in enumerate(inputs) if name in inputs[:index]]
         if twice:
@@ -190,12 +190,12 @@ class LeaderElectionSection(Strict):
 
     @field_validator("lease_duration")
     @classmethod
-    def _longer_than_renewing(cls, duration: float | None, info: ValidationInfo) -> float | None:
+    def _validate_longer_than_renewing(cls, duration: float | None, info: ValidationInfo) -> float | None:
         usual = LeaseRules()
         if "renew_deadline" in info.data:
             held, renewed = duration or usual.lease_duration_s, info.data["renew_deadline"] or usual.renew_deadline_s
             if held <= renewed:
-                raise refuse_inside([Mistake("", f"{held:g} s are not accepted; more than renewDeadline ({renewed:g} s) is expected")])
+                raise refuse_inside([Mistake("", f"{held:g}s is too short: must exceed renewDeadline ({renewed:g}s)")])
         return duration
 
 
@@ -253,7 +253,7 @@ class MetricsBlock(Strict):
             ":8080",
         ),
     ] = None
-    enable_cluster_queue_resources: Annotated[bool | None, Ignored("quota and usage of queues are always told")] = None
+    enable_cluster_queue_resources: Annotated[bool | None, Ignored("quota and usage of queues are always reported")] = None
     custom_labels: Annotated[Any, _UNSERVED] = None
     local_queue_metrics: Annotated[Any, _UNSERVED] = None
 
@@ -284,12 +284,12 @@ class SecondPassBlock(Strict):
 
     @field_validator("timeout")
     @classmethod
-    def _one_pause_at_least(cls, timeout: float | None, info: ValidationInfo) -> float | None:
+    def _validate_one_pause(cls, timeout: float | None, info: ValidationInfo) -> float | None:
         usual = SecondPass()
         if "base_delay" in info.data:
             whole, pause = timeout or usual.timeout_s, info.data["base_delay"] or usual.base_delay_s
             if whole < pause:
-                raise refuse_inside([Mistake("", f"{whole:g} s are not accepted; baseDelay ({pause:g} s) or more is expected")])
+                raise refuse_inside([Mistake("", f"{whole:g}s is too short: must be at least baseDelay ({pause:g}s)")])
         return timeout
 
 
@@ -323,14 +323,14 @@ class NodeRequeueBlock(Strict):
 
     @field_validator("limit")
     @classmethod
-    def _one_pause_at_least(cls, limit: float | None, info: ValidationInfo) -> float | None:
+    def _validate_one_pause(cls, limit: float | None, info: ValidationInfo) -> float | None:
         usual = RequeueRules()
         if "base" not in info.data:  # it is wrong itself
             return limit
         longest = usual.limit_s if limit is None else limit
         first = usual.base_s if info.data["base"] is None else info.data["base"]
         if longest < first:
-            raise refuse_inside([Mistake("", f"{longest:g} s are not accepted; base ({first:g} s) or more is expected")])
+            raise refuse_inside([Mistake("", f"{longest:g}s is too short: must be at least base ({first:g}s)")])
         return limit
 
 
@@ -453,10 +453,10 @@ class ConfigurationFile(Strict):
 
     @field_validator("topogate")
     @classmethod
-    def _agrees_with_the_gates(cls, ours: Topogate | None, info: ValidationInfo) -> Topogate | None:
+    def _validate_against_gates(cls, ours: Topogate | None, info: ValidationInfo) -> Topogate | None:
         if ours and ours.placement_profile:
             try:
-                profiles_from_gates(placement_gates(info.data.get("feature_gates") or {}), ours.placement_profile)
+                read_profiles(filter_placement_gates(info.data.get("feature_gates") or {}), ours.placement_profile)
             except ContradictingProfile as error:
                 raise refuse_inside([Mistake("placementProfile", str(error))]) from error
         return ours

@@ -33,20 +33,20 @@ class InvalidFile(ValueError):
         self.mistakes = tuple(mistakes)
 
 
-def one_of(names: Iterable[str]) -> str:
+def format_choice(names: Iterable[str]) -> str:
     """Names as a choice: A, B or C."""
     *some, last = names
     return f"{', '.join(some)} or {last}" if some else last
 
 
-def suggestion(key: str, names: Iterable[str]) -> str | None:
+def find_nearest(key: str, names: Iterable[str]) -> str | None:
     """The known name nearest to what was written, if one is near."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as it may stand in a message: in one line, and never long."""
     if isinstance(value, str):
         short = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
@@ -61,11 +61,11 @@ def shown(value: object) -> str:
     return type(value).__name__
 
 
-def at(path: str, *parts: str | int) -> str:
+def build_path(path: str, *parts: str | int) -> str:
     """A path with more parts: a.b[0][odd/key]."""
     for part in parts:
         if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
             path = f"{path}.{part}" if path else part
         else:
-            path += f"[{part if isinstance(part, int) else shown(part)[1:-1]}]"
+            path += f"[{part if isinstance(part, int) else format_value(part)[1:-1]}]"
     return path

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from core.api.files.mistakes import InvalidFile, Mistake, at, one_of, shown, suggestion
+from core.api.files.mistakes import InvalidFile, Mistake, build_path, find_nearest, format_choice, format_value
 from core.api.files.yaml_document import parse_yaml
 
 # pydantic's word for a mistake -> what is expected instead.
@@ -71,14 +71,14 @@ class Strict(BaseModel):
     @classmethod
     def read(cls, value: object, context: Any = None) -> Self:
         """The object that parsed YAML or JSON holds. Raises InvalidFile."""
-        halves = [Mistake(path, "text without half characters is expected") for path in _half_characters(value)]
+        halves = [Mistake(path, "text without half characters is expected") for path in _find_half_characters(value)]
         if halves:  # pydantic cannot name a key that is not text
             raise InvalidFile(halves)
         try:
             return cls.model_validate(value, context=context)
         except ValidationError as error:
             found = error.errors(include_url=False)
-        raise InvalidFile(tuple(dict.fromkeys(mistake for one in found for mistake in _mistakes(cls, one))))
+        raise InvalidFile(tuple(dict.fromkeys(mistake for one in found for mistake in _list_mistakes(cls, one))))
 
 
 def refuse(accepted: str) -> PydanticCustomError:
@@ -91,7 +91,7 @@ def refuse_inside(mistakes: Iterable[Mistake]) -> PydanticCustomError:
     return PydanticCustomError("refused_inside", "mistakes inside", {"mistakes": tuple(mistakes)})
 
 
-def matching(pattern: str, accepted: str, *, longest: int = 253) -> AfterValidator:
+def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterValidator:
     """Text that matches a pattern as a whole."""
     compiled = re.compile(pattern, re.ASCII)
 
@@ -103,19 +103,19 @@ def matching(pattern: str, accepted: str, *, longest: int = 253) -> AfterValidat
     return AfterValidator(check)
 
 
-def ignored(model: Strict, path: str = "") -> Iterator[str]:
+def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
     """One warning for each field that is given and has no effect."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:
             continue
-        where = at(path, field.alias or name)
+        where = build_path(path, field.alias or name)
         mark = next((mark for mark in field.metadata if isinstance(mark, Ignored)), None)
         if mark is not None:
             yield f"ignored: {where}: {mark.why}"
         for index, inner in enumerate(value) if isinstance(value, list) else ((None, value),):
             if isinstance(inner, Strict):
-                yield from ignored(inner, where if index is None else at(where, index))
+                yield from list_ignored(inner, where if index is None else build_path(where, index))
 
 
 def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
@@ -126,7 +126,7 @@ def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
         yield from find_blocks(part)
 
 
-def _half_characters(value: object) -> list[str]:
+def _find_half_characters(value: object) -> list[str]:
     """Paths of text that no encoding can write."""
     found: list[str] = []
     seen: set[int] = set()
@@ -138,88 +138,88 @@ def _half_characters(value: object) -> list[str]:
         if isinstance(inner, dict | list) and id(inner) not in seen:
             seen.add(id(inner))
             for key, one in inner.items() if isinstance(inner, dict) else enumerate(inner):
-                where = at(path, key if isinstance(key, str | int) else shown(key))
+                where = build_path(path, key if isinstance(key, str | int) else format_value(key))
                 left += [(where, key), (where, one)]
     return list(dict.fromkeys(found))
 
 
-def _mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
+def _list_mistakes(root: type[Strict], error: ErrorDetails) -> Iterator[Mistake]:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     loc, of_the_key = error["loc"], False
     # How pydantic says that the key itself is meant; a key may also be called that.
     if loc[-1:] == ("[key]",) and len(loc) > 1 and (kind == "string_type" or str(loc[-2]) == value):
         loc, of_the_key = loc[:-1], True
-    path = at("", *(_aliased(root, loc) if kind == "refused_inside" else loc))
+    path = build_path("", *(_apply_aliases(root, loc) if kind == "refused_inside" else loc))
     if kind == "refused_inside":
         yield from (
             Mistake(f"{path}.{inner.path}" if inner.path and inner.path[0] != "[" else path + inner.path, inner.problem)
             for inner in context["mistakes"]
         )
     elif kind == "extra_forbidden":
-        yield Mistake(path, _unknown(root, loc))
+        yield Mistake(path, _describe_unknown_key(root, loc))
     elif kind == "missing":
-        yield Mistake(path, f"it is missing; {_accepted(root, loc)}")
+        yield Mistake(path, f"it is missing; {_describe_accepted(root, loc)}")
     elif kind == "invalid_key" or (of_the_key and not isinstance(value, str)):
         yield Mistake(path, "a key that is text is expected; put it into quotes")
     elif kind in ("literal_error", "enum"):
-        yield Mistake(path, f"{shown(value)} is not accepted; use {context['expected'].replace(chr(39), '')}")
+        yield Mistake(path, f"{format_value(value)} is not accepted; use {context['expected'].replace(chr(39), '')}")
     elif kind == "refused":
-        yield Mistake(path, f"{shown(value)} is not accepted; {context['accepted']}")
+        yield Mistake(path, f"{format_value(value)} is not accepted; {context['accepted']}")
     else:
         bound = context.get("ge", context.get("gt", context.get("le")))
         limit = {"greater_than_equal": f"{bound} or more", "greater_than": f"more than {bound}", "less_than_equal": f"{bound} or less"}
         expected = EXPECTED.get(kind) or limit.get(kind) or error["msg"]
-        yield Mistake(path, f"{shown(value)} is not accepted; {expected} is expected")
+        yield Mistake(path, f"{format_value(value)} is not accepted; {expected} is expected")
 
 
-def _aliased(root: type[Strict], loc: Sequence[str | int]) -> list[str | int]:
+def _apply_aliases(root: type[Strict], loc: Sequence[str | int]) -> list[str | int]:
     """pydantic calls a field that was not given, and is judged all the same, by its name in Python."""
-    models = (_model_at(root, loc[:depth]) for depth in range(len(loc)))
+    models = (_find_model_at(root, loc[:depth]) for depth in range(len(loc)))
     return [
         (model.model_fields[part].alias or part) if isinstance(part, str) and model and part in model.model_fields else part
         for model, part in zip(models, loc, strict=True)
     ]
 
 
-def _accepted(root: type[Strict], loc: Sequence[str | int]) -> str:
-    model = _model_at(root, loc[:-1])
-    choices = get_args(_fields(model)[str(loc[-1])].annotation) if model else ()
-    return f"use {one_of(choices)}" if choices and all(isinstance(choice, str) for choice in choices) else "it has to be given"
+def _describe_accepted(root: type[Strict], loc: Sequence[str | int]) -> str:
+    model = _find_model_at(root, loc[:-1])
+    choices = get_args(_list_fields(model)[str(loc[-1])].annotation) if model else ()
+    return f"use {format_choice(choices)}" if choices and all(isinstance(choice, str) for choice in choices) else "it has to be given"
 
 
-def _unknown(root: type[Strict], loc: Sequence[str | int]) -> str:
+def _describe_unknown_key(root: type[Strict], loc: Sequence[str | int]) -> str:
     key = str(loc[-1])
-    model = _model_at(root, loc[:-1]) or root
-    near = suggestion(key, _fields(model)) or next((path for name, path in _everywhere(root) if name == key), None)
-    return f"unknown key; did you mean {near}?" if near else f"unknown key; {', '.join(sorted(_fields(model)))} are known here"
+    model = _find_model_at(root, loc[:-1]) or root
+    near = find_nearest(key, _list_fields(model)) or next((path for name, path in _list_all_keys(root) if name == key), None)
+    return f"unknown key; did you mean {near}?" if near else f"unknown key; {', '.join(sorted(_list_fields(model)))} are known here"
 
 
-def _fields(model: type[Strict]) -> dict[str, Any]:
+def _list_fields(model: type[Strict]) -> dict[str, Any]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def _model_at(root: type[Strict], loc: Sequence[str | int]) -> type[Strict] | None:
+def _find_model_at(root: type[Strict], loc: Sequence[str | int]) -> type[Strict] | None:
     model: type[Strict] | None = root
     for part in loc:
         if isinstance(part, str):  # numbers count the items of a list, all of one model
-            field = _fields(model).get(part) if model else None
-            model = _model_in(field.annotation) if field else None
+            field = _list_fields(model).get(part) if model else None
+            model = _find_model(field.annotation) if field else None
     return model
 
 
-def _model_in(annotation: object) -> type[Strict] | None:
+def _find_model(annotation: object) -> type[Strict] | None:
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         return annotation
-    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
+    return next((model for inner in get_args(annotation) if (model := _find_model(inner))), None)
 
 
 @cache
-def _everywhere(model: type[Strict], path: str = "") -> tuple[tuple[str, str], ...]:
+def _list_all_keys(model: type[Strict], path: str = "") -> tuple[tuple[str, str], ...]:
     """Every key there is, with its path; those of lists have none."""
     found: list[tuple[str, str]] = []
-    for name, field in _fields(model).items():
-        found.append((name, at(path, name)))
+    for name, field in _list_fields(model).items():
+        found.append((name, build_path(path, name)))
         inner = field.annotation
         if any(isinstance(one, type) and issubclass(one, Strict) for one in (inner, *get_args(inner))):
-            found += _everywhere(_model_in(inner) or model, at(path, name))
+            found += _list_all_keys(_find_model(inner) or model, build_path(path, name))
     return tuple(found)

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from core.api.kinds.marks import ATOMIC_LIST, Mark, rule
+from core.api.kinds.marks import ATOMIC_LIST, Mark, add_rule
 from core.api.kinds.meta import MAX_LEVELS, Int32, LevelLabel, NodeLabelValue, Wire
 
 MAX_SLICES = 1000
@@ -32,7 +32,7 @@ class LevelValues(Wire):
     """The values of one level in one slice."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+        add_rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
     )
 
     universal: NodeLabelValue | None = None
@@ -45,7 +45,7 @@ class PodCounts(Wire):
     """How many pods each domain gets."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+        add_rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
     )
 
     universal: Annotated[Int32, Field(ge=1)] | None = None
@@ -60,11 +60,11 @@ class AssignmentSlice(Wire):
     """Some domains of the assignment, column by column."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
             "podCounts.individual must have domainCount entries",
         ),
-        rule(
+        add_rule(
             "self.valuesPerLevel.all(v, !has(v.individual) || size(v.individual.roots) == self.domainCount)",
             "valuesPerLevel[*].individual.roots must have domainCount entries",
         ),
@@ -82,7 +82,7 @@ class TopologyAssignmentFields(Wire):
     """Which domain gets how many pods."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",
             "valuesPerLevel must have one entry for each of the levels",
         ),

@@ -23,7 +23,7 @@ class AdmissionCheckParameters(Wire):
 
 
 class AdmissionCheckSpec(Wire):
-    """Who performs the check, and with what."""
+    """The controller that performs the check, and its parameters."""
 
     controller_name: Annotated[str, Field(min_length=1, max_length=253), IMMUTABLE]
     """The controller that performs the check."""
@@ -44,7 +44,7 @@ class AdmissionCheck(KubernetesObject):
     crd: ClassVar[Crd] = Crd("admissionchecks", "Cluster", ("ac",), has_status=True)
 
     spec: AdmissionCheckSpec
-    """Who performs the check."""
+    """The controller that performs the check."""
     status: AdmissionCheckStatus = Field(default_factory=AdmissionCheckStatus)
     """Whether it can be performed."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from core.api.kinds.crd import AGE, Crd, PrinterColumn
-from core.api.kinds.marks import ATOMIC_LIST, ATOMIC_MAP, Mark, rule
+from core.api.kinds.marks import ATOMIC_LIST, ATOMIC_MAP, Mark, add_rule
 from core.api.kinds.meta import Int64, KubernetesObject, ObjectName, Time, Wire
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -31,12 +31,12 @@ class Toleration(Wire):
     """Tolerates taints that match key, value and effect."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("has(self.key) || (has(self.operator) && self.operator == 'Exists')", "without a key the operator must be Exists"),
-        rule(
+        add_rule("has(self.key) || (has(self.operator) && self.operator == 'Exists')", "without a key the operator must be Exists"),
+        add_rule(
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
             "tolerationSeconds is for the effect NoExecute only",
         ),
-        rule("!has(self.operator) || self.operator != 'Exists' || !has(self.value)", "with the operator Exists there must be no value"),
+        add_rule("!has(self.operator) || self.operator != 'Exists' || !has(self.value)", "with the operator Exists there must be no value"),
     )
 
     key: Annotated[str, Field(max_length=316)] | None = None
@@ -58,11 +58,11 @@ class ResourceFlavorSpec(Wire):
     """Which nodes the flavor stands for."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!has(self.topologyName) || (has(self.nodeLabels) && size(self.nodeLabels) >= 1)",
             "a flavor with a topologyName needs at least one entry in nodeLabels",
         ),
-        rule(
+        add_rule(
             "!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
             "topologyName cannot be changed once it is set",
         ),

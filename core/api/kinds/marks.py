@@ -36,21 +36,21 @@ def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def rule(expression: str, message: str) -> Mark:
+def add_rule(expression: str, message: str) -> Mark:
     """A CEL rule; the message is what a user reads, so it says what would be right."""
     return Mark({RULES: [{"rule": " ".join(expression.split()), "message": message}]})
 
 
-IMMUTABLE = rule("self == oldSelf", "the field cannot be changed")
+IMMUTABLE = add_rule("self == oldSelf", "the field cannot be changed")
 
 
-def server_default(value: Any) -> Mark:
+def default_on_server(value: Any) -> Mark:
     """The API server fills this in where the field is absent."""
     return Mark({SERVER_DEFAULT: value})
 
 
 def list_map(*keys: str) -> Mark:
-    """A list whose items are told apart by these keys: server-side apply owns item by item."""
+    """A list with items that these keys distinguish: server-side apply owns item by item."""
     return Mark({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
@@ -59,5 +59,5 @@ SET_LIST = Mark({"x-kubernetes-list-type": "set"})
 ATOMIC_MAP = Mark({"x-kubernetes-map-type": "atomic"})
 
 
-def int_format(name: str) -> Mark:
+def set_int_format(name: str) -> Mark:
     return Mark({"format": name})

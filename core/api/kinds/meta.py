@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from core.api.kinds.marks import ATOMIC_LIST, ATOMIC_MAP, Mark, int_format, list_map, merge
+from core.api.kinds.marks import ATOMIC_LIST, ATOMIC_MAP, Mark, list_map, merge, set_int_format
 
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -61,8 +61,8 @@ def _format_time(at: datetime) -> str:
 
 
 Time = Annotated[AwareDatetime, PlainSerializer(_format_time, when_used="json"), WithJsonSchema({"type": "string", "format": "date-time"})]
-Int32 = Annotated[int, int_format("int32")]
-Int64 = Annotated[int, int_format("int64")]
+Int32 = Annotated[int, set_int_format("int32")]
+Int64 = Annotated[int, set_int_format("int64")]
 JsonObject = Mapping[str, Any]
 OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 """Schema of an object that is stored as it was written."""
@@ -86,7 +86,7 @@ NodeLabelValue = Annotated[str, Field(max_length=63)]
 
 
 class OwnerReference(Wire):
-    """Who owns an object; with `controller` the one owner that manages it."""
+    """An owner of an object; with `controller` the one owner that manages it."""
 
     api_version: str
     kind: str

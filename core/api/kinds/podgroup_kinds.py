@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from core.api.kinds.crd import AGE, Crd, PrinterColumn
-from core.api.kinds.marks import ATOMIC_LIST, Mark, int_format, list_map, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, Mark, add_rule, default_on_server, list_map, set_int_format
 from core.api.kinds.meta import DNS_LABEL, LABEL_NAME, MAX_LEVELS, Conditions, KubernetesObject, ObjectName, Wire
 from core.names import OWN_GROUP
 
-Count = Annotated[int, Field(ge=1, le=2**31 - 1), int_format("int32")]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1), set_int_format("int32")]
 _ONE_POLICY, _UNIQUE_LEVELS = "one of gang and basic must be given", "levels must be unique"
 Level = Annotated[str, Field(min_length=1, max_length=316, pattern=LABEL_NAME)]
 
@@ -33,7 +33,7 @@ class BasicSchedulingPolicy(Wire):
 class PodGroupSchedulingPolicy(Wire):
     """How many pods must be placed at once."""
 
-    rules: ClassVar[tuple[Mark, ...]] = (rule("has(self.gang) != has(self.basic)", _ONE_POLICY),)
+    rules: ClassVar[tuple[Mark, ...]] = (add_rule("has(self.gang) != has(self.basic)", _ONE_POLICY),)
 
     basic: BasicSchedulingPolicy | None = None
     """Pods are placed as they come."""
@@ -52,7 +52,7 @@ class TopologyConstraintFields(Wire):
 
     level: Level
     """The key of a node label, or an alias that a NodeTopology gives one."""
-    mode: Annotated[Literal["Required", "Preferred"], server_default("Required")] = "Required"
+    mode: Annotated[Literal["Required", "Preferred"], default_on_server("Required")] = "Required"
     """Preferred: where one domain does not take the group it may go wherever the levels before this one allow."""
 
 
@@ -70,7 +70,7 @@ class PodGroupSchedulingConstraints(Wire):
         tuple[TopologyConstraintFields, ...],
         Field(max_length=MAX_LEVELS),
         ATOMIC_LIST,
-        rule("self.all(a, self.exists_one(b, b.level == a.level))", _UNIQUE_LEVELS),
+        add_rule("self.all(a, self.exists_one(b, b.level == a.level))", _UNIQUE_LEVELS),
     ] = ()
     """The levels that pods must share, from the widest to the narrowest."""
     dra_constraints: Annotated[tuple[DraConstraint, ...], Field(max_length=4), ATOMIC_LIST] = ()
@@ -88,19 +88,19 @@ class PodGroupSpec(Wire):
     """How the pods that name the group are placed. How many they are may change, not what they ask for."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             """has(self.schedulingConstraints) == has(oldSelf.schedulingConstraints)
             && (!has(self.schedulingConstraints) || self.schedulingConstraints == oldSelf.schedulingConstraints)""",
             "schedulingConstraints cannot be changed",
         ),
-        rule("has(self.schedulingPolicy.gang) == has(oldSelf.schedulingPolicy.gang)", "the kind of schedulingPolicy cannot be changed"),
+        add_rule("has(self.schedulingPolicy.gang) == has(oldSelf.schedulingPolicy.gang)", "the kind of schedulingPolicy cannot be changed"),
     )
 
     scheduling_policy: PodGroupSchedulingPolicy
     """How many pods must be placed at once."""
     scheduling_constraints: PodGroupSchedulingConstraints | None = None
     """What placements the group may have; without one topogate leaves it alone."""
-    replicas: Annotated[Count, server_default(1)] = 1
+    replicas: Annotated[Count, default_on_server(1)] = 1
     """How many groups like this one there are: pods name theirs by its index, and each is placed by itself."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from core.api.kinds.crd import AGE, Crd
-from core.api.kinds.marks import SET_LIST, list_map, server_default
+from core.api.kinds.marks import SET_LIST, default_on_server, list_map
 from core.api.kinds.meta import LABEL_NAME, Int32, KubernetesObject, ObjectName, Wire
 
 MAX_PARAMETERS = 100
@@ -18,16 +18,16 @@ MAX_MANAGED_RESOURCES = 100
 class ProvisioningRetryStrategy(Wire):
     """What follows a request that failed."""
 
-    backoff_limit_count: Annotated[Int32, Field(ge=0), server_default(3)] = 3
+    backoff_limit_count: Annotated[Int32, Field(ge=0), default_on_server(3)] = 3
     """How often another request is made; the failure after the last one deactivates the workload."""
-    backoff_base_seconds: Annotated[Int32, Field(ge=0), server_default(60)] = 60
+    backoff_base_seconds: Annotated[Int32, Field(ge=0), default_on_server(60)] = 60
     """How long the workload waits after its first failure; each further one doubles that."""
-    backoff_max_seconds: Annotated[Int32, Field(ge=0), server_default(1800)] = 1800
+    backoff_max_seconds: Annotated[Int32, Field(ge=0), default_on_server(1800)] = 1800
     """It never waits longer."""
 
 
 class ProvisioningNodeSelector(Wire):
-    """A node selector whose value the provider tells."""
+    """A node selector with a value that the provider reports."""
 
     key: Annotated[str, Field(max_length=317, pattern=LABEL_NAME)]
     """The key of the node selector."""
@@ -54,7 +54,7 @@ class ProvisioningRequestConfigSpec(Wire):
     managed_resources: Annotated[tuple[str, ...], Field(max_length=MAX_MANAGED_RESOURCES), SET_LIST] = ()
     """Pod sets that ask for none of these resources are left out of the requests; empty: none is left out."""
     retry_strategy: Annotated[
-        ProvisioningRetryStrategy, server_default({"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800})
+        ProvisioningRetryStrategy, default_on_server({"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800})
     ] = Field(default_factory=ProvisioningRetryStrategy)
     """What follows a request that failed."""
     pod_set_updates: ProvisioningPodSetUpdates | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from core.api.kinds.crd import Crd, PrinterColumn
-from core.api.kinds.marks import ATOMIC_LIST, IMMUTABLE, SET_LIST, Mark, list_map, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, IMMUTABLE, SET_LIST, Mark, add_rule, default_on_server, list_map
 from core.api.kinds.meta import Conditions, Int32, KubernetesObject, LabelSelector, ObjectName, OpenObject, Wire
 from core.api.kinds.quota_fields import (
     CheckName,
@@ -26,15 +26,15 @@ class FlavorFungibility(Wire):
     """When to try the next flavor instead of borrowing or preempting in this one."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')",
             "preference needs TryNextFlavor for both whenCanBorrow and whenCanPreempt",
         ),
     )
 
-    when_can_borrow: Annotated[Literal["MayStopSearch", "TryNextFlavor"], server_default("MayStopSearch")] = "MayStopSearch"
+    when_can_borrow: Annotated[Literal["MayStopSearch", "TryNextFlavor"], default_on_server("MayStopSearch")] = "MayStopSearch"
     """What to do where the workload fits only by borrowing."""
-    when_can_preempt: Annotated[Literal["MayStopSearch", "TryNextFlavor"], server_default("TryNextFlavor")] = "TryNextFlavor"
+    when_can_preempt: Annotated[Literal["MayStopSearch", "TryNextFlavor"], default_on_server("TryNextFlavor")] = "TryNextFlavor"
     """What to do where the workload fits only by preemption."""
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
     """Which to choose where every flavor needs one of them."""
@@ -43,8 +43,8 @@ class FlavorFungibility(Wire):
 class BorrowWithinCohort(Wire):
     """Whether a workload that borrows may preempt in other queues of the cohort."""
 
-    policy: Annotated[Literal["Never", "LowerPriority"], server_default("Never")] = "Never"
-    """Whom it may preempt."""
+    policy: Annotated[Literal["Never", "LowerPriority"], default_on_server("Never")] = "Never"
+    """The workloads that it may preempt."""
     max_priority_threshold: Int32 | None = None
     """Only workloads of at most this priority are preempted."""
 
@@ -53,18 +53,18 @@ class ClusterQueuePreemption(Wire):
     """Which workloads a pending one may preempt."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!(self.reclaimWithinCohort == 'Never' && has(self.borrowWithinCohort) && self.borrowWithinCohort.policy != 'Never')",
             "borrowWithinCohort needs a reclaimWithinCohort other than Never",
         ),
     )
 
-    reclaim_within_cohort: Annotated[Literal["Never", "LowerPriority", "Any"], server_default("Never")] = "Never"
+    reclaim_within_cohort: Annotated[Literal["Never", "LowerPriority", "Any"], default_on_server("Never")] = "Never"
     """Whether quota lent to other queues of the cohort is taken back by preemption."""
-    borrow_within_cohort: Annotated[BorrowWithinCohort, server_default({})] = Field(default_factory=BorrowWithinCohort)
+    borrow_within_cohort: Annotated[BorrowWithinCohort, default_on_server({})] = Field(default_factory=BorrowWithinCohort)
     """Whether a workload that borrows may preempt."""
-    within_cluster_queue: Annotated[Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"], server_default("Never")] = "Never"
-    """Whom it may preempt in its own queue."""
+    within_cluster_queue: Annotated[Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"], default_on_server("Never")] = "Never"
+    """The workloads of its own queue that it may preempt."""
 
 
 class AdmissionCheckRule(Wire):
@@ -94,7 +94,7 @@ class ClusterQueueSpec(Wire):
     """The quota of a ClusterQueue and how it is given out."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             """has(self.cohortName) || !has(self.resourceGroups)
                || self.resourceGroups.all(g, g.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))""",
             "borrowingLimit needs a cohortName",
@@ -104,18 +104,18 @@ class ClusterQueueSpec(Wire):
     resource_groups: ResourceGroups = ()
     """The quota, by groups of resources. A resource and a flavor may each be in one group only."""
     cohort_name: CohortName | None = None
-    """The cohort whose members lend each other unused quota."""
-    queueing_strategy: Annotated[Literal["StrictFIFO", "BestEffortFIFO"], server_default("BestEffortFIFO")] = "BestEffortFIFO"
+    """The cohort; its members lend each other unused quota."""
+    queueing_strategy: Annotated[Literal["StrictFIFO", "BestEffortFIFO"], default_on_server("BestEffortFIFO")] = "BestEffortFIFO"
     """Whether a workload that cannot be admitted holds up those behind it (StrictFIFO) or not."""
     namespace_selector: LabelSelector | None = None
-    """The namespaces whose workloads may use this queue: none if absent, all if empty."""
-    flavor_fungibility: Annotated[FlavorFungibility, server_default({})] = Field(default_factory=FlavorFungibility)
+    """The namespaces with workloads that may use this queue: none if absent, all if empty."""
+    flavor_fungibility: Annotated[FlavorFungibility, default_on_server({})] = Field(default_factory=FlavorFungibility)
     """When to try the next flavor."""
-    preemption: Annotated[ClusterQueuePreemption, server_default({})] = Field(default_factory=ClusterQueuePreemption)
+    preemption: Annotated[ClusterQueuePreemption, default_on_server({})] = Field(default_factory=ClusterQueuePreemption)
     """Which workloads may be preempted."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     """Which admission checks workloads must pass."""
-    stop_policy: Annotated[StopPolicy, server_default("None")] = "None"
+    stop_policy: Annotated[StopPolicy, default_on_server("None")] = "None"
     """Hold admits nothing more; HoldAndDrain also evicts what was admitted."""
     fair_sharing: FairSharingFields | None = None
     """How the queue takes part in fair sharing."""
@@ -173,7 +173,7 @@ class LocalQueueSpec(Wire):
 
     cluster_queue: Annotated[ObjectName, IMMUTABLE] | None = None
     """The ClusterQueue."""
-    stop_policy: Annotated[StopPolicy, server_default("None")] = "None"
+    stop_policy: Annotated[StopPolicy, default_on_server("None")] = "None"
     """Hold admits nothing more; HoldAndDrain also evicts what was admitted."""
     fair_sharing: FairSharingFields | None = None
     """How the queue takes part in fair sharing."""

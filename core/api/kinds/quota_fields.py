@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from core.api.kinds.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, Mark, add_rule, default_on_server, list_map
 from core.api.kinds.meta import DNS_SUBDOMAIN, Int64, ObjectName, Quantity, ResourceList, Time, Wire
 
 ResourceName = Annotated[str, Field(max_length=316)]
@@ -41,7 +41,7 @@ class ResourceGroupFields(Wire):
     """Resources that are assigned together from one flavor of a list."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
             "each flavor must list a quota for each of the coveredResources",
         ),
@@ -59,7 +59,7 @@ ResourceGroups = Annotated[tuple[ResourceGroupFields, ...], Field(max_length=16)
 class FairSharingFields(Wire):
     """How a ClusterQueue, LocalQueue or Cohort takes part in fair sharing."""
 
-    weight: Annotated[Quantity, server_default(1)] = "1"
+    weight: Annotated[Quantity, default_on_server(1)] = "1"
     """Its advantage over others; zero means it always yields."""
 
 

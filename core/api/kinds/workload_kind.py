@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, WithJsonSchema
 
 from core.api.kinds.crd import AGE, Crd, PrinterColumn
-from core.api.kinds.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, Mark, add_rule, default_on_server, list_map
 from core.api.kinds.meta import DNS_SUBDOMAIN, OPEN_OBJECT, Int32, KubernetesObject, LevelReference, ObjectName, Wire
 from core.api.kinds.workload_status import MAX_POD_SETS, PodSetName, WorkloadStatus
 
@@ -37,16 +37,16 @@ class PodSetTopologyRequest(Wire):
     """How close to each other the pods must be."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             """!(has(self.required) && has(self.preferred))
                && !((has(self.required) || has(self.preferred)) && has(self.unconstrained) && self.unconstrained)""",
             "at most one of required, preferred and unconstrained can be set",
         ),
-        rule(
+        add_rule(
             "!has(self.podSetSliceSize) || has(self.podSetSliceRequiredTopology)",
             "podSetSliceSize needs podSetSliceRequiredTopology",
         ),
-        rule(
+        add_rule(
             """!has(self.podsetSliceRequiredTopologyConstraints) || size(self.podsetSliceRequiredTopologyConstraints) == 0
                || (!has(self.podSetSliceRequiredTopology) && !has(self.podSetSliceSize))""",
             "podsetSliceRequiredTopologyConstraints cannot be combined with podSetSliceRequiredTopology or podSetSliceSize",
@@ -75,8 +75,8 @@ class PodSetTopologyRequest(Wire):
         tuple[SliceConstraint, ...],
         Field(max_length=MAX_SLICE_LAYERS),
         ATOMIC_LIST,
-        rule("self.all(a, self.exists_one(b, b.topology == a.topology))", "each layer must name another topology"),
-        rule(
+        add_rule("self.all(a, self.exists_one(b, b.topology == a.topology))", "each layer must name another topology"),
+        add_rule(
             "[0, 1].all(i, i + 1 >= size(self) || self[i].size % self[i + 1].size == 0)",
             "the size of each layer must be a multiple of the size of the layer below it",
         ),
@@ -88,19 +88,19 @@ class PodSet(Wire):
     """Pods of one template."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be more than count"),
-        rule(
+        add_rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be more than count"),
+        add_rule(
             """!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceSize)
                || self.count % self.topologyRequest.podSetSliceSize == 0""",
             "podSetSliceSize must evenly divide count",
         ),
     )
 
-    name: Annotated[PodSetName, server_default("main")] = "main"
+    name: Annotated[PodSetName, default_on_server("main")] = "main"
     """The name of the pod set within the workload."""
     template: PodTemplate
     """What the pods look like; of the metadata labels and annotations only."""
-    count: Annotated[Int32, Field(ge=0), server_default(1)] = 1
+    count: Annotated[Int32, Field(ge=0), default_on_server(1)] = 1
     """The number of pods."""
     min_count: Annotated[Int32, Field(ge=1)] | None = None
     """The least number of pods the job can work with; partial admission is off if absent."""
@@ -112,10 +112,10 @@ class PriorityClassRef(Wire):
     """Where the priority comes from."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'", "in the group scheduling.k8s.io the kind is PriorityClass"
         ),
-        rule(
+        add_rule(
             "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
             "in the group kueue.x-k8s.io the kind is WorkloadPriorityClass",
         ),
@@ -130,17 +130,17 @@ class PriorityClassRef(Wire):
 
 
 class PreemptionGate(Wire):
-    """Somebody who must agree before this workload preempts others."""
+    """A component that must agree before this workload preempts others."""
 
     name: Annotated[str, Field(min_length=1, max_length=316)]
-    """Who."""
+    """Its name."""
 
 
 class WorkloadSpec(Wire):
     """What a job asks for."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule("!has(self.priorityClassRef) || has(self.priority)", "priority must be set where priorityClassRef is"),
+        add_rule("!has(self.priorityClassRef) || has(self.priority)", "priority must be set where priorityClassRef is"),
     )
 
     pod_sets: Annotated[tuple[PodSet, ...], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")]
@@ -151,17 +151,17 @@ class WorkloadSpec(Wire):
     """Where the priority comes from."""
     priority: Int32 | None = None
     """Higher is admitted first."""
-    active: Annotated[bool, server_default(True)] = True
+    active: Annotated[bool, default_on_server(True)] = True
     """False keeps the workload out of the queue and evicts it if it was admitted."""
     maximum_execution_time_seconds: Annotated[Int32, Field(ge=1)] | None = None
     """How long it may stay admitted before it is deactivated."""
     preemption_gates: Annotated[tuple[PreemptionGate, ...], Field(max_length=8), list_map("name")] = ()
-    """Who must agree before it preempts others."""
+    """The components that must agree before it preempts others."""
 
 
-def _is_true(who: str, condition: str) -> str:
-    held = f"{who}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')"
-    return f"(has({who}.status) && has({who}.status.conditions) && {held})"
+def _is_true(subject: str, condition: str) -> str:
+    held = f"{subject}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')"
+    return f"(has({subject}.status) && has({subject}.status.conditions) && {held})"
 
 
 _RESERVED = _is_true("self", "QuotaReserved")
@@ -174,21 +174,21 @@ class Workload(KubernetesObject):
     # Whether anything changed at all is asked first: conditions are read with every write of a status, and that costs the API server
     # more than all else that these rules look at.
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             f"""!has(self.status) || !has(self.status.admission)
                 || size(self.spec.podSets) == size(self.status.admission.podSetAssignments) || !{_RESERVED}""",
             "status.admission must have one podSetAssignment for each of spec.podSets",
         ),
-        rule(
+        add_rule(
             f"""!has(oldSelf.spec.queueName) || !has(self.spec.queueName) || self.spec.queueName == oldSelf.spec.queueName
                 || !({_RESERVED} && {_WAS_RESERVED})""",
             "queueName cannot be changed while quota is reserved",
         ),
-        rule(
+        add_rule(
             f"has(self.spec.priorityClassRef) == has(oldSelf.spec.priorityClassRef) || !{_WAS_RESERVED}",
             "priorityClassRef can be neither set nor removed while quota is reserved",
         ),
-        rule(
+        add_rule(
             f"""!has(self.spec.priorityClassRef) || !has(oldSelf.spec.priorityClassRef)
                 || (self.spec.priorityClassRef.group == oldSelf.spec.priorityClassRef.group
                     && self.spec.priorityClassRef.kind == oldSelf.spec.priorityClassRef.kind
@@ -197,7 +197,7 @@ class Workload(KubernetesObject):
                 || !{_WAS_RESERVED}""",
             "while quota is reserved priorityClassRef can only be changed to another WorkloadPriorityClass",
         ),
-        rule(
+        add_rule(
             f"""(has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0)
                 == (has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0)
                 || !({_is_true("self", "Admitted")} && {_is_true("oldSelf", "Admitted")})""",

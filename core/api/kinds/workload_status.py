@@ -9,7 +9,7 @@ from pydantic import Field
 
 from core.api.kinds.assignment_fields import TopologyAssignmentFields
 from core.api.kinds.flavor_kind import Tolerations
-from core.api.kinds.marks import ATOMIC_LIST, Mark, list_map, rule, server_default
+from core.api.kinds.marks import ATOMIC_LIST, Mark, add_rule, default_on_server, list_map
 from core.api.kinds.meta import DNS_LABEL, Conditions, Int32, ObjectName, ResourceList, Time, Wire
 from core.api.kinds.quota_fields import CheckName
 
@@ -24,7 +24,7 @@ ClusterName = Annotated[str, Field(max_length=256)]
 class PodSetAssignment(Wire):
     """What one pod set was given."""
 
-    name: Annotated[PodSetName, server_default("main")] = "main"
+    name: Annotated[PodSetName, default_on_server("main")] = "main"
     """The pod set."""
     flavors: Mapping[str, ObjectName] = Field(default_factory=dict)
     """The flavor for each resource."""
@@ -42,7 +42,7 @@ class AdmissionFields(Wire):
     """The quota that the workload has."""
 
     cluster_queue: ObjectName
-    """Whose quota."""
+    """The queue that has the quota."""
     pod_set_assignments: Annotated[tuple[PodSetAssignment, ...], Field(max_length=MAX_POD_SETS), list_map("name")]
     """What each pod set was given, in the order of spec.podSets."""
 
@@ -148,11 +148,11 @@ class WorkloadStatus(Wire):
     """What the workload was given, and how it fares."""
 
     rules: ClassVar[tuple[Mark, ...]] = (
-        rule(
+        add_rule(
             "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
             "clusterName cannot be changed once it is set",
         ),
-        rule(
+        add_rule(
             "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
             "clusterName and nominatedClusterNames exclude each other",
         ),

@@ -9,8 +9,8 @@ from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.kinds.pod_parents import LeaderWorkerSet
 from core.jobs.kinds.sparkapplication import SparkApplication
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf, find_misshapen, fits
-from core.jobs.template_parts import PARTS, parts_added, with_parts
-from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, Path, Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.template_parts import PARTS, compute_added_parts, with_parts
+from core.jobs.templated import MAX_POD_SETS, MOST_ROLES, Path, Role, TemplatedKind, find_own_gates, get, parse_integer
 from core.names import LWS_GROUP_INDEX_LABEL
 
 _COMPONENT = Fields(
@@ -50,14 +50,14 @@ class AppWrapper(TemplatedKind):
         known: tuple[TemplatedKind | LeaderWorkerSet, ...] = (*kinds, _GROUPS)
         self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         # A dot is no part of a DNS label. Before the API server generates a name there is none.
         name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             if len(roles) >= MOST_ROLES:
                 break  # it is refused for these, and each further one is a copy of what may be all of the object
-            for j, role in enumerate(self._roles_of(component)[:MOST_ROLES]):
+            for j, role in enumerate(self._list_component_roles(component)[:MOST_ROLES]):
                 infos = get(component, ("podSetInfos", j)) or {}
                 path: Path = ("spec", "components", i, "podSetInfos", j)
                 shown = f"spec.components[{i}].template{'.' if role.shown else ''}{role.shown}"
@@ -65,54 +65,54 @@ class AppWrapper(TemplatedKind):
                 roles.append(replace(role, pod_set=f"{name}-{len(roles)}", path=path, shown=shown, template=template, named=None))
         return roles
 
-    def _roles_of(self, component: Json) -> list[Role]:
+    def _list_component_roles(self, component: Json) -> list[Role]:
         """Of one component, by its own paths."""
-        known = self._counted(component) or []
+        known = self._count_component_roles(component) or []
         if component.get("podSets"):
             by_path = {role.path: role for role in reversed(known)}
             declared = component["podSets"][:MOST_ROLES]
-            return [_declared(component.get("template") or {}, each, by_path) for each in declared]
+            return [_build_declared_role(component.get("template") or {}, each, by_path) for each in declared]
         return known
 
-    def _counted(self, component: Json) -> list[Role] | None:
+    def _count_component_roles(self, component: Json) -> list[Role] | None:
         """What a component makes by the kind that it is of; None of an unknown one."""
         wrapped = component.get("template") or {}
         key = (wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""
         if key in _LONE:
             replicas = get(wrapped, ("spec", "replicas")) if _LONE[key] else 1
-            return [_role(wrapped, _LONE[key], replicas if isinstance(replicas, int) else 1)]
-        kind = self._kind_of(component)
+            return [_build_role(wrapped, _LONE[key], replicas if isinstance(replicas, int) else 1)]
+        kind = self._find_kind(component)
         if kind is None or find_misshapen(kind.spec_shape, wrapped):
             return None
         if isinstance(kind, SparkApplication):  # its templates are beside the fields that describe its pods
-            return [replace(role, path=(*role.path, "template")) for role in kind.roles(wrapped)]
+            return [replace(role, path=(*role.path, "template")) for role in kind.list_roles(wrapped)]
         if not isinstance(kind, LeaderWorkerSet):
-            return kind.roles(wrapped)
-        groups = integer(get(wrapped, ("spec", "replicas")), 1)
+            return kind.list_roles(wrapped)
+        groups = parse_integer(get(wrapped, ("spec", "replicas")), 1)
         return [
             replace(role, count=groups * role.count, sub_group_index_label=LWS_GROUP_INDEX_LABEL, sub_group_count=groups)
-            for role in kind.roles(wrapped)
+            for role in kind.list_roles(wrapped)
         ]
 
-    def _kind_of(self, component: Json) -> TemplatedKind | LeaderWorkerSet | None:
+    def _find_kind(self, component: Json) -> TemplatedKind | LeaderWorkerSet | None:
         wrapped = component.get("template") or {}
         return self._kinds.get(((wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""))
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         """Checks the templates and pod sets of each component. Declared pod counts are used only where topogate cannot
         count the pods itself."""
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
-            yield from self._rules_of_component(f"spec.components[{i}]", component)
+            yield from self._validate_component(f"spec.components[{i}]", component)
 
-    def _rules_of_component(self, shown: str, component: Json) -> Iterator[FieldError]:
-        kind = self._kind_of(component)
+    def _validate_component(self, shown: str, component: Json) -> Iterator[FieldError]:
+        kind = self._find_kind(component)
         if kind is not None:
             wrapped = component.get("template") or {}
-            errors = find_misshapen(kind.spec_shape, wrapped) or (kind.rules_of_kind(wrapped) if isinstance(kind, TemplatedKind) else ())
+            errors = find_misshapen(kind.spec_shape, wrapped) or (kind.validate_kind(wrapped) if isinstance(kind, TemplatedKind) else ())
             yield from (replace(error, field=f"{shown}.template.{error.field}") for error in errors)
-        own = ((f"{shown}.template{'.' if role.shown else ''}{role.shown}", role) for role in self._roles_of(component))
+        own = ((f"{shown}.template{'.' if role.shown else ''}{role.shown}", role) for role in self._list_component_roles(component))
         yield from find_own_gates([replace(role, shown=path) for path, role in own])
-        counted, declared = self._counted(component), component.get("podSets")
+        counted, declared = self._count_component_roles(component), component.get("podSets")
         lengths = [len(each.get("path") or "") for each in (declared or ())[:MOST_ROLES]]
         if max(lengths, default=0) > MAX_PATH_LENGTH:
             accepted = f"a path of at most {MAX_PATH_LENGTH} characters is accepted"
@@ -130,23 +130,23 @@ class AppWrapper(TemplatedKind):
         assert isinstance(i, int)
         assert isinstance(j, int)
         component = job["spec"]["components"][i]
-        roles = self._roles_of(component)
+        roles = self._list_component_roles(component)
         infos = [*(component.get("podSetInfos") or ()), *({} for _ in roles)][: len(roles)]
-        infos[j] = parts_added(roles[j].template, template)
+        infos[j] = compute_added_parts(roles[j].template, template)
         if any(infos):
             component["podSetInfos"] = infos
         else:
             component.pop("podSetInfos", None)
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         conditions = (job.get("status") or {}).get("conditions") or ()
         return int(any(c.get("type") == "ResourcesDeployed" and c.get("status") == "True" for c in conditions))
 
-    def pods_ready(self, job: Json) -> bool | None:
+    def are_pods_ready(self, job: Json) -> bool | None:
         conditions = (job.get("status") or {}).get("conditions") or ()
         return next((c.get("status") == "True" for c in conditions if c.get("type") == "PodsReady"), None)
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         phase = (job.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed"):
             return None
@@ -159,7 +159,7 @@ def _check_declared(shown: str, name: str, counted: Sequence[Role], declared: Se
     left = {_show(("template", *role.path)): role.count for role in counted}
     accepted = f"each pod template of this {name} is expected once: {', '.join(list(left)[:MAX_POD_SETS])}"
     for j, pod_set in enumerate(declared):
-        path, replicas = pod_set.get("path") or "", integer(pod_set.get("replicas"), 1)
+        path, replicas = pod_set.get("path") or "", parse_integer(pod_set.get("replicas"), 1)
         made = left.pop(path, None)
         if made is None:
             yield FieldError(ErrorType.INVALID, f"{shown}[{j}].path", path, accepted)
@@ -171,17 +171,17 @@ def _check_declared(shown: str, name: str, counted: Sequence[Role], declared: Se
         yield FieldError(ErrorType.REQUIRED, shown, None, accepted)
 
 
-def _declared(wrapped: Json, declared: Json, known: Mapping[Path, Role]) -> Role:
+def _build_declared_role(wrapped: Json, declared: Json, known: Mapping[Path, Role]) -> Role:
     """A declared pod set; its index labels are those of the kind, where that has a template at the same place."""
     text = declared.get("path") or ""
     if len(text) > MAX_PATH_LENGTH:  # it is refused for that
-        return _role({}, (), 1)
+        return _build_role({}, (), 1)
     path = _parse(text)
-    found = known.get(path) or _role(wrapped, path, 1)
-    return replace(found, count=integer(declared.get("replicas"), 1))
+    found = known.get(path) or _build_role(wrapped, path, 1)
+    return replace(found, count=parse_integer(declared.get("replicas"), 1))
 
 
-def _role(wrapped: Json, path: Path, count: int) -> Role:
+def _build_role(wrapped: Json, path: Path, count: int) -> Role:
     found = get(wrapped, path)
     template = found if fits(found, POD_TEMPLATE) else {}
     return Role("", count, path, _show(path), template)

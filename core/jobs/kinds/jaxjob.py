@@ -1,6 +1,6 @@
 """kubeflow.org/v1 JAXJob."""
 
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 
 
 class JAXJob(ReplicatedKind):
@@ -8,4 +8,4 @@ class JAXJob(ReplicatedKind):
 
     kind, group, version, plural = "JAXJob", "kubeflow.org", "v1", "jaxjobs"
     field, types = "jaxReplicaSpecs", ("Worker",)
-    spec_shape = replica_spec_shape(field, types)
+    spec_shape = build_replica_spec_shape(field, types)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Gang, Json, PodSetStart
-from core.jobs.elastic_annotation import is_elastic, rules_of_changed_elastic, rules_of_elastic
+from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic, validate_elastic
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, Fields
-from core.jobs.templated import Path, Role, TemplatedKind, integer
+from core.jobs.templated import Path, Role, TemplatedKind, parse_integer
 from core.names import COMPLETIONS_EQUAL_PARALLELISM, JOB_COMPLETION_INDEX_LABEL, MAIN_POD_SET, MIN_PARALLELISM
 
 _MIN_PARALLELISM_SHOWN = f"metadata.annotations[{MIN_PARALLELISM}]"
@@ -25,40 +25,40 @@ class Job(TemplatedKind):
     keeps_start_with: ClassVar[str] = MIN_PARALLELISM  # kubectl merges the templates of all, and the API server keeps them
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
-        index, least = JOB_COMPLETION_INDEX_LABEL, _min_parallelism(job)
+        index, least = JOB_COMPLETION_INDEX_LABEL, _parse_min_parallelism(job)
         path = "spec", "template"
-        return [Role(MAIN_POD_SET, pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
+        return [Role(MAIN_POD_SET, count_pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
         """A manifest that is applied again asks for all pods, also while the Job runs with fewer of them: those that run go on."""
         changed, spec = super().default_change(old, new), old.get("spec") or {}
         runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new)
-        if runs and MIN_PARALLELISM in _annotations(new) and pods_at_once(new.get("spec") or {}) > pods_at_once(spec):
+        if runs and MIN_PARALLELISM in _get_annotations(new) and count_pods_at_once(new.get("spec") or {}) > count_pods_at_once(spec):
             kept = ("parallelism", "completions") if _has_equal_completions(new) else ("parallelism",)
             changed["spec"] |= {field: spec[field] for field in kept if field in spec}
         return changed
 
-    def gang(self, job: Json) -> Gang:
+    def find_gang(self, job: Json) -> Gang:
         """All pods that it runs at once, but for those that have succeeded and are not made again: they may be gone."""
-        return Gang(pods_at_once(job.get("spec") or {}) - self.reclaimable_pods(job).get(MAIN_POD_SET, 0))
+        return Gang(count_pods_at_once(job.get("spec") or {}) - self.count_reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
-        yield from rules_of_elastic(job)
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        yield from validate_elastic(job)
         if not self.is_started(job):  # one that runs may have been started with fewer pods
-            yield from _rules_of_partial(job)
+            yield from _validate_partial(job)
             yield from _check_completions(job)
 
     def is_resizable(self, job: Json) -> bool:
         return is_elastic(job)
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        yield from rules_of_changed_elastic(old, new)
-        if self.is_started(new) and _counts(old) != _counts(new) and not self.is_suspended(old) and not self.is_suspended(new):
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        yield from validate_changed_elastic(old, new)
+        if self.is_started(new) and _get_counts(old) != _get_counts(new) and not self.is_suspended(old) and not self.is_suspended(new):
             yield from _check_completions(new)
-        before, after = (_annotations(job).get(MIN_PARALLELISM) for job in (old, new))
+        before, after = (_get_annotations(job).get(MIN_PARALLELISM) for job in (old, new))
         if before == after:
             return
         if not self.is_suspended(old) and not self.is_suspended(new):
@@ -79,17 +79,17 @@ class Job(TemplatedKind):
         partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
         return _with_pods(changed, next(partial, None))
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         status = job.get("status") or {}
         return int(status.get("active") or 0) + max(0, int(status.get("terminating") or 0) - dropped)
 
-    def pods_ready(self, job: Json) -> bool | None:
+    def are_pods_ready(self, job: Json) -> bool | None:
         # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than
         # parallelism there are never more pods than completions.
         ready = int((job.get("status") or {}).get("ready") or 0)
-        return ready + _count_succeeded(job) + _count_failed_indexes(job) >= pods_at_once(job.get("spec") or {})
+        return ready + _count_succeeded(job) + _count_failed_indexes(job) >= count_pods_at_once(job.get("spec") or {})
 
-    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+    def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
         """Returns the pods that are not created any more.
 
         Once fewer completions are missing than pods run at once, no more pods than these are created (KEP-78). A Job
@@ -97,65 +97,67 @@ class Job(TemplatedKind):
         failed for good.
         """
         spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0) + _count_failed_indexes(job)
-        at_once = pods_at_once(spec)
+        at_once = count_pods_at_once(spec)
         completions = spec.get("completions")
-        missing = (integer(spec.get("parallelism"), 1) if completions is None else int(completions)) - done
+        missing = (parse_integer(spec.get("parallelism"), 1) if completions is None else int(completions)) - done
         return {MAIN_POD_SET: at_once - max(0, missing)} if done and missing < at_once else {}
 
-    def status_reset(self, job: Json) -> dict[str, Any] | None:
+    def build_status_reset(self, job: Json) -> dict[str, Any] | None:
         # The API server lets templates of suspended jobs change only while they have no start time.
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Complete", "Failed")
 
 
-def _annotations(job: Json) -> Mapping[str, Any]:
+def _get_annotations(job: Json) -> Mapping[str, Any]:
     return (job.get("metadata") or {}).get("annotations") or {}
 
 
-def _rules_of_partial(job: Json) -> Iterator[FieldError]:
-    text = _annotations(job).get(MIN_PARALLELISM)
-    if text is not None and _min_parallelism(job) is None:
-        most = pods_at_once(job.get("spec") or {})
+def _validate_partial(job: Json) -> Iterator[FieldError]:
+    text = _get_annotations(job).get(MIN_PARALLELISM)
+    if text is not None and _parse_min_parallelism(job) is None:
+        most = count_pods_at_once(job.get("spec") or {})
         accepted = f"a whole number from 1 to {most} is expected, which is how many pods the job runs at once"
         yield FieldError(ErrorType.INVALID, _MIN_PARALLELISM_SHOWN, text, accepted)
 
 
 def _check_completions(job: Json) -> Iterator[FieldError]:
-    text, spec = _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM), job.get("spec") or {}
+    text, spec = _get_annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM), job.get("spec") or {}
     if text is None:
         return
     field = f"metadata.annotations[{COMPLETIONS_EQUAL_PARALLELISM}]"
     if text not in ("true", "false"):
         yield FieldError(ErrorType.INVALID, field, text, 'either "true" or "false" is expected')
-    elif text == "true" and (spec.get("completions") != integer(spec.get("parallelism"), 1) or spec.get("completionMode") != "Indexed"):
+    elif text == "true" and (
+        spec.get("completions") != parse_integer(spec.get("parallelism"), 1) or spec.get("completionMode") != "Indexed"
+    ):
         yield FieldError(ErrorType.INVALID, field, text, "spec.completions must equal spec.parallelism, and spec.completionMode be Indexed")
 
 
-def _min_parallelism(job: Json) -> int | None:
+def _parse_min_parallelism(job: Json) -> int | None:
     """Returns the fewest pods with which a Job can run; None where it has no valid number."""
-    text = _annotations(job).get(MIN_PARALLELISM)
+    text = _get_annotations(job).get(MIN_PARALLELISM)
     least = int(text) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text) else 0
-    return least if 1 <= least <= pods_at_once(job.get("spec") or {}) else None
+    return least if 1 <= least <= count_pods_at_once(job.get("spec") or {}) else None
 
 
 def _with_pods(job: dict[str, Any], count: int | None) -> dict[str, Any]:
     """A copy of a Job of ours that runs so many pods at once; as many must succeed as before. None: as it is."""
-    if count is not None and pods_at_once(job["spec"]) != count:
+    if count is not None and count_pods_at_once(job["spec"]) != count:
         job["spec"]["parallelism"] = count
         if _has_equal_completions(job):
             job["spec"]["completions"] = count  # its pods are ranks of one run: without these two the last ones would never start
     return job
 
 
-def _counts(job: Json) -> tuple[Any, Any]:
+def _get_counts(job: Json) -> tuple[Any, Any]:
     spec = job.get("spec") or {}
     return spec.get("parallelism"), spec.get("completions")
 
 
 def _has_equal_completions(job: Json) -> bool:
-    return _annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM) == "true"
+    return _get_annotations(job).get(COMPLETIONS_EQUAL_PARALLELISM) == "true"
 
 
 def _count_succeeded(job: Json) -> int:
@@ -169,7 +171,7 @@ def _count_failed_indexes(job: Json) -> int:
     return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
 
 
-def pods_at_once(spec: Json) -> int:
+def count_pods_at_once(spec: Json) -> int:
     """Pods that a Job of this spec runs at once."""
-    parallelism, completions = integer(spec.get("parallelism"), 1), spec.get("completions")
+    parallelism, completions = parse_integer(spec.get("parallelism"), 1), spec.get("completions")
     return parallelism if completions is None else min(parallelism, int(completions))

@@ -4,9 +4,9 @@ from typing import Any
 
 from core.jobs.annotations import with_default_slice_size
 from core.jobs.contract import Finish, Gang, Json
-from core.jobs.kinds.job import pods_at_once
+from core.jobs.kinds.job import count_pods_at_once
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, get, integer, put
+from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, get, parse_integer, put
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
 _JOB = Fields({"spec": Fields({"parallelism": INTEGER, "completions": INTEGER, "template": POD_TEMPLATE})})
@@ -24,11 +24,11 @@ class JobSet(TemplatedKind):
     spec_shape = Fields({"suspend": BOOLEAN, "replicatedJobs": ListOf(_REPLICATED_JOB)})
     gates_at_creation = False
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         roles = []
         for i, replicated in enumerate(((job.get("spec") or {}).get("replicatedJobs") or ())[:MOST_ROLES]):
             spec = (replicated.get("template") or {}).get("spec") or {}
-            replicas, pods = integer(replicated.get("replicas"), 1), pods_at_once(spec)
+            replicas, pods = parse_integer(replicated.get("replicas"), 1), count_pods_at_once(spec)
             roles.append(
                 Role(
                     replicated.get("name") or "",
@@ -46,7 +46,7 @@ class JobSet(TemplatedKind):
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
         """With the size of slices that have none: one Job each."""
-        for role in self.roles(job):
+        for role in self.list_roles(job):
             assert role.default_slice_size is not None
             notes = with_default_slice_size(role.annotations, role.default_slice_size)
             if notes != role.annotations:
@@ -59,28 +59,28 @@ class JobSet(TemplatedKind):
         is_queued = QUEUE_NAME_LABEL in ((new.get("metadata") or {}).get("labels") or {})
         return self.default_more(changed) if is_queued and self.is_suspended(old) and self.is_suspended(new) else changed
 
-    def gang(self, job: Json) -> Gang:
+    def find_gang(self, job: Json) -> Gang:
         """All pods of all replicated jobs that are made at once: not of those which come after another one, nor of Jobs that have
         succeeded, which may be gone."""
-        done = self.reclaimable_pods(job)
+        done = self.count_reclaimable_pods(job)
         in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
         replicated = get(job, ("spec", "replicatedJobs")) or ()
         counts = [
             role.count - done.get(role.pod_set, 0)
-            for role, one in zip(self.roles(job), replicated, strict=True)
+            for role, one in zip(self.list_roles(job), replicated, strict=True)
             if not one.get("dependsOn")
         ]
         return Gang(sum(counts[:1] if in_order else counts))
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
-    def pods_ready(self, job: Json) -> bool | None:
-        return self.jobs_ready(self.roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
+    def are_pods_ready(self, job: Json) -> bool | None:
+        return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
-    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+    def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
         """All pods of Jobs that have succeeded."""
-        return self.jobs_done(self.roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
+        return self.count_done_jobs(self.list_roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Completed", "Failed")

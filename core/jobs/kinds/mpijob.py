@@ -3,7 +3,7 @@
 from typing import Any
 
 from core.jobs.contract import Gang, Json
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 from core.jobs.schema_check import BOOLEAN
 from core.jobs.templated import get
 from core.names import POD_INDEX_OFFSET, PODSET_GROUP_NAME
@@ -18,18 +18,18 @@ class MPIJob(ReplicatedKind):
 
     kind, group, version, plural = "MPIJob", "kubeflow.org", "v2beta1", "mpijobs"
     field, types = "mpiReplicaSpecs", ("Launcher", "Worker")
-    spec_shape = replica_spec_shape(field, types, runLauncherAsWorker=BOOLEAN)
+    spec_shape = build_replica_spec_shape(field, types, runLauncherAsWorker=BOOLEAN)
 
-    def gang(self, job: Json) -> Gang:
+    def find_gang(self, job: Json) -> Gang:
         """Launcher and workers; not a launcher that is made only once these run."""
         comes_later = get(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
-        return Gang(sum(role.count for role in self.roles(job) if not (comes_later and role.pod_set == "launcher")))
+        return Gang(sum(role.count for role in self.list_roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
         """Sets where the indexes of the workers begin where that is unusual: at 1 if the launcher is a worker, too, and
         has index 0, and at 0 in a group with a launcher that is none. In other groups the indexes are continuous by
         themselves (KEP-2724)."""
-        roles = {role.pod_set: role for role in self.roles(job)}
+        roles = {role.pod_set: role for role in self.list_roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")
         if launcher is None or worker is None:
             return job

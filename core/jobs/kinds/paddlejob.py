@@ -1,6 +1,6 @@
 """kubeflow.org/v1 PaddleJob."""
 
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 
 
 class PaddleJob(ReplicatedKind):
@@ -8,4 +8,4 @@ class PaddleJob(ReplicatedKind):
 
     kind, group, version, plural = "PaddleJob", "kubeflow.org", "v1", "paddlejobs"
     field, types = "paddleReplicaSpecs", ("Master", "Worker")
-    spec_shape = replica_spec_shape(field, types)
+    spec_shape = build_replica_spec_shape(field, types)

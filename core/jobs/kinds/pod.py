@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, JobKind, Json, PodSetTemplate, Rules
-from core.jobs.execution_time import rules_of_execution_time
+from core.jobs.execution_time import validate_execution_time
 from core.jobs.pod_rules import CHOOSES_NODES, check_pod_spec, check_size
-from core.jobs.prebuilt_label import warnings_of_pods
+from core.jobs.prebuilt_label import list_pod_warnings
 from core.jobs.schema_check import POD_SPEC, Fields
 from core.jobs.template_parts import copy_object
 from core.jobs.templates import remove_duplicate_env
@@ -64,7 +64,7 @@ class Pod:
         metadata = pod.get("metadata") or {}
         if STATIC_POD in (metadata.get("annotations") or {}):
             return True
-        owner = _controller(metadata)
+        owner = _find_controller(metadata)
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Pod:
         # Only a start sets these on a pod; values from a user are removed.
         labels = {key: value for key, value in labels.items() if key != PODSET_LABEL}
         notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (WORKLOAD_ANNOTATION, SLICE_NAME)}
-        notes[ROLE_HASH] = role_hash(changed.get("spec") or {})
+        notes[ROLE_HASH] = compute_role_hash(changed.get("spec") or {})
         index_label = notes.get(POD_GROUP_INDEX_LABEL_NAME)
         if index_label in labels:
             labels = {**labels, POD_GROUP_INDEX_LABEL: labels[index_label]}
@@ -115,12 +115,12 @@ class Pod:
             *judged.errors,
             *_group_errors(job),
             *_check_one_system(job),
-            *rules_of_execution_time(job),
+            *validate_execution_time(job),
             *check_size("spec", [spec], of_pods=True),
             *check_size("metadata", [(job.get("metadata") or {}).get("labels"), notes]),  # its Workload has them, too
             *asks,
         )
-        return Rules(errors, (*judged.warnings, *warnings_of_pods(job)))
+        return Rules(errors, (*judged.warnings, *list_pod_warnings(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """Checks that what makes a pod queued, and its group, does not change after its creation, nor its queue once it
@@ -129,9 +129,9 @@ class Pod:
             return Rules()
         return Rules(tuple(_change_errors(old, new)))
 
-    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+    def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod set of a pod that is alone."""
-        return [pod_set_of(MAIN_POD_SET, 1, job)]
+        return [build_pod_set(MAIN_POD_SET, 1, job)]
 
 
 def _check_node(spec: Json) -> Iterator[FieldError]:
@@ -155,18 +155,18 @@ def _check_one_system(pod: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{MEMBER_OF_LABEL}]", group, accepted)
 
 
-def pod_set_of(name: str, count: int, pod: Json) -> PodSetTemplate:
+def build_pod_set(name: str, count: int, pod: Json) -> PodSetTemplate:
     """The pod set of pods that are all like one."""
-    return PodSetTemplate(name, count, pod_template(pod), pod_topology_request(pod))
+    return PodSetTemplate(name, count, build_pod_template(pod), build_pod_topology_request(pod))
 
 
-def pod_topology_request(pod: Json) -> dict[str, Any] | None:
+def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
     """`topologyRequest` of the pod set that a pod is in."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
-    return annotations.topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
+    return annotations.build_topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
 
 
-def pod_template(pod: Json) -> dict[str, Any]:
+def build_pod_template(pod: Json) -> dict[str, Any]:
     """A pod as the template that a Workload keeps: what it asks for, without what has been decided or noted about it."""
     metadata = pod.get("metadata") or {}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
@@ -193,12 +193,14 @@ def has_admission_gate(pod: Json) -> bool:
     return any(gate.get("name") == ADMISSION_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
-def role_hash(spec: Json) -> str:
+def compute_role_hash(spec: Json) -> str:
     """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes.
 
     It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which Kueue leaves out.
     """
-    shape = {name: spec.get(name) for name in _SHAPE} | {part: _containers(spec.get(part)) for part in ("containers", "initContainers")}
+    shape = {name: spec.get(name) for name in _SHAPE} | {
+        part: _list_containers(spec.get(part)) for part in ("containers", "initContainers")
+    }
     shape |= {name: spec[name] for name in _SHAPE_IF_SET if spec.get(name)}
     text = json.dumps({"spec": shape}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]  # JSON may hold halves of characters
@@ -220,7 +222,7 @@ _SHAPE = (
 _SHAPE_IF_SET = ("hostNetwork", "resources")
 
 
-def _containers(containers: Any) -> list[dict[str, Any]] | None:
+def _list_containers(containers: Any) -> list[dict[str, Any]] | None:
     if not containers:
         return None
     return [
@@ -230,7 +232,7 @@ def _containers(containers: Any) -> list[dict[str, Any]] | None:
     ]
 
 
-def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _find_controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
 
 
@@ -267,18 +269,18 @@ def _change_errors(old: Json, new: Json) -> Iterator[FieldError]:
             continue
         if name == QUEUE_NAME_LABEL and queued_before and name in labels and has_admission_gate(new):
             continue  # not admitted yet: it may change queues
-        accepted = _kept(name, labels_before.get(name), new) if queued_before else "a pod is queued when it is created, not later"
+        accepted = _describe_kept(name, labels_before.get(name), new) if queued_before else "a pod is queued when it is created, not later"
         yield FieldError(ErrorType.FORBIDDEN, f"metadata.labels[{name}]", labels.get(name), accepted)
     if not queued_before:
         return
     notes_before, notes = before.get("annotations") or {}, after.get("annotations") or {}
     for name in SETTLED_ANNOTATIONS:
         if notes.get(name) != notes_before.get(name):
-            accepted = _kept(name, notes_before.get(name), new)
+            accepted = _describe_kept(name, notes_before.get(name), new)
             yield FieldError(ErrorType.FORBIDDEN, f"metadata.annotations[{name}]", notes.get(name), accepted)
 
 
-def _kept(name: str, value: Any, pod: Json) -> str:
+def _describe_kept(name: str, value: Any, pod: Json) -> str:
     """What a queued pod must keep of what it was created with."""
     if name == POD_GROUP_NAME and value is None:
         return "a pod that was created in no group joins none; delete it and create it in that group"

@@ -29,6 +29,6 @@ class Reviewed(Protocol):
 POD_SETS: tuple[PodParent, ...] = (StatefulSet(), LeaderWorkerSet())
 
 
-def pod_kinds(kinds: Sequence[JobKind] = KINDS) -> tuple[Pod | PodParent, ...]:
+def list_pod_kinds(kinds: Sequence[JobKind] = KINDS) -> tuple[Pod | PodParent, ...]:
     """Returns the kinds that the webhook serves in addition to `kinds`; the pods of `kinds` are not queued by themselves."""
     return (Pod(kinds), *POD_SETS, Deployment())

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from core.jobs import annotations
 from core.jobs.contract import Defaults, ErrorType, FieldError, Gang, Json, PodSetTemplate, Rules
-from core.jobs.execution_time import rules_of_execution_time
-from core.jobs.prebuilt_label import warnings_of_pods
+from core.jobs.execution_time import validate_execution_time
+from core.jobs.prebuilt_label import list_pod_warnings
 from core.jobs.priority_label import check_changed_priority
 from core.jobs.schema_check import INTEGER, POD_TEMPLATE, Fields
 from core.jobs.template_parts import copy_object
-from core.jobs.templated import Path, Role, check_templates, get, integer, put, with_changes
-from core.jobs.templates import workload_template
+from core.jobs.templated import Path, Role, check_templates, get, parse_integer, put, with_changes
+from core.jobs.templates import build_workload_template
 from core.names import (
     LWS_GROUP_INDEX_LABEL,
     LWS_NAME_LABEL,
@@ -60,20 +60,20 @@ class PodParent(ABC):
     defaults_updates: ClassVar[bool] = True  # what replaces the whole object would take the marks off its templates
 
     @abstractmethod
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
         """Where the indexes of a template's pods begin."""
         return 0
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         """Rules of this kind alone for a change."""
         return iter(())
 
-    def annotations_shown(self, job: Json) -> list[str]:
+    def list_annotation_paths(self, job: Json) -> list[str]:
         """Where users write the annotations of its pods."""
-        return [role.annotations_shown for role in self.roles(job)]
+        return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
         """Queue, priority and parent handed on to the templates."""
@@ -86,26 +86,26 @@ class PodParent(ABC):
             metadata["labels"] = {**labels, QUEUE_NAME_LABEL: defaults.default_queue}
         if defaults.traceparent:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), TRACEPARENT_ANNOTATION: defaults.traceparent}
-        for role in self.roles(changed):
-            for part, added in self._handed_on(changed, role).items():
+        for role in self.list_roles(changed):
+            for part, added in self._list_handed_on(changed, role).items():
                 put(changed, (*role.path, "metadata", part), {**(get(changed, (*role.path, "metadata", part)) or {}), **added})
         return changed
 
-    def taken_back(self, job: Json, before: Json) -> dict[str, Any]:
+    def restore_templates(self, job: Json, before: Json) -> dict[str, Any]:
         """Returns the object without what `default` added to its templates, as it was before. Pods that still name a
         queue which their parent has left would be gated and never started."""
         changed = copy_object(job)
         if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
             return changed
-        handed = {role.path: self._handed_on(before, role) for role in self.roles(before)}
-        for role in self.roles(job):
+        handed = {role.path: self._list_handed_on(before, role) for role in self.list_roles(before)}
+        for role in self.list_roles(job):
             for part, marks in handed.get(role.path, {}).items():
                 own = get(changed, (*role.path, "metadata", part)) or {}
                 if any(own.get(name) == value for name, value in marks.items()):
                     put(changed, (*role.path, "metadata", part), {name: own[name] for name in own if own[name] != marks.get(name)})
         return changed
 
-    def _handed_on(self, job: Json, role: Role) -> dict[str, dict[str, str]]:
+    def _list_handed_on(self, job: Json, role: Role) -> dict[str, dict[str, str]]:
         """Labels and annotations that a queued object gives one of its templates."""
         labels = job["metadata"]["labels"]
         notes = {SUSPENDING_PARENT: self.name_on_pods} | ({POD_GROUP_SERVING: "true"} if self.is_serving else {})
@@ -117,16 +117,16 @@ class PodParent(ABC):
 
     def validate_create(self, job: Json) -> Rules:
         """What the templates ask for, and of how many workloads."""
-        roles = self.roles(job)
+        roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
         )
-        own = (*self._judge_number(job), *rules_of_execution_time(job), *check_templates(roles))
-        return Rules((*own, *judged.errors), (*judged.warnings, *warnings_of_pods(job)))
+        own = (*self._judge_number(job), *validate_execution_time(job), *check_templates(roles))
+        return Rules((*own, *judged.errors), (*judged.warnings, *list_pod_warnings(job)))
 
     def _judge_number(self, job: Json) -> Iterator[FieldError]:
         if self.several:
-            yield from judge_number(_replicas(job))
+            yield from judge_number(_count_replicas(job))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """While a pod of it is ready it keeps its queue, as in Kueue; while it has pods it stays queued. What its templates ask for is
@@ -134,30 +134,30 @@ class PodParent(ABC):
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         pods, field = ("pods", "replicas") if after is None else ("ready pods", "readyReplicas")
-        if before is not None and before != after and integer((old.get("status") or {}).get(field), 0) > 0:
+        if before is not None and before != after and parse_integer((old.get("status") or {}).get(field), 0) > 0:
             accepted = f"keeps its queue ({before!r}) while it has {pods}; scale it to 0 first"
             errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", after or "", accepted))
         if before is not None and after is not None:
             errors += check_changed_priority(old, new)
-            errors += self.rules_of_change(old, new)
+            errors += self.validate_change(old, new)
         if after is None:
             return Rules(tuple(errors))
         judged = self.validate_create(new)
         return with_changes(errors, judged, self.validate_create(old) if before is not None else Rules())
 
-    def pod_sets(self, job: Json) -> list[PodSetTemplate]:
+    def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """The pod sets of each of its workloads."""
         made = []
-        for role in self.roles(job):
-            request = annotations.topology_request(role.annotations, pod_index_label=role.pod_index_label)
-            made.append(PodSetTemplate(role.pod_set, role.count, workload_template(role.template), request))
+        for role in self.list_roles(job):
+            request = annotations.build_topology_request(role.annotations, pod_index_label=role.pod_index_label)
+            made.append(PodSetTemplate(role.pod_set, role.count, build_workload_template(role.template), request))
         return made
 
-    def workloads(self, job: Json) -> int:
+    def count_workloads(self, job: Json) -> int:
         """How many workloads its pods are."""
         return 1
 
-    def role_of(self, job: Json, pod: Json) -> str:
+    def find_role(self, job: Json, pod: Json) -> str:
         """The pod set that one of its pods belongs to."""
         return MAIN_POD_SET
 
@@ -169,18 +169,18 @@ class StatefulSet(PodParent):
     name_on_pods = "statefulset"
     spec_shape = Fields({"replicas": INTEGER, "ordinals": Fields({"start": INTEGER}), "template": POD_TEMPLATE}, ("template",))
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
-        count = integer(spec.get("replicas"), 1)
+        count = parse_integer(spec.get("replicas"), 1)
         return [Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=STATEFULSET_INDEX_LABEL)]
 
     def index_offset(self, job: Json, role: Role) -> int:
         """Ranks count from its first ordinal."""
-        return integer(get(job, ("spec", "ordinals", "start")), 0)
+        return parse_integer(get(job, ("spec", "ordinals", "start")), 0)
 
-    def workloads(self, job: Json) -> int:
-        return 1 if _replicas(job) > 0 else 0
+    def count_workloads(self, job: Json) -> int:
+        return 1 if _count_replicas(job) > 0 else 0
 
 
 class Deployment(PodParent):
@@ -192,7 +192,7 @@ class Deployment(PodParent):
     pods_alone = True
     spec_shape = Fields({"replicas": INTEGER, "template": POD_TEMPLATE}, ("template",))
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         template = (job.get("spec") or {}).get("template") or {}
         return [Role(MAIN_POD_SET, 1, ("spec", "template"), "spec.template", template)]
 
@@ -212,9 +212,9 @@ class LeaderWorkerSet(PodParent):
     LEADER, WORKER = "leader", "worker"
     _ROOT: ClassVar[Path] = ("spec", "leaderWorkerTemplate")
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         template = get(job, self._ROOT) or {}
-        size, leader, worker = integer(template.get("size"), 1), template.get("leaderTemplate"), template.get("workerTemplate") or {}
+        size, leader, worker = parse_integer(template.get("size"), 1), template.get("leaderTemplate"), template.get("workerTemplate") or {}
         leads = leader is not None
         workers = Role(
             self.WORKER if leads else MAIN_POD_SET,
@@ -234,52 +234,52 @@ class LeaderWorkerSet(PodParent):
         leads = get(job, (*self._ROOT, "leaderTemplate")) is not None
         return 1 if leads and role.pod_set == self.WORKER and PODSET_GROUP_NAME not in role.annotations else 0
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        sizes = [integer(get(obj, (*self._ROOT, "size")), 1) for obj in (old, new)]
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        sizes = [parse_integer(get(obj, (*self._ROOT, "size")), 1) for obj in (old, new)]
         if sizes[0] != sizes[1]:
             accepted = f"a group keeps its size of {sizes[0]}; make another LeaderWorkerSet"
             yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
 
-    def gang(self, job: Json) -> Gang:
+    def find_gang(self, job: Json) -> Gang:
         """Each replica by itself; only its leader where workers are made once that is ready. While it is rolled out there may be
         more replicas than it has."""
-        size = integer(get(job, (*self._ROOT, "size")), 1)
+        size = parse_integer(get(job, (*self._ROOT, "size")), 1)
         return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
-    def workloads(self, job: Json) -> int:
+    def count_workloads(self, job: Json) -> int:
         """Returns the number of its workloads: one for each replica, and for each that a rollout has created beyond
         (`maxSurge`): `status.replicas` counts these.
 
         An object that was written past the webhook has at most `MAX_WORKLOADS`.
         """
-        replicas, made = _replicas(job), integer((job.get("status") or {}).get("replicas"), 0)
+        replicas, made = _count_replicas(job), parse_integer((job.get("status") or {}).get("replicas"), 0)
         return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
-    def role_of(self, job: Json, pod: Json) -> str:
-        if len(self.roles(job)) == 1:
+    def find_role(self, job: Json, pod: Json) -> str:
+        if len(self.list_roles(job)) == 1:
             return MAIN_POD_SET
         return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
 
 
-def _part_of(count: int, part: Any) -> int:
+def _compute_part(count: int, part: Any) -> int:
     """A number, or as many percent of another, rounded up, as Kubernetes reads them; 0 where it is neither."""
     if isinstance(part, str) and re.fullmatch(r"[0-9]{1,9}%", part):
         return -(-count * int(part[:-1]) // 100)
     return part if isinstance(part, int) and not isinstance(part, bool) and part > 0 else 0
 
 
-def _replicas(job: Json) -> int:
-    return integer((job.get("spec") or {}).get("replicas"), 1)
+def _count_replicas(job: Json) -> int:
+    return parse_integer((job.get("spec") or {}).get("replicas"), 1)
 
 
 def _count_most_replicas(job: Json) -> int:
     """Replicas that a LeaderWorkerSet may have while it is rolled out; one scaled to 0 is not rolled out."""
-    replicas = _replicas(job)
+    replicas = _count_replicas(job)
     surge = get(job, ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge"))
-    return replicas + _part_of(replicas, surge) if replicas else 0
+    return replicas + _compute_part(replicas, surge) if replicas else 0
 
 
-def lws_group(pod: Json) -> tuple[str, int] | None:
+def find_lws_group(pod: Json) -> tuple[str, int] | None:
     """Returns the LeaderWorkerSet and the replica of a pod, as soon as it has their labels."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")

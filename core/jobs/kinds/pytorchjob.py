@@ -1,6 +1,6 @@
 """kubeflow.org/v1 PyTorchJob."""
 
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 
 
 class PyTorchJob(ReplicatedKind):
@@ -8,4 +8,4 @@ class PyTorchJob(ReplicatedKind):
 
     kind, group, version, plural = "PyTorchJob", "kubeflow.org", "v1", "pytorchjobs"
     field, types = "pytorchReplicaSpecs", ("Master", "Worker")
-    spec_shape = replica_spec_shape(field, types)
+    spec_shape = build_replica_spec_shape(field, types)

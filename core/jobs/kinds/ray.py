@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json, RelatedKind
-from core.jobs.elastic_annotation import is_elastic, rules_of_changed_elastic, rules_of_elastic
+from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic, validate_elastic
 from core.jobs.pod_rules import check_pod_spec
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
 from core.jobs.template_parts import copy_object
-from core.jobs.templated import MOST_ROLES, Path, Role, get, integer
+from core.jobs.templated import MOST_ROLES, Path, Role, get, parse_integer
 from core.names import ELASTIC_JOB, RAY_HOST_INDEX_LABEL, RAY_REPLICA_INDEX_LABEL
 
 HEAD = "head"
@@ -29,7 +29,7 @@ RAY_CLUSTER_SPEC = Fields(
 )
 
 
-def ray_roles(job: Json, path: Path) -> list[Role]:
+def list_ray_roles(job: Json, path: Path) -> list[Role]:
     """Pod sets `head` and one per worker group of the Ray cluster at a path of a job.
 
     A group of several hosts per replica is ranked by host within replica where KubeRay gives its pods these indexes (from
@@ -41,7 +41,7 @@ def ray_roles(job: Json, path: Path) -> list[Role]:
     added = (_build_autoscaler(cluster),) if cluster.get("enableInTreeAutoscaling") else ()
     roles = [Role(HEAD, 1, (*path, "headGroupSpec", "template"), f"{shown}.headGroupSpec.template", head, added=added)]
     for i, group in enumerate((cluster.get("workerGroupSpecs") or ())[:MOST_ROLES]):
-        replicas, hosts = _count_replicas(group), integer(group.get("numOfHosts"), 1)
+        replicas, hosts = _count_replicas(group), parse_integer(group.get("numOfHosts"), 1)
         several = hosts > 1
         roles.append(
             Role(
@@ -67,7 +67,7 @@ def _build_autoscaler(cluster: Json) -> dict[str, Any]:
 
 def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
     """Of an elastic job that runs: what changes its size is settled."""
-    yield from rules_of_changed_elastic(old, new)
+    yield from validate_changed_elastic(old, new)
     before, after = (bool(get(job, (*path, "enableInTreeAutoscaling"))) for job in (old, new))
     if is_elastic(old) and before != after:
         shown = ".".join(map(str, path))
@@ -93,12 +93,12 @@ def _count_replicas(group: Json) -> int:
     """
     if group.get("suspend"):
         return 0
-    least = integer(group.get("minReplicas"), 0)
-    most = integer(group.get("maxReplicas"), _MOST_REPLICAS)
-    return max(0, min(max(integer(group.get("replicas"), 1), least), most))
+    least = parse_integer(group.get("minReplicas"), 0)
+    most = parse_integer(group.get("maxReplicas"), _MOST_REPLICAS)
+    return max(0, min(max(parse_integer(group.get("replicas"), 1), least), most))
 
 
-def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
+def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
     """Whether head and workers of the Ray cluster at a path are ready by the status at another. That is `ready` once it has
     been, so that its count of workers and the condition of its head decide, where it has them."""
     status = get(job, status_path) or {}
@@ -108,13 +108,13 @@ def ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
     if not status.get("state") or workers is None:
         return None
     head_is_ready = all(c.get("status") == "True" for c in status.get("conditions") or () if c.get("type") == "HeadPodReady")
-    return head_is_ready and int(workers) >= sum(role.count for role in ray_roles(job, path) if role.pod_set != HEAD)
+    return head_is_ready and int(workers) >= sum(role.count for role in list_ray_roles(job, path) if role.pod_set != HEAD)
 
 
-def ray_rules(job: Json, path: Path) -> Iterator[FieldError]:
+def validate_ray(job: Json, path: Path) -> Iterator[FieldError]:
     """Rules of a Ray cluster at a path of a job."""
     cluster, shown = get(job, path) or {}, ".".join(map(str, path))
-    yield from rules_of_elastic(job)
+    yield from validate_elastic(job)
     if cluster.get("enableInTreeAutoscaling") and not is_elastic(job):
         accepted = f'false is expected, or the annotation {ELASTIC_JOB}: "true": else workers that are added would not be admitted'
         yield FieldError(ErrorType.INVALID, f"{shown}.enableInTreeAutoscaling", True, accepted)

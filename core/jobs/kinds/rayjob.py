@@ -5,12 +5,21 @@ from dataclasses import replace
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.elastic_annotation import is_elastic, rules_of_changed_elastic
-from core.jobs.kinds.ray import CLUSTER, HEAD, RAY_CLUSTER_SPEC, check_changed_ray, ray_pods_ready, ray_roles, ray_rules, with_groups_of
+from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic
+from core.jobs.kinds.ray import (
+    CLUSTER,
+    HEAD,
+    RAY_CLUSTER_SPEC,
+    are_ray_pods_ready,
+    check_changed_ray,
+    list_ray_roles,
+    validate_ray,
+    with_groups_of,
+)
 from core.jobs.schema_check import BOOLEAN, POD_TEMPLATE, TEXT, TEXTS, Fields
-from core.jobs.template_parts import parts_of
+from core.jobs.template_parts import get_parts
 from core.jobs.templated import Path, Role, TemplatedKind, get
-from core.jobs.templates import restored
+from core.jobs.templates import restore_template
 
 SUBMITTER = "submitter"
 _SUBMITTER_CONTAINER: Json = {
@@ -41,8 +50,8 @@ class RayJob(TemplatedKind):
         }
     )
 
-    def roles(self, job: Json) -> list[Role]:
-        roles = ray_roles(job, _CLUSTER)
+    def list_roles(self, job: Json) -> list[Role]:
+        roles = list_ray_roles(job, _CLUSTER)
         if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
             roles = [replace(role, added=(*role.added, _SUBMITTER_CONTAINER)) if role.pod_set == HEAD else role for role in roles]
         if (job.get("spec") or {}).get("submissionMode") == "K8sJobMode":
@@ -50,7 +59,7 @@ class RayJob(TemplatedKind):
             roles.append(Role(SUBMITTER, 1, _SUBMITTER_TEMPLATE, "spec.submitterPodTemplate", template))
         return roles
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         spec = job.get("spec") or {}
         if spec.get("clusterSelector"):
             accepted = "may not be set: pods of a cluster that is there already cannot be queued; give a rayClusterSpec"
@@ -58,11 +67,11 @@ class RayJob(TemplatedKind):
         if not spec.get("shutdownAfterJobFinishes"):
             accepted = "true is expected: else the cluster would hold its capacity when the job has ended"
             yield FieldError(ErrorType.INVALID, "spec.shutdownAfterJobFinishes", False, accepted)
-        yield from ray_rules(job, _CLUSTER)
+        yield from validate_ray(job, _CLUSTER)
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         if self.is_suspended(old) or self.is_suspended(new):
-            return rules_of_changed_elastic(old, new)
+            return validate_changed_elastic(old, new)
         return check_changed_ray(old, new, _CLUSTER)
 
     def is_resizable(self, job: Json) -> bool:
@@ -79,16 +88,16 @@ class RayJob(TemplatedKind):
         """Without a submitter's template that the start wrote: it would keep the image of the head as it was then."""
         changed = super().restore(job, pod_sets)
         template = get(changed, _SUBMITTER_TEMPLATE) or {}
-        spec = restored(template, {})["spec"]  # without a Workload additions of the start to it may still be there
+        spec = restore_template(template, {})["spec"]  # without a Workload additions of the start to it may still be there
         heads = [get(job, _HEAD_TEMPLATE), *(pod_set["template"] for pod_set in pod_sets or () if pod_set["name"] == HEAD)]
-        if (pod_sets is None or not parts_of(template)) and any(spec == _default_submitter(head)["spec"] for head in heads):
+        if (pod_sets is None or not get_parts(template)) and any(spec == _default_submitter(head)["spec"] for head in heads):
             del changed["spec"]["submitterPodTemplate"]
         return changed
 
-    def pods_ready(self, job: Json) -> bool | None:
-        return ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
+    def are_pods_ready(self, job: Json) -> bool | None:
+        return are_ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         status = job.get("status") or {}
         if status.get("jobDeploymentStatus") not in ("Complete", "Failed"):
             return None

@@ -4,8 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
-from core.jobs.elastic_annotation import is_elastic, rules_of_changed_elastic
-from core.jobs.kinds.ray import CLUSTER, RAY_CLUSTER_SPEC, check_changed_ray, ray_pods_ready, ray_roles, ray_rules, with_groups_of
+from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic
+from core.jobs.kinds.ray import (
+    CLUSTER,
+    RAY_CLUSTER_SPEC,
+    are_ray_pods_ready,
+    check_changed_ray,
+    list_ray_roles,
+    validate_ray,
+    with_groups_of,
+)
 from core.jobs.schema_check import TEXT, Fields
 from core.jobs.templated import Path, Role, TemplatedKind, get
 
@@ -25,15 +33,15 @@ class RayService(TemplatedKind):
     suspend_path = (*_CLUSTER, "suspend")
     part = CLUSTER
 
-    def roles(self, job: Json) -> list[Role]:
-        return ray_roles(job, _CLUSTER)
+    def list_roles(self, job: Json) -> list[Role]:
+        return list_ray_roles(job, _CLUSTER)
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
-        return ray_rules(job, _CLUSTER)
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        return validate_ray(job, _CLUSTER)
 
-    def rules_of_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+    def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
         if self.is_suspended(old) or self.is_suspended(new):
-            yield from rules_of_changed_elastic(old, new)
+            yield from validate_changed_elastic(old, new)
             return
         yield from check_changed_ray(old, new, _CLUSTER)
         strategies = [get(obj, ("spec", "upgradeStrategy", "type")) for obj in (old, new)]
@@ -61,10 +69,10 @@ class RayService(TemplatedKind):
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
         return with_groups_of(job, _CLUSTER, part)
 
-    def pods_ready(self, job: Json) -> bool | None:
-        return ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))
+    def are_pods_ready(self, job: Json) -> bool | None:
+        return are_ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         return None
 
 

@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, Fields, Shape
-from core.jobs.templated import Path, Role, TemplatedKind, integer
+from core.jobs.templated import Path, Role, TemplatedKind, parse_integer
 from core.names import REPLICA_INDEX_LABEL
 
 _REPLICA = Fields({"replicas": INTEGER, "template": POD_TEMPLATE})
 
 
-def replica_spec_shape(field: str, types: tuple[str, ...], **more: Shape) -> Fields:
+def build_replica_spec_shape(field: str, types: tuple[str, ...], **more: Shape) -> Fields:
     """What the spec of such a kind looks like, as far as it matters."""
     return Fields({field: Fields(dict.fromkeys(types, _REPLICA)), "runPolicy": Fields({"suspend": BOOLEAN}), **more})
 
@@ -26,12 +26,12 @@ class ReplicatedKind(TemplatedKind):
     field: ClassVar[str]
     types: ClassVar[tuple[str, ...]]
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         replicas = (job.get("spec") or {}).get(self.field) or {}
         return [
             Role(
                 name.lower(),
-                integer(replicas[name].get("replicas"), 1),
+                parse_integer(replicas[name].get("replicas"), 1),
                 ("spec", self.field, name, "template"),
                 f"spec.{self.field}[{name}].template",
                 replicas[name].get("template") or {},
@@ -41,16 +41,16 @@ class ReplicatedKind(TemplatedKind):
             if replicas.get(name)
         ]
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         """Pods of a type that is not known would not be counted; an operator may know `worker` as `Worker`."""
         for name in (job.get("spec") or {}).get(self.field) or {}:
             if name not in self.types:
                 accepted = f"{' or '.join(self.types)} is expected"
                 yield FieldError(ErrorType.NOT_SUPPORTED, f"spec.{self.field}", name, accepted)
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         statuses = (job.get("status") or {}).get("replicaStatuses") or {}
         return sum(int((status or {}).get("active") or 0) for status in statuses.values())
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Succeeded", "Failed")

@@ -8,8 +8,8 @@ from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json
 from core.jobs.schema_check import BOOLEAN, CONTAINERS, INTEGER, POD_TEMPLATE, TEXT, TEXTS, Fields
-from core.jobs.template_parts import MAPS, PARTS, copy_object, parts_of, with_parts
-from core.jobs.templated import Role, TemplatedKind, integer
+from core.jobs.template_parts import MAPS, PARTS, copy_object, get_parts, with_parts
+from core.jobs.templated import Role, TemplatedKind, parse_integer
 
 _POD = Fields(
     {
@@ -66,14 +66,14 @@ class SparkApplication(TemplatedKind):
         }
     )
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         spec = job.get("spec") or {}
-        executors = integer((spec.get("executor") or {}).get("instances"), 1)
-        return [_role(spec, "driver", 1), _role(spec, "executor", executors)]
+        executors = parse_integer((spec.get("executor") or {}).get("instances"), 1)
+        return [_build_role(spec, "driver", 1), _build_role(spec, "executor", executors)]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
         pod = job["spec"].setdefault(role.pod_set, {})
-        parts, beside = parts_of(template), parts_of(pod.get("template") or {})
+        parts, beside = get_parts(template), get_parts(pod.get("template") or {})
         for name in MAPS:
             own, inherited = pod.get(name) or {}, beside.get(name) or {}
             _set(pod, name, {key: value for key, value in parts.get(name, {}).items() if key in own or inherited.get(key) != value})
@@ -91,7 +91,7 @@ class SparkApplication(TemplatedKind):
             if own == {"spec": {}}:
                 del pod["template"]
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         spec = job.get("spec") or {}
         if (spec.get("dynamicAllocation") or {}).get("enabled"):
             accepted = "false is expected: executors that are added later would be outside of what was admitted"
@@ -109,16 +109,16 @@ class SparkApplication(TemplatedKind):
                 if text and not _MEMORY.fullmatch(text):
                     yield FieldError(ErrorType.INVALID, f"spec.{name}.{field}", text, "an amount of memory such as 512m or 2g is expected")
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return 1 if state in _RUNS else 0
 
-    def pods_ready(self, job: Json) -> bool | None:
+    def are_pods_ready(self, job: Json) -> bool | None:
         # Spark deletes executors that have done their work, so that pods alone would look like lost ones.
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return True if state == "SUCCEEDING" else None
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         state = (job.get("status") or {}).get("applicationState") or {}
         if state.get("state") not in ("COMPLETED", "FAILED"):
             return None
@@ -126,16 +126,16 @@ class SparkApplication(TemplatedKind):
         return Finish(succeeded, state.get("errorMessage") or f"SparkApplication {'finished successfully' if succeeded else 'failed'}")
 
 
-def _role(spec: Json, name: str, count: int) -> Role:
+def _build_role(spec: Json, name: str, count: int) -> Role:
     """A template as the pods will be: that beside the fields, the fields on it, and the requests that Spark makes of them."""
     pod = spec.get(name) or {}
     template = copy_object(pod.get("template") or {})
     containers = (template.get("spec") or {}).get("containers") or []
-    requests = {"cpu": pod.get("coreRequest") or str(integer(pod.get("cores"), 1)), "memory": str(_memory(spec, pod))}
+    requests = {"cpu": pod.get("coreRequest") or str(parse_integer(pod.get("cores"), 1)), "memory": str(_compute_memory(spec, pod))}
     limits = {"cpu": pod["coreLimit"]} if pod.get("coreLimit") else {}
     gpu = pod.get("gpu") or {}
     if gpu.get("name"):
-        requests[gpu["name"]] = limits[gpu["name"]] = str(integer(gpu.get("quantity"), 0))
+        requests[gpu["name"]] = limits[gpu["name"]] = str(parse_integer(gpu.get("quantity"), 0))
     main = {"name": f"spark-kubernetes-{name}", "image": pod.get("image") or spec.get("image") or ""}
     first = {**(containers[0] if containers else {}), **main, "resources": {"requests": requests} | ({"limits": limits} if limits else {})}
     own = template.get("spec") or {}
@@ -146,17 +146,17 @@ def _role(spec: Json, name: str, count: int) -> Role:
     return Role(name, count, ("spec", name), f"spec.{name}", with_parts(template, fields), metadata_shown="")
 
 
-def _memory(spec: Json, pod: Json) -> int:
+def _compute_memory(spec: Json, pod: Json) -> int:
     """Bytes of a pod: the heap and what Spark adds to it for all else."""
-    heap = _bytes(pod.get("memory") or "1g")
+    heap = _parse_bytes(pod.get("memory") or "1g")
     if pod.get("memoryOverhead"):
-        return heap + _bytes(pod["memoryOverhead"])
+        return heap + _parse_bytes(pod["memoryOverhead"])
     text = spec.get("memoryOverheadFactor") or _FACTORS.get(spec.get("type") or "", _FACTOR)
     factor = Fraction(text if _NUMBER.fullmatch(text) else _FACTOR)
     return heap + max(ceil(heap * factor), _LEAST_OVERHEAD)
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     found = _MEMORY.fullmatch(text)
     return int(found[1][:18]) << _UNITS[found[2].lower()] if found else 0
 

@@ -1,6 +1,6 @@
 """kubeflow.org/v1 TFJob."""
 
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 
 
 class TFJob(ReplicatedKind):
@@ -8,4 +8,4 @@ class TFJob(ReplicatedKind):
 
     kind, group, version, plural = "TFJob", "kubeflow.org", "v1", "tfjobs"
     field, types = "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator")
-    spec_shape = replica_spec_shape(field, types)
+    spec_shape = build_replica_spec_shape(field, types)

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Finish, Json, Reference, RelatedKind
-from core.jobs.kinds.job import pods_at_once
+from core.jobs.kinds.job import count_pods_at_once
 from core.jobs.schema_check import BOOLEAN, INTEGER, POD_TEMPLATE, TEXT, Fields, ListOf
-from core.jobs.template_parts import copy_object, parts_added, parts_of, with_parts
-from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, find_own_gates, get, integer
+from core.jobs.template_parts import compute_added_parts, copy_object, get_parts, with_parts
+from core.jobs.templated import MOST_ROLES, Role, TemplatedKind, find_own_gates, get, parse_integer
 from core.jobs.templates import is_started
 from core.names import JOB_COMPLETION_INDEX_LABEL, JOBSET_JOB_INDEX_LABEL, QUEUE_NAME_LABEL
 
@@ -50,43 +50,43 @@ class TrainJob(TemplatedKind):
     gates_at_creation = False
     related = (CLUSTER_RUNTIME, RUNTIME)
 
-    def reference(self, job: Json) -> Reference | None:
+    def find_reference(self, job: Json) -> Reference | None:
         named = get(job, ("spec", "runtimeRef")) or {}
         kind = named.get("kind") or CLUSTER_RUNTIME.kind
         found = next((related for related in self.related if related.kind == kind), None)
         return Reference(found, named["name"]) if found is not None and named.get("name") else None
 
-    def expanded(self, job: Json, found: Json) -> dict[str, Any]:
+    def expand(self, job: Json, found: Json) -> dict[str, Any]:
         return {**job, _EXPANDED: found}
 
-    def own_counts(self, job: Json) -> dict[str, int]:
+    def count_own_pods(self, job: Json) -> dict[str, int]:
         """Returns the pods of the part that trains; the runtime defines its number of replicas, and Trainer allows one only."""
         if get(job, ("spec", "trainer", "numNodes")) is None:
             return {}
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         return {
-            replicated.get("name") or "": integer(replicated.get("replicas"), 1) * nodes
-            for replicated in _replicated_jobs(runtime)
-            if (nodes := _nodes(job, runtime, replicated)) is not None
+            replicated.get("name") or "": parse_integer(replicated.get("replicas"), 1) * nodes
+            for replicated in _list_replicated_jobs(runtime)
+            if (nodes := _count_nodes(job, runtime, replicated)) is not None
         }
 
-    def roles(self, job: Json) -> list[Role]:
+    def list_roles(self, job: Json) -> list[Role]:
         """Without its runtime a TrainJob has none; of a runtime with more than a Workload can hold those that show that."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
-        return [self._role(job, runtime, replicated) for replicated in _replicated_jobs(runtime)]
+        return [self._build_role(job, runtime, replicated) for replicated in _list_replicated_jobs(runtime)]
 
-    def _role(self, job: Json, runtime: Json, replicated: Json) -> Role:
+    def _build_role(self, job: Json, runtime: Json, replicated: Json) -> Role:
         name, spec = replicated.get("name") or "", dict(get(replicated, ("template", "spec")) or {})
-        nodes = _nodes(job, runtime, replicated)
+        nodes = _count_nodes(job, runtime, replicated)
         if nodes is not None:
             spec |= {"parallelism": nodes, "completions": nodes}
-        replicas, pods = integer(replicated.get("replicas"), 1), pods_at_once(spec)
+        replicas, pods = parse_integer(replicated.get("replicas"), 1), count_pods_at_once(spec)
         return Role(
             name,
             replicas * pods,
             (),
             f"job[{name}]",
-            with_parts(_base(job, replicated), _patched(job, name, ours=True)),
+            with_parts(_build_base(job, replicated), _build_patched(job, name, ours=True)),
             pod_index_label=JOB_COMPLETION_INDEX_LABEL,
             sub_group_index_label=JOBSET_JOB_INDEX_LABEL,
             sub_group_count=replicas,
@@ -94,15 +94,15 @@ class TrainJob(TemplatedKind):
             metadata_shown="",
         )
 
-    def annotations_shown(self, job: Json) -> list[str]:
+    def list_annotation_paths(self, job: Json) -> list[str]:
         return ["spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime"]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
-        replicated = next(each for each in _replicated_jobs(runtime) if each.get("name") == role.pod_set)
-        added = parts_added(_base(job, replicated), template)
+        replicated = next(each for each in _list_replicated_jobs(runtime) if each.get("name") == role.pod_set)
+        added = compute_added_parts(_build_base(job, replicated), template)
         patches = [patch for patch in job["spec"].get("runtimePatches") or () if patch.get("manager") != MANAGER]
-        ours = [entry for entry in _patches(job, ours=True) if entry.get("name") != role.pod_set]
+        ours = [entry for entry in _list_patches(job, ours=True) if entry.get("name") != role.pod_set]
         if added:
             ours.append({"name": role.pod_set, "template": {"spec": {"template": with_parts({}, added)}}})
         if ours:
@@ -118,13 +118,13 @@ class TrainJob(TemplatedKind):
         labels = (new.get("metadata") or {}).get("labels") or {}
         ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
         runs = not self.is_suspended(old) and not self.is_suspended(new)
-        if QUEUE_NAME_LABEL in labels and ours and runs and not _patches(new, ours=True):
+        if QUEUE_NAME_LABEL in labels and ours and runs and not _list_patches(new, ours=True):
             changed["spec"]["runtimePatches"] = [*(get(new, ("spec", "runtimePatches")) or ()), *ours]
         return changed
 
     def is_started(self, job: Json) -> bool:
         """Whether the job is started, by our own patch: the present runtime may be another one than at its start."""
-        templates = (get(entry, ("template", "spec", "template")) or {} for entry in _patches(job, ours=True))
+        templates = (get(entry, ("template", "spec", "template")) or {} for entry in _list_patches(job, ours=True))
         return any(is_started(template) for template in templates)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
@@ -137,9 +137,9 @@ class TrainJob(TemplatedKind):
             changed["spec"].pop("runtimePatches", None)
         return changed
 
-    def rules_of_kind(self, job: Json) -> Iterator[FieldError]:
+    def validate_kind(self, job: Json) -> Iterator[FieldError]:
         named = get(job, ("spec", "runtimeRef")) or {}
-        if self.reference(job) is None:
+        if self.find_reference(job) is None:
             kinds = " or ".join(related.kind for related in self.related)
             shown = f"{named.get('kind') or ''} {named.get('name') or ''}".strip()
             yield FieldError(ErrorType.INVALID, "spec.runtimeRef", shown, f"the name of a {kinds} is expected")
@@ -150,28 +150,30 @@ class TrainJob(TemplatedKind):
         if patches > MAX_PATCHES:
             accepted = f"at most {MAX_PATCHES} patches of replicated jobs are expected"
             yield FieldError(ErrorType.TOO_MANY, "spec.runtimePatches", patches, accepted)
-        bases = {each.get("name") or "": _base(job, each) for each in _replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})}
-        yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.roles(job)])
+        bases = {
+            each.get("name") or "": _build_base(job, each) for each in _list_replicated_jobs((job.get(_EXPANDED) or {}).get("spec") or {})
+        }
+        yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.list_roles(job)])
 
-    def active_pods(self, job: Json, dropped: int = 0) -> int:
+    def count_active_pods(self, job: Json, dropped: int = 0) -> int:
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
 
-    def pods_ready(self, job: Json) -> bool | None:
-        return self.jobs_ready(self.roles(job), (job.get("status") or {}).get("jobsStatus") or ())
+    def are_pods_ready(self, job: Json) -> bool | None:
+        return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("jobsStatus") or ())
 
-    def reclaimable_pods(self, job: Json) -> dict[str, int]:
+    def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
         """All pods of Jobs that have succeeded."""
-        return self.jobs_done(self.roles(job), (job.get("status") or {}).get("jobsStatus") or ())
+        return self.count_done_jobs(self.list_roles(job), (job.get("status") or {}).get("jobsStatus") or ())
 
-    def finished(self, job: Json) -> Finish | None:
+    def find_finish(self, job: Json) -> Finish | None:
         return self.finish_by_condition(job, "Complete", "Failed")
 
 
-def _replicated_jobs(runtime: Json) -> list[Json]:
+def _list_replicated_jobs(runtime: Json) -> list[Json]:
     return list((get(runtime, ("template", "spec", "replicatedJobs")) or ())[:MOST_ROLES])
 
 
-def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
+def _count_nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
     """Returns the pods of the replicated job that trains: as the TrainJob sets them, else the policy of its runtime."""
     policy = runtime.get("mlPolicy") or {}
     trains = get(replicated, ("template", "metadata", "labels", _STEP_LABEL)) == "trainer"
@@ -185,17 +187,17 @@ def _nodes(job: Json, runtime: Json, replicated: Json) -> int | None:
     return int(nodes) if trains else None
 
 
-def _base(job: Json, replicated: Json) -> dict[str, Any]:
+def _build_base(job: Json, replicated: Json) -> dict[str, Any]:
     """A replicated job's template without what a start adds."""
     template = copy_object(get(replicated, ("template", "spec", "template")) or {})
     resources = get(job, ("spec", "trainer", "resourcesPerNode"))
     for container in (template.get("spec") or {}).get("containers") or () if resources else ():
         if container.get("name") == _NODE:
             container["resources"] = resources
-    return with_parts(template, _patched(job, replicated.get("name") or "", ours=False))
+    return with_parts(template, _build_patched(job, replicated.get("name") or "", ours=False))
 
 
-def _patches(job: Json, *, ours: bool) -> list[Json]:
+def _list_patches(job: Json, *, ours: bool) -> list[Json]:
     """Returns the patches of replicated jobs, ours or those of others: at most as many as are accepted."""
     entries = (
         entry
@@ -210,10 +212,10 @@ def _list_entries(patch: Json) -> Sequence[Json]:
     return get(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
 
 
-def _patched(job: Json, name: str, *, ours: bool) -> dict[str, Any]:
+def _build_patched(job: Json, name: str, *, ours: bool) -> dict[str, Any]:
     """Parts that patches give the template of one replicated job."""
     template: dict[str, Any] = {}
-    for entry in _patches(job, ours=ours):
+    for entry in _list_patches(job, ours=ours):
         if entry.get("name") == name:
-            template = with_parts(template, parts_of(get(entry, ("template", "spec", "template")) or {}))
-    return parts_of(template)
+            template = with_parts(template, get_parts(get(entry, ("template", "spec", "template")) or {}))
+    return get_parts(template)

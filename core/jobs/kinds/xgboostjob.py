@@ -1,6 +1,6 @@
 """kubeflow.org/v1 XGBoostJob."""
 
-from core.jobs.kinds.replica_types import ReplicatedKind, replica_spec_shape
+from core.jobs.kinds.replica_types import ReplicatedKind, build_replica_spec_shape
 
 
 class XGBoostJob(ReplicatedKind):
@@ -8,4 +8,4 @@ class XGBoostJob(ReplicatedKind):
 
     kind, group, version, plural = "XGBoostJob", "kubeflow.org", "v1", "xgboostjobs"
     field, types = "xgbReplicaSpecs", ("Master", "Worker")
-    spec_shape = replica_spec_shape(field, types)
+    spec_shape = build_replica_spec_shape(field, types)

@@ -38,6 +38,6 @@ class TopologyAssignment:
             for _ in range(domain.count):
                 yield index
 
-    def selector(self, index: int) -> dict[str, str]:
+    def build_selector(self, index: int) -> dict[str, str]:
         """Node selector that pins a pod to one domain."""
         return dict(zip(self.levels, self.domains[index].values, strict=True))

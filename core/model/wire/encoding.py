@@ -17,7 +17,7 @@ from core.model.wire.decoding import InvalidAssignment, decode
 from core.model.wire.grouping import MAX_ROOTS, MAX_SLICES, SlicePart, choose_parts
 from core.model.wire.savings import MAX_LENGTH, Common, can_cut_pay, choose_affixes, compute_saved, list_shared
 
-__all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "decode", "encode", "encode_whole", "encoded_size"]
+__all__ = ["MAX_ROOTS", "MAX_SLICES", "InvalidAssignment", "compute_encoded_size", "decode", "encode", "encode_whole"]
 
 _FEW = 32  # domains up to which asking whether any cut can pay is cheaper string by string than with arrays
 
@@ -46,7 +46,7 @@ def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
     return {"levels": levels, "slices": [_encode_slice(columns, counts, SlicePart(0, len(counts), tuple(map(_get_common, columns))))]}
 
 
-def encoded_size(wire: Mapping[str, Any]) -> int:
+def compute_encoded_size(wire: Mapping[str, Any]) -> int:
     """Bytes of compact JSON."""
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
 
@@ -111,12 +111,12 @@ def _encode_values(values: Sequence[str], common: Common) -> dict[str, Any]:
 def _get_common(values: Sequence[str]) -> Common:
     least, greatest = min(values), max(values)
     backwards = [value[::-1] for value in values]
-    prefix = _common_length(least, greatest)
-    suffix = _common_length(min(backwards), max(backwards))
+    prefix = _compute_common_length(least, greatest)
+    suffix = _compute_common_length(min(backwards), max(backwards))
     return Common(min(prefix, MAX_LENGTH), min(suffix, MAX_LENGTH), min(map(len, values)), least == greatest)
 
 
-def _common_length(left: str, right: str) -> int:
+def _compute_common_length(left: str, right: str) -> int:
     # How many characters two strings have in common from the start: halving, so that each step is one comparison in C.
     low, high = 0, min(len(left), len(right))
     while low < high:

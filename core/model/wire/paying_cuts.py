@@ -15,7 +15,7 @@ def compute_promise(shared: Ints) -> Ints:
     its affix must be written once. What the kinds promise is added up.
     """
     promise: Ints = np.zeros(shared.shape[1], np.int64)
-    compute = _promise_of_few if len(promise) < _FEW else _promise_of_many
+    compute = _estimate_few if len(promise) < _FEW else _estimate_many
     for row in shared:
         depths = _list_depths(row)
         if depths:
@@ -35,7 +35,7 @@ def _list_depths(shared: Ints) -> list[int]:
     return depths
 
 
-def _promise_of_few(shared: Ints, depths: list[int]) -> Ints:
+def _estimate_few(shared: Ints, depths: list[int]) -> Ints:
     # All depths at once, a row for each.
     depth = np.array(depths)[:, None]
     total = len(shared) + 1
@@ -54,7 +54,7 @@ def _promise_of_few(shared: Ints, depths: list[int]) -> Ints:
     return promise
 
 
-def _promise_of_many(shared: Ints, depths: list[int]) -> Ints:
+def _estimate_many(shared: Ints, depths: list[int]) -> Ints:
     # One depth after the other, looking only at runs that are long enough.
     total = len(shared) + 1
     ending, beginning = np.zeros(total - 1, np.int64), np.zeros(total - 1, np.int64)

@@ -55,7 +55,7 @@ def choose_affixes(further: int, common: Common) -> tuple[int, int]:
     if shortest > MAX_LENGTH:
         return both
     options = (both, (prefix, 0), (0, suffix), (0, 0))
-    return max(options, key=lambda option: _saved_by_affixes(further, option))
+    return max(options, key=lambda option: _compute_affix_savings(further, option))
 
 
 def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> int:
@@ -66,7 +66,7 @@ def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], co
         if common.same:
             saved += further * (len(column[0]) + QUOTES) + _SAME_VALUE
         else:
-            saved += _saved_by_affixes(further, choose_affixes(further, common))
+            saved += _compute_affix_savings(further, choose_affixes(further, common))
     if counts.count(counts[0]) == len(counts):
         saved += further * (len(str(counts[0])) + 1) + _SAME_COUNT
     return saved
@@ -128,6 +128,6 @@ def list_shared(columns: Sequence[Sequence[str]], commons: Sequence[Common], cou
     return total
 
 
-def _saved_by_affixes(further: int, affixes: tuple[int, int]) -> int:
+def _compute_affix_savings(further: int, affixes: tuple[int, int]) -> int:
     prefix, suffix = affixes
     return further * (prefix + suffix) - AFFIX_BYTES * ((prefix > 0) + (suffix > 0))

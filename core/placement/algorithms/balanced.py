@@ -35,9 +35,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.placement.algorithms.domain_capacity import Fits
-from core.placement.algorithms.levels import descend, hand_down
-from core.placement.algorithms.podset_groups import GroupChosen, GroupFits, descend_group
-from core.placement.algorithms.podset_groups import hand_down_with_leader as hand_down_group
+from core.placement.algorithms.levels import assign_below, assign_children
+from core.placement.algorithms.podset_groups import GroupChosen, GroupFits, assign_group_below
+from core.placement.algorithms.podset_groups import assign_children_with_leader as hand_down_group
 from core.placement.algorithms.profile import BEST_FIT
 from core.placement.algorithms.slices import Shape
 from core.placement.topology.tree import Flags, Indices, TopologyTree
@@ -56,7 +56,7 @@ class _Room(NamedTuple):
     takes_leader: Flags | None
     scores: Indices | None = None  # of preferred affinity, where these count and there is no leader
 
-    def some(self, chosen: Indices | slice) -> "_Room":
+    def select(self, chosen: Indices | slice) -> "_Room":
         takes = None if self.takes_leader is None else self.takes_leader[chosen]
         units = self.units[chosen]
         if takes is None:
@@ -85,8 +85,8 @@ def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) ->
     balance = _balance(tree, room, shape, wanted)
     if balance is None:
         return None
-    chosen = hand_down_with_leader(tree, fits, None, shape, balance)
-    return _common_level(tree, shape, balance.domains), *descend(tree, fits, shape, BEST_FIT, shape.slice_level, chosen[:2])
+    chosen = assign_children_with_leader(tree, fits, None, shape, balance)
+    return _find_common_level(tree, shape, balance.domains), *assign_below(tree, fits, shape, BEST_FIT, shape.slice_level, chosen[:2])
 
 
 def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices, int] | None:
@@ -96,32 +96,32 @@ def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, want
     balance = _balance(tree, room, shape, wanted)
     if balance is None:
         return None
-    chosen = GroupChosen(*hand_down_with_leader(tree, alone, fits, shape, balance))
-    return _common_level(tree, shape, balance.domains), *descend_group(tree, fits, shape, BEST_FIT, shape.slice_level, chosen)
+    chosen = GroupChosen(*assign_children_with_leader(tree, alone, fits, shape, balance))
+    return _find_common_level(tree, shape, balance.domains), *assign_group_below(tree, fits, shape, BEST_FIT, shape.slice_level, chosen)
 
 
 def _lower_level(shape: Shape) -> int:
     return min(shape.start + 1, shape.slice_level)
 
 
-def _common_level(tree: TopologyTree, shape: Shape, domains: Indices) -> int:
+def _find_common_level(tree: TopologyTree, shape: Shape, domains: Indices) -> int:
     """L if one domain of it has everything, else the level above."""
     upper = domains if _lower_level(shape) == shape.start else tree.levels[_lower_level(shape)].parents[domains]
     return shape.start if (upper == upper[0]).all() else max(shape.start - 1, 0)
 
 
-def hand_down_with_leader(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
+def assign_children_with_leader(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
     """Each domain's units to its own children, down to the level of the slices."""
     for level in range(_lower_level(shape) + 1, shape.slice_level + 1):
         parts, home = [], -1
         for domain, units in zip(balance.domains.tolist(), balance.units.tolist(), strict=True):
-            children = tree.children(level - 1, domain)
+            children = tree.list_children(level - 1, domain)
             if group is not None and domain == balance.leader:
                 part = hand_down_group(group, shape, BEST_FIT, level, children, units)
                 parts.append((part.domains, part.units))
                 home = part.leader
             else:
-                parts.append(hand_down(fits, shape, BEST_FIT, level, children, units))
+                parts.append(assign_children(fits, shape, BEST_FIT, level, children, units))
         balance = _Balance(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), home)
     return balance
 
@@ -133,12 +133,12 @@ def _balance(tree: TopologyTree, room: _Room, shape: Shape, wanted: int) -> _Bal
         return None
     choices = tree.levels[level - 1].first_child if level else np.array([0, tree.levels[level].count])
     children = tree.levels[level].first_child if lower > level else np.arange(len(room.units) + 1)
-    found = _best_choice(room, children, choices, wanted)
+    found = _find_best_choice(room, children, choices, wanted)
     if found is None:
         return None
     threshold, choice, pruned = found
     bounds = children[choices[choice] : choices[choice + 1] + 1]
-    pruned = pruned.some(slice(bounds[0], bounds[-1]))
+    pruned = pruned.select(slice(bounds[0], bounds[-1]))
     candidates = np.arange(len(pruned.units))
     if lower > level:
         chosen = np.zeros(len(bounds) - 1, dtype=bool)
@@ -148,14 +148,14 @@ def _balance(tree: TopologyTree, room: _Room, shape: Shape, wanted: int) -> _Bal
     return balance and _Balance(balance.domains + bounds[0], balance.units, balance.leader + int(bounds[0]))
 
 
-def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) -> tuple[int, int, _Room] | None:
+def _find_best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) -> tuple[int, int, _Room] | None:
     """Steps 1 to 4: T, which domain of L - 1, and what T leaves of `room`."""
-    needed, least = _fewest(room, children[choices], wanted)
+    needed, least = _compute_fewest(room, children[choices], wanted)
     thresholds = np.where(needed > 0, np.minimum(wanted // np.maximum(needed, 1), least), 0)
     while (threshold := int(thresholds.max())) > 0:
         best = np.flatnonzero(thresholds == threshold)
         pruned = _prune(room, threshold)
-        needed = _fewest(_sum_up(pruned, children), choices, wanted)[0][best]
+        needed = _compute_fewest(_sum_up(pruned, children), choices, wanted)[0][best]
         if needed.any():
             return threshold, int(best[np.argmin(np.where(needed > 0, needed, np.iinfo(np.int64).max))]), pruned
         # Up to the next smaller capacity pruning would stay the same. A preferred domain that is pruned keeps the rest
@@ -165,7 +165,7 @@ def _best_choice(room: _Room, children: Indices, choices: Indices, wanted: int) 
     return None
 
 
-def _fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
+def _compute_fewest(room: _Room, bounds: Indices, wanted: int) -> tuple[Indices, Indices]:
     """Per range of domains: how few hold the request (0: it does not fit), and the least that one of these holds."""
     if room.scores is not None:
         return _find_fewest_by_score(room, room.scores, bounds, wanted)
@@ -241,19 +241,19 @@ def _choose_upper(pruned: _Room, bounds: Indices, wanted: int, slice_size: int) 
     shares = pruned.pods / np.repeat(np.maximum(here.pods, 1), np.diff(bounds))
     entropy: Floats = -np.add.reduceat(shares * np.log2(np.where(shares > 0, shares, 1.0)), bounds[:-1])
     order = here.order(-np.round(entropy, 9))  # equal entropies differ by no more than the order of their sum
-    return order[_smallest_subset(here.some(order), wanted, slice_size)]
+    return order[_find_smallest_subset(here.select(order), wanted, slice_size)]
 
 
 def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, slice_size: int) -> _Balance | None:
     """Steps 6 and 7: a subset of the lower domains, T units on each, and then the rest."""
-    domains = domains[_smallest_subset(pruned.some(domains), wanted, slice_size)]
+    domains = domains[_find_smallest_subset(pruned.select(domains), wanted, slice_size)]
     rest = wanted - threshold * len(domains)
     if not len(domains) or rest < 0:
         return None
     if pruned.scores is not None:
         domains = domains[np.lexsort((pruned.pods[domains], -pruned.units[domains], -pruned.scores[domains]))]
     else:
-        domains = domains[pruned.some(domains).order(pruned.pods_beside[domains])]
+        domains = domains[pruned.select(domains).order(pruned.pods_beside[domains])]
     # The first domain is one that can hold the leader with all units still fitting: of two with equal capacity beside the leader one
     # may lose more by it.
     if pruned.takes_leader is not None:
@@ -266,15 +266,15 @@ def _choose_lower(pruned: _Room, domains: Indices, threshold: int, wanted: int, 
     return _Balance(domains, threshold + more, int(domains[0]))
 
 
-def _smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
+def _find_smallest_subset(room: _Room, wanted: int, slice_size: int) -> Indices:
     """Positions of as few domains as hold the request, and of least total capacity in pods; none if all do not hold it, or that subset
     would not be built."""
-    size = int(_fewest(room, np.array([0, len(room.units)]), wanted)[0][0]) if len(room.units) else 0
+    size = int(_compute_fewest(room, np.array([0, len(room.units)]), wanted)[0][0]) if len(room.units) else 0
     kept = np.flatnonzero(room.units > 0)
-    room = room.some(kept)
+    room = room.select(kept)
     loss = None if room.takes_leader is None else np.where(room.takes_leader, room.pods - room.pods_beside, -1)
     chosen = find_subset(room.pods, size, wanted * slice_size, loss) if size else kept[:0]
-    if not len(chosen) or _sum_up(room.some(chosen), np.array([0, size])).beside[0] < wanted:
+    if not len(chosen) or _sum_up(room.select(chosen), np.array([0, size])).beside[0] < wanted:
         return kept[:0]
     if loss is None and int(room.pods[chosen[:-1]].sum()) >= wanted * slice_size:
         chosen = _find_subset_in_order(room.pods, size, wanted * slice_size) if room.scores is not None else kept[:0]
@@ -325,26 +325,26 @@ def find_subset(capacities: Indices, size: int, wanted: int, loss: Indices | Non
     width = out + into + 2
     rows = ((1 << width * (slack + 1)) - 1) // ((1 << width) - 1)
     mask = rows * ((1 << width) - 2)
-    moves = _moves(cost, big, loss, width, slack)
+    moves = _list_moves(cost, big, loss, width, slack)
     # Of the sets before each move only some are kept, the others made again on the way back.
     step = isqrt(len(moves)) + 1
     blocks = [moves[first : first + step] for first in range(0, len(moves), step)]
     kept = [(1 << into + 1, 0)]
     for block in blocks:
-        *_, reached = _prefixes(kept[-1], block, mask)
+        *_, reached = _list_prefixes(kept[-1], block, mask)
         kept.append(reached)
     led = int(loss is not None)
     bit = (kept[-1][led] & rows << into + 1 - short).bit_length() - 1
     kinds: list[int] = []  # of the moves, last first
     for block, sets in zip(reversed(blocks), reversed(kept[:-1]), strict=True):
-        for move, before in reversed(list(zip(block, _prefixes(sets, block, mask), strict=False))) if bit >= 0 else ():
+        for move, before in reversed(list(zip(block, _list_prefixes(sets, block, mask), strict=False))) if bit >= 0 else ():
             came_from = (before[led], before[led], before[0] * led)
             kinds.append(next(kind for kind in range(3) if bit >= move[kind] and came_from[kind] >> bit - move[kind] & 1))
             bit, led = bit - move[kinds[-1]], led if kinds[-1] < 2 else 0
     return np.flatnonzero(kinds[::-1])
 
 
-def _moves(cost: Indices, big: Flags, loss: Indices | None, width: int, slack: int) -> list[_Move]:
+def _list_moves(cost: Indices, big: Flags, loss: Indices | None, width: int, slack: int) -> list[_Move]:
     left_out = np.where(big, cost * width + 1, 0)
     taken = np.where(big, 0, cost * width - 1)
     never = np.full(len(cost), width * (slack + 1))
@@ -352,7 +352,7 @@ def _moves(cost: Indices, big: Flags, loss: Indices | None, width: int, slack: i
     return list(zip(*(np.minimum(shift, never).tolist() for shift in (left_out, taken, leads)), strict=True))
 
 
-def _prefixes(sets: _Sets, moves: Sequence[_Move], mask: int) -> Iterator[_Sets]:
+def _list_prefixes(sets: _Sets, moves: Sequence[_Move], mask: int) -> Iterator[_Sets]:
     """The sets that can be reached before each move, and after the last; a shift may be by -1."""
     yield sets
     for left_out, taken, leads in moves:

@@ -18,7 +18,7 @@ def order(candidates: Candidates) -> Indices:
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
     """Candidates to use and units on each; None if all together are too small."""
-    ordered = candidates.taken_first(wanted, largest=True)
+    ordered = candidates.order_by_use(wanted, largest=True)
     units = candidates.units[ordered]
     sums = units.cumsum()
     if wanted > (int(sums[-1]) if len(sums) else 0):
@@ -31,10 +31,10 @@ def fill(candidates: Candidates, wanted: int) -> Chosen | None:
         left = np.ones(len(candidates.units), dtype=bool)
         left[ordered[:last]] = False
         taken[last] = wanted - sums[last - 1]
-        final = candidates.tightest(int(taken[last]), left)
+        final = candidates.find_tightest(int(taken[last]), left)
     else:
         taken[0] = wanted
-        final = candidates.tightest(wanted)
+        final = candidates.find_tightest(wanted)
     assert final is not None  # the next in order holds the rest
     chosen[last] = final
     return chosen, taken

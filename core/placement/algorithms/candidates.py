@@ -18,7 +18,7 @@ class Candidates(NamedTuple):
     pods: Indices
     scores: Indices | None = None
 
-    def some(self, chosen: Indices) -> "Candidates":
+    def select(self, chosen: Indices) -> "Candidates":
         """The candidates at some positions."""
         units = self.units[chosen]
         pods = units if self.pods is self.units else self.pods[chosen]
@@ -30,7 +30,7 @@ class Candidates(NamedTuple):
             return np.lexsort((self.pods, key, -self.scores))
         return key.argsort(kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
 
-    def tightest(self, wanted: int, among: Flags | None = None) -> int | None:
+    def find_tightest(self, wanted: int, among: Flags | None = None) -> int | None:
         """Position of the candidate that holds `wanted` with the fewest units, then pods; best score first. None if none does."""
         holds = self.units >= wanted
         if among is not None:
@@ -45,7 +45,7 @@ class Candidates(NamedTuple):
             return None
         return int(left[0] if len(left) == 1 or self.pods is self.units else left[np.argmin(self.pods[left])])
 
-    def taken_first(self, wanted: int, *, largest: bool) -> Indices:
+    def order_by_use(self, wanted: int, *, largest: bool) -> Indices:
         """Positions in the order in which they are taken, by descending or ascending units; at least so many as hold
         `wanted`, if all do. Among many, only those that can be needed are sorted."""
         ends = -self.units if largest else self.units
@@ -58,18 +58,18 @@ class Candidates(NamedTuple):
         sums = np.cumsum(held[::-1] if largest else held)
         last = int(sums.searchsorted(wanted))
         needed = (self.units >= most - last if largest else (self.units <= last) & (self.units > 0)).nonzero()[0]
-        return needed[self.some(needed).order(ends[needed])]
+        return needed[self.select(needed).order(ends[needed])]
 
 
 def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
     """The tightest candidate that holds everything; None if none does."""
-    tightest = candidates.tightest(wanted)
+    tightest = candidates.find_tightest(wanted)
     return None if tightest is None else (np.array([tightest]), np.array([wanted]))
 
 
 def fill_in_order(candidates: Candidates, wanted: int, *, largest: bool) -> Chosen | None:
     """One candidate after the other, by descending or ascending units, the last as far as needed; None if all together are too small."""
-    ordered = candidates.taken_first(wanted, largest=largest)
+    ordered = candidates.order_by_use(wanted, largest=largest)
     sums = candidates.units[ordered].cumsum()
     if wanted > (int(sums[-1]) if len(sums) else 0):
         return None

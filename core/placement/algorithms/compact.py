@@ -26,9 +26,9 @@ import numpy as np
 from core.placement.algorithms import best_fit
 from core.placement.algorithms.candidates import Chosen
 from core.placement.algorithms.compactness import CompactSearch, Measure, measure
-from core.placement.algorithms.cover import NEVER, OutOfSteps, SizeCosts, Steps, cover, cover_with_fewest, fewest, read_offer, trace
+from core.placement.algorithms.cover import NEVER, OutOfSteps, SizeCosts, Steps, compute_fewest, cover, cover_with_fewest, read_offer, trace
 from core.placement.algorithms.domain_capacity import Fits
-from core.placement.algorithms.levels import descend
+from core.placement.algorithms.levels import assign_below
 from core.placement.algorithms.profile import BEST_FIT
 from core.placement.algorithms.slices import Shape
 from core.placement.topology.tree import Indices, TopologyTree
@@ -81,25 +81,25 @@ class _Problem:
     def __init__(self, tree: TopologyTree, fits: Fits, shape: Shape, count: int) -> None:
         self.tree, self.fits, self.shape, self.count = tree, fits, shape, count
         levels = range(tree.lowest + 1)
-        self.units = [shape.slice_size if level <= shape.slice_level else shape.unit_below(level) for level in levels]
-        self.caps = [fits.units_at(level, shape) for level in levels]
+        self.units = [shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level) for level in levels]
+        self.caps = [fits.count_units_at(level, shape) for level in levels]
         self.wanted = [count // unit for unit in self.units]
 
-    def children(self, level: int, domains: Indices) -> tuple[Indices, Indices]:
+    def list_children(self, level: int, domains: Indices) -> tuple[Indices, Indices]:
         """Domains of the level below, and how many of them each domain has; above the top level is one that has all."""
         if level < 0:
             count = self.tree.levels[0].count
             return np.arange(count), np.array([count])
-        return self.tree.children_of_all(level, domains), self.tree.child_counts(level, domains)
+        return self.tree.list_children_of_all(level, domains), self.tree.count_children(level, domains)
 
     def fill_largest(self, level: int, home: int) -> Chosen:
         """An answer within a home as BestFit has it: at once, and seldom far from the best."""
         if level < 0:
-            start = best_fit.fill(self.fits.candidates(0, self.shape), self.wanted[0])
+            start = best_fit.fill(self.fits.list_candidates(0, self.shape), self.wanted[0])
             assert start is not None  # all together hold it
-            return descend(self.tree, self.fits, self.shape, BEST_FIT, 0, start)
+            return assign_below(self.tree, self.fits, self.shape, BEST_FIT, 0, start)
         whole = np.array([home]), np.array([self.wanted[level]])
-        return descend(self.tree, self.fits, self.shape, BEST_FIT, level, whole)
+        return assign_below(self.tree, self.fits, self.shape, BEST_FIT, level, whole)
 
     def find_homes(self) -> tuple[int, Indices, list[Measure]]:
         """The level of the homes, those that may have the best answer, and what each may come to at best, ascending."""
@@ -110,11 +110,11 @@ class _Problem:
                 break
             level, homes = level + 1, holding
         if level < self.tree.lowest:
-            children, sizes = self.children(level, homes)
-            needed = _fewest_each(self.caps[level + 1][children], sizes, self.wanted[level + 1])
+            children, sizes = self.list_children(level, homes)
+            needed = _compute_fewest_each(self.caps[level + 1][children], sizes, self.wanted[level + 1])
             homes = homes[needed == needed.min()]
-        columns = self._least(level, homes)
-        keys = [*columns, *self._room_around(level, homes)]
+        columns = self._compute_least(level, homes)
+        keys = [*columns, *self._compute_room_around(level, homes)]
         if level == self.tree.lowest:  # nothing below is open, so the first of the least is the answer
             order = np.arange(len(homes))
             for key in keys:
@@ -124,18 +124,18 @@ class _Problem:
             order = np.lexsort(keys[::-1])
         return level, homes[order], list(zip(*(column[order].tolist() for column in columns), strict=True))
 
-    def _least(self, level: int, homes: Indices) -> list[Indices]:
+    def _compute_least(self, level: int, homes: Indices) -> list[Indices]:
         """What the answers within each home come to at best: one column per entry of the measure."""
         lowest, nothing = self.tree.lowest, np.zeros(len(homes), dtype=np.int64)
         used = [nothing + 1] * (lowest + 1)
         below, sizes = homes, nothing + 1
         for here in range(level + 1, lowest + 1):
-            below, counts = self.children(here - 1, below)
+            below, counts = self.list_children(here - 1, below)
             sizes = np.add.reduceat(counts, sizes.cumsum() - sizes)
-            used[here] = _fewest_each(self.caps[here][below], sizes, self.wanted[here])
+            used[here] = _compute_fewest_each(self.caps[here][below], sizes, self.wanted[here])
         return [*used, self.fits.pods[lowest][homes] - self.count if level == lowest else nothing]
 
-    def _room_around(self, level: int, homes: Indices) -> list[Indices]:
+    def _compute_room_around(self, level: int, homes: Indices) -> list[Indices]:
         """Pods that each home and the domains it lies in hold, from the home up: of equal homes the tightest is tried first."""
         rooms = []
         for here in range(level, -1, -1):
@@ -160,7 +160,7 @@ class _Choice:
         problem, lowest = self._problem, self._problem.tree.lowest
         below, most = np.array([self._home]), {}
         for level in range(self._level + 1, lowest + 1):
-            below, _ = problem.children(level - 1, below)
+            below, _ = problem.list_children(level - 1, below)
             most[level] = min(len(below), problem.count)
         room = int(problem.fits.pods[lowest][below].sum())
         for left, weight in ((1, room + 1), (0, 1)):
@@ -183,7 +183,7 @@ class _Choice:
 
     def _choose(self, level: int, home: int, wanted: int) -> list[Chosen]:
         problem, below = self._problem, level + 1
-        children, _ = problem.children(level, np.array([home]))
+        children, _ = problem.list_children(level, np.array([home]))
         caps = problem.caps[below][children]
         if below == problem.tree.lowest:
             self._steps.spend(len(caps), 12)
@@ -193,43 +193,43 @@ class _Choice:
             return [(chosen, units * problem.units[below])]
         # With as few as can be, each must hold what the largest others leave over.
         largest = -np.sort(-caps)
-        needed = fewest(caps, wanted)
+        needed = compute_fewest(caps, wanted)
         least = max(1, wanted - int(largest[: needed - 1].sum()))
         children, caps = children[caps >= least], caps[caps >= least]
         self._look_ahead(below, children, np.minimum(caps, wanted) - least + 1, wanted)
-        offers = [self._offer(below, child, wanted, least) for child in children.tolist()]
+        offers = [self._compute_offer(below, child, wanted, least) for child in children.tolist()]
         parts: list[Chosen] = []
         for place, size in trace(offers, cover(offers, wanted, self._steps), wanted):
-            parts += self._choose(below, int(children[place]), size * self._ratio(below))
+            parts += self._choose(below, int(children[place]), size * self._compute_ratio(below))
         return parts
 
     def _look_ahead(self, level: int, domains: Indices, sizes: Indices, wanted: int) -> None:
         """Gives up before anything is counted if it will be too much: so many sizes at most of each domain, or one a leaf."""
         counts = np.ones_like(sizes)
         for lower in range(level, self._problem.tree.lowest):
-            domains, children = self._problem.children(lower, domains)
+            domains, children = self._problem.list_children(lower, domains)
             counts = np.add.reduceat(children, counts.cumsum() - counts)
         cells = int((sizes if self._exact else np.minimum(sizes, counts)).sum()) * (wanted + 1)
         self._steps.expect(cells, 12 * len(sizes) + (len(domains) if self._exact else 0))
 
-    def _ratio(self, level: int) -> int:
+    def _compute_ratio(self, level: int) -> int:
         """Units of the level below in one unit of a level."""
         return self._problem.units[level] // self._problem.units[level + 1]
 
-    def _offer(self, level: int, domain: int, wanted: int, least: int = 1) -> SizeCosts:
+    def _compute_offer(self, level: int, domain: int, wanted: int, least: int = 1) -> SizeCosts:
         """What a domain above the lowest level offers, of sizes from `least` to `wanted`."""
-        problem, below, ratio = self._problem, level + 1, self._ratio(level)
+        problem, below, ratio = self._problem, level + 1, self._compute_ratio(level)
         most = min(int(problem.caps[level][domain]), wanted)
-        children, _ = problem.children(level, np.array([domain]))
+        children, _ = problem.list_children(level, np.array([domain]))
         if below == problem.tree.lowest:
-            costs = self._leaf_costs(children, most * ratio)
+            costs = self._compute_leaf_costs(children, most * ratio)
         else:
             children = children[problem.caps[below][children] > 0]
-            costs = cover([self._offer(below, child, most * ratio) for child in children.tolist()], most * ratio, self._steps)[-1]
+            costs = cover([self._compute_offer(below, child, most * ratio) for child in children.tolist()], most * ratio, self._steps)[-1]
         sizes, costs = read_offer(costs[::ratio], most)
         return SizeCosts(sizes[sizes >= least], costs[sizes >= least] + self._used[level])
 
-    def _leaf_costs(self, leaves: Indices, most: int) -> Indices:
+    def _compute_leaf_costs(self, leaves: Indices, most: int) -> Indices:
         """The least cost of holding 0, 1, 2, ... `most` units in domains of the lowest level."""
         problem, lowest = self._problem, self._problem.tree.lowest
         pods = np.sort(problem.fits.pods[lowest][leaves])[::-1]
@@ -252,7 +252,7 @@ class _Choice:
         return cover(offers, most, Steps(NEVER))[-1]
 
 
-def _fewest_each(caps: Indices, sizes: Indices, wanted: int) -> Indices:
+def _compute_fewest_each(caps: Indices, sizes: Indices, wanted: int) -> Indices:
     """Per run of so many domains: how few of them hold `wanted`; they do together."""
     ends = sizes.cumsum()
     starts = ends - sizes

@@ -45,6 +45,6 @@ def measure(tree: TopologyTree, fits: Fits, domains: Indices, count: int) -> Mea
     """The measure of `count` pods on domains of the lowest level (ascending)."""
     used, here = [len(domains)], domains
     for level in range(tree.lowest, 0, -1):
-        here = tree.parents_of(level, here)
+        here = tree.find_parents(level, here)
         used.append(len(here))
     return (*reversed(used), int(fits.pods[tree.lowest][domains].sum()) - count)

@@ -102,7 +102,7 @@ def trace(offers: Sequence[SizeCosts], tables: Sequence[Indices], wanted: int) -
     return taken[::-1]
 
 
-def fewest(caps: Indices, wanted: int) -> int:
+def compute_fewest(caps: Indices, wanted: int) -> int:
     """How few of some capacities hold `wanted`; they do together."""
     return int((-np.sort(-caps)).cumsum().searchsorted(wanted)) + 1
 

@@ -47,7 +47,7 @@ class Decision:
     looked_ahead: bool = False
 
 
-def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]], times: int = 1) -> None:
+def subtract_pods(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]], times: int = 1) -> None:
     """Subtracts pods on nodes, each named once, from a free matrix of the view's shape, in place (gives back if `times`
     is -1); nodes and resources it has not do not count."""
     if isinstance(nodes, NodeCounts) and nodes.tree is view.tree:
@@ -60,11 +60,11 @@ def take_from(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: S
             subtract_at(free[view.axis[resource]], at, amount, times * counts)
 
 
-def take_placed(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: PodSetPlacement) -> None:
+def subtract_placement(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: PodSetPlacement) -> None:
     """Subtracts what a pod set was given, spares included."""
-    take_from(view, free, request, placement.nodes)
+    subtract_pods(view, free, request, placement.nodes)
     if placement.spares:
-        take_from(view, free, request, placement.spares)
+        subtract_pods(view, free, request, placement.spares)
 
 
 def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> PodSetPlacement:

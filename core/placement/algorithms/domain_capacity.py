@@ -30,20 +30,20 @@ class Fits:
     units: tuple[Indices, ...]
     scores: tuple[Indices, ...] | None = None
 
-    def units_at(self, level: int, shape: Shape) -> Indices:
+    def count_units_at(self, level: int, shape: Shape) -> Indices:
         """Units that are handed out at a level: slices down to their level, the next layer's groups below."""
         if level <= shape.slice_level:
             return self.units[level]
-        size = shape.unit_below(level)
+        size = shape.count_unit_below(level)
         return self.pods[level] if size == 1 else self.pods[level] // size
 
-    def candidates(self, level: int, shape: Shape) -> Candidates:
+    def list_candidates(self, level: int, shape: Shape) -> Candidates:
         """All domains of a level to choose among."""
-        return Candidates(self.units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
+        return Candidates(self.count_units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
 
-    def some_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
+    def select_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
         """Some domains of a level to choose among."""
-        return self.candidates(level, shape).some(chosen)
+        return self.list_candidates(level, shape).select(chosen)
 
 
 @dataclass(slots=True)
@@ -80,11 +80,11 @@ def fits_on_nodes(
         return _count_nodes(view, request, view.free if free is None else free, beside)
     key = request_shape(view, request, beside)
     kept: NodeFits | None = view.kept.pop(key, None)
-    changed = view.changed_since(kept.position) if kept is not None else None
+    changed = view.find_changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or (len(changed) and len(changed) * 8 + _FEW_NODES > len(view.tree)):
         kept = _count_nodes(view, request, view.free, beside)
     elif len(changed):
-        _mend(view, request, beside, kept, changed)
+        _update_fits(view, request, beside, kept, changed)
     view.keep(key, kept)
     return kept
 
@@ -94,27 +94,29 @@ def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Reso
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),
-        view.key_of(request.affinity),
-        view.key_of(request.tolerations),
+        view.build_key(request.affinity),
+        view.build_key(request.tolerations),
         None if beside is None else (frozenset(beside[0].items()), beside[1]),
     )
 
 
 def _count_nodes(view: FreeCapacity, request: PodSetRequest, free: Matrix, beside: tuple[Resources, int] | None) -> NodeFits:
-    eligible = view.eligible(request)
-    per_node = view.pods_that_fit(request, free, beside=beside)
+    eligible = view.find_eligible(request)
+    per_node = view.count_pods_that_fit(request, free, beside=beside)
     per_node *= eligible
     if request.traits.is_particular:
         limit_own(view, request, per_node)
     return NodeFits(view.position, eligible, per_node)
 
 
-def _mend(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None, kept: NodeFits, changed: Indices) -> None:
-    kept.eligible[changed] = eligible = view.eligible(request, changed)
-    kept.per_node[changed] = view.pods_that_fit(request, view.free, changed, beside) * eligible
+def _update_fits(
+    view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None, kept: NodeFits, changed: Indices
+) -> None:
+    kept.eligible[changed] = eligible = view.find_eligible(request, changed)
+    kept.per_node[changed] = view.count_pods_that_fit(request, view.free, changed, beside) * eligible
     kept.position = view.position
     for (slice_level, sizes), fits in kept.by_shape.items():
-        _mend_sums(view.tree, slice_level, sizes, kept.per_node, fits, changed)
+        _update_sums(view.tree, slice_level, sizes, kept.per_node, fits, changed)
 
 
 def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
@@ -139,22 +141,22 @@ def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
     return Fits(tuple(pods), tuple(units))
 
 
-def _mend_sums(tree: TopologyTree, slice_level: int, sizes: tuple[int, ...], per_node: Indices, fits: Fits, changed: Indices) -> None:
+def _update_sums(tree: TopologyTree, slice_level: int, sizes: tuple[int, ...], per_node: Indices, fits: Fits, changed: Indices) -> None:
     """As `count_fits`, for the domains of the nodes that changed alone."""
     lowest, at = tree.lowest, changed
     if tree.is_hostname:
         held = per_node[at]
     else:
-        at = tree.parents_of(lowest + 1, at)
-        held = tree.over_children(np.add, lowest, per_node, at)
+        at = tree.find_parents(lowest + 1, at)
+        held = tree.reduce_children(np.add, lowest, per_node, at)
     for level in range(lowest, -1, -1):
         if level < lowest:
-            at = tree.parents_of(level + 1, at)
-            held = tree.over_children(np.add, level, fits.pods[level + 1], at)
+            at = tree.find_parents(level + 1, at)
+            held = tree.reduce_children(np.add, level, fits.pods[level + 1], at)
         if level > slice_level and sizes[level] > 1:
             held = held // sizes[level] * sizes[level]
         fits.pods[level][at] = held
         if level == slice_level and sizes[level] > 1:
             fits.units[level][at] = held // sizes[level]
         elif fits.units[level] is not fits.pods[level]:
-            fits.units[level][at] = tree.over_children(np.add, level, fits.units[level + 1], at)
+            fits.units[level][at] = tree.reduce_children(np.add, level, fits.units[level + 1], at)

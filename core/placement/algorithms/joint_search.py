@@ -46,11 +46,11 @@ class JointRequest:
     eligible: Flags
     whole_at: int | None
 
-    def unit(self, level: int) -> int:
+    def count_unit(self, level: int) -> int:
         """Pods handed out together at a level."""
         if self.whole_at is not None and level <= self.whole_at:
             return self.count
-        return self.shape.unit_below(level)
+        return self.shape.count_unit_below(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class JointSearch:
 
     def run(self) -> list[Indices] | None:
         """Pods per node for each request, in the order given; None if there is no fit, or none was found within the limit."""
-        if not self._affordable() or not self._enough_in_all():
+        if not self._is_affordable() or not self._has_enough_in_all():
             return None
         try:
             return self._search()
@@ -85,21 +85,21 @@ class JointSearch:
 
     def _search(self) -> list[Indices] | None:
         depth = len(self._tree.levels) - 1
-        offers = [self._settle(offer, depth) for offer in self._node_offers()]
+        offers = [self._settle(offer, depth) for offer in self._list_node_offers()]
         self._offers = [offers]
         for level in range(depth - 1, -1, -1):
             spans = pairwise(self._tree.levels[level].first_child.tolist())
             offers = [self._settle(self._combine(offers[first:end], level + 1)[-1], level) for first, end in spans]
             self._offers.insert(0, offers)
-        target = tuple(request.count // unit for request, unit in zip(self._requests, self._units(0), strict=True))
+        target = tuple(request.count // unit for request, unit in zip(self._requests, self._list_units(0), strict=True))
         if self._combine(offers, 0)[-1][target[1:]] < target[0]:
             return None
-        return self._hand_out(target)
+        return self._assign_target(target)
 
     # --- limits -----------------------------------------------------------------------------------------
 
-    def _affordable(self) -> bool:
-        spanned = prod(min(request.count, self._most_on_a_node(request)) + 1 for request in self._requests[1:])
+    def _is_affordable(self) -> bool:
+        spanned = prod(min(request.count, self._count_most_on_node(request)) + 1 for request in self._requests[1:])
         if len(self._tree) * spanned <= _PAIRS_LIMIT:
             return True
         self._steps.stop()
@@ -109,10 +109,10 @@ class JointSearch:
         if not self._steps.spend(_CALL + cells // _CELLS):
             raise _OutOfSteps
 
-    def _most_on_a_node(self, request: JointRequest) -> int:
+    def _count_most_on_node(self, request: JointRequest) -> int:
         return int((self._fit(request.requests, self._free) * request.eligible).max(initial=0))
 
-    def _enough_in_all(self) -> bool:
+    def _has_enough_in_all(self) -> bool:
         """Whether the nodes that any of the pod sets may use have enough of every resource for all of them."""
         usable = np.logical_or.reduce([request.eligible for request in self._requests])
         for resource in {name for request in self._requests for name in with_pod(request.requests)}:
@@ -131,9 +131,9 @@ class JointSearch:
             fit = np.minimum(fit, np.maximum(free[row] // amount, 0) if row is not None else 0)
         return fit
 
-    def _node_offers(self) -> list[Indices]:
+    def _list_node_offers(self) -> list[Indices]:
         first, others = self._requests[0], self._requests[1:]
-        most = [min(request.count, self._most_on_a_node(request)) for request in others]
+        most = [min(request.count, self._count_most_on_node(request)) for request in others]
         offers = np.full((len(self._tree), *(count + 1 for count in most)), _NO)
         for given in product(*(range(count + 1) for count in most)):
             self._spend(self._free.size)
@@ -150,14 +150,14 @@ class JointSearch:
             offers[index] = np.where(holds, fit, _NO)
         return list(offers)
 
-    def _units(self, level: int) -> list[int]:
+    def _list_units(self, level: int) -> list[int]:
         """Pods handed out together at a level, per request; single pods on the nodes below the lowest declared one."""
-        return [request.unit(level) if level <= self._tree.lowest else 1 for request in self._requests]
+        return [request.count_unit(level) if level <= self._tree.lowest else 1 for request in self._requests]
 
     def _settle(self, offer: Indices, level: int) -> Indices:
         """An offer of a domain, made in the units of the level below, in those of its own level; its ties kept."""
         self._spend(offer.size)
-        ratios = [unit // lower for unit, lower in zip(self._units(level), self._units(level + 1), strict=True)]
+        ratios = [unit // lower for unit, lower in zip(self._list_units(level), self._list_units(level + 1), strict=True)]
         if any(ratio > 1 for ratio in ratios):
             offer = offer[tuple(slice(None, None, ratio) for ratio in ratios[1:])]
             offer = np.where(offer >= 0, offer // ratios[0], _NO)
@@ -168,7 +168,7 @@ class JointSearch:
 
     def _combine(self, offers: Sequence[Indices], level: int) -> list[Indices]:
         """Offers of the first 0, 1, 2, ... of some domains of a level together."""
-        most = [request.count // unit for request, unit in zip(self._requests, self._units(level), strict=True)]
+        most = [request.count // unit for request, unit in zip(self._requests, self._list_units(level), strict=True)]
         nothing = np.full(tuple(count + 1 for count in most[1:]), _NO)
         nothing[(0,) * nothing.ndim] = 0
         sums = [nothing]
@@ -187,31 +187,31 @@ class JointSearch:
 
     # --- the way back -----------------------------------------------------------------------------------
 
-    def _hand_out(self, target: tuple[int, ...]) -> list[Indices]:
+    def _assign_target(self, target: tuple[int, ...]) -> list[Indices]:
         shares = self._share(self._offers[0], 0, target)
         for level in range(1, len(self._tree.levels)):
-            ratios = [unit // lower for unit, lower in zip(self._units(level - 1), self._units(level), strict=True)]
+            ratios = [unit // lower for unit, lower in zip(self._list_units(level - 1), self._list_units(level), strict=True)]
             above, shares = shares, []
             for (first, end), share in zip(pairwise(self._tree.levels[level - 1].first_child.tolist()), above, strict=True):
                 wanted = tuple(count * ratio for count, ratio in zip(share, ratios, strict=True))
                 shares += self._share(self._offers[level][first:end], level, wanted)
-        units = self._units(len(self._tree.levels) - 1)
+        units = self._list_units(len(self._tree.levels) - 1)
         per_node = [np.array(column, dtype=np.int64) * unit for column, unit in zip(zip(*shares, strict=True), units, strict=True)]
         return [per_node[self._order.index(i)] for i in range(len(self._order))]
 
     def _share(self, offers: Sequence[Indices], level: int, target: tuple[int, ...]) -> list[tuple[int, ...]]:
         """What each of some domains gets of a target that they hold together: as much as it can, from the largest offer down."""
-        nobody = (0,) * len(target)
-        shares = [nobody] * len(offers)
-        if target == nobody:
+        no_pods = (0,) * len(target)
+        shares = [no_pods] * len(offers)
+        if target == no_pods:
             return shares
         # A pod set that stays in one domain gets the first domain that holds it; the last in order is asked first.
-        together = any(unit == request.count for request, unit in zip(self._requests, self._units(level), strict=True))
+        together = any(unit == request.count for request, unit in zip(self._requests, self._list_units(level), strict=True))
         size = sorted(range(len(offers)), key=lambda i: (int(offers[i].flat[0]), i if together else -i), reverse=together)
         sums = self._combine([offers[i] for i in size], level)
         for place in range(len(size) - 1, -1, -1):
             offer, before = offers[size[place]], sums[place]
-            share = _best_share(offer, before, target)
+            share = _find_best_share(offer, before, target)
             shares[size[place]] = share
             target = tuple(whole - part for whole, part in zip(target, share, strict=True))
         return shares
@@ -229,7 +229,7 @@ def _keep_tie(offer: Indices, tie: Tie) -> Indices:
     return offer
 
 
-def _best_share(offer: Indices, before: Indices, target: tuple[int, ...]) -> tuple[int, ...]:
+def _find_best_share(offer: Indices, before: Indices, target: tuple[int, ...]) -> tuple[int, ...]:
     """The largest part of a target that one domain can take and leave the rest to those before it."""
     for given in sorted(np.argwhere(offer >= 0).tolist(), key=lambda given: (-sum(given), given)):
         rest = tuple(whole - part for whole, part in zip(target[1:], given, strict=True))

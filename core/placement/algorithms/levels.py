@@ -20,8 +20,8 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
     """
     level = shape.start
     while True:
-        candidates = fits.candidates(level, shape)
-        if _one_holds(candidates, mode, algorithm, wanted):
+        candidates = fits.list_candidates(level, shape)
+        if _can_one_hold(candidates, mode, algorithm, wanted):
             chosen = algorithm.choose(candidates, wanted)
             assert chosen is not None
             return level, chosen
@@ -33,14 +33,14 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
         level -= 1
 
 
-def _one_holds(candidates: Candidates, mode: Mode, algorithm: Algorithm, wanted: int) -> bool:
+def _can_one_hold(candidates: Candidates, mode: Mode, algorithm: Algorithm, wanted: int) -> bool:
     """Whether one domain holds everything. Preferred affinity outranks staying together, so where it counts
     only the domain that is first by it is asked, unless the level is required."""
     asked = candidates.units if candidates.scores is None or mode is Mode.REQUIRED else candidates.units[algorithm.order(candidates)[:1]]
     return int(asked.max()) >= wanted
 
 
-def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
+def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
     """Domains of the lowest declared level and pods on each, in the order of level values.
 
     Above the slices the children of all chosen domains are candidates together; from the slices
@@ -49,32 +49,32 @@ def descend(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, 
     """
     domains, units = chosen
     while level < min(shape.slice_level, tree.lowest):
-        pool = tree.children_of_all(level, domains)
+        pool = tree.list_children_of_all(level, domains)
         level += 1
-        domains, units = hand_down(fits, shape, algorithm, level, pool, int(units.sum()))
-    pods = units * (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
+        domains, units = assign_children(fits, shape, algorithm, level, pool, int(units.sum()))
+    pods = units * (shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level))
     while level < tree.lowest:
         level += 1
-        domains, pods = hand_down_each(tree, fits, shape, level, domains, pods)
+        domains, pods = assign_children_of_each(tree, fits, shape, level, domains, pods)
     order = domains.argsort()
     return domains[order], pods[order]
 
 
-def hand_down(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
+def assign_children(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
     """Units for some domains of a level, out of what their parents were given."""
-    chosen = algorithm.fill(fits.some_candidates(level, shape, candidates), wanted)
+    chosen = algorithm.fill(fits.select_candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
     return candidates[chosen[0]], chosen[1]
 
 
-def hand_down_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
+def assign_children_of_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
     """Pods for the children of domains of the level above, each out of what its own parent was given."""
-    size = shape.unit_below(level)
+    size = shape.count_unit_below(level)
     order = parents.argsort()
     parents, pods = parents[order], pods[order]
-    children = tree.children_of_all(level - 1, parents)
-    counts = tree.child_counts(level - 1, parents)
+    children = tree.list_children_of_all(level - 1, parents)
+    counts = tree.count_children(level - 1, parents)
     of = np.arange(len(parents)).repeat(counts)
-    chosen, units = fill_each(fits.some_candidates(level, shape, children), of, pods // size if size > 1 else pods)
+    chosen, units = fill_each(fits.select_candidates(level, shape, children), of, pods // size if size > 1 else pods)
     return children[chosen], units * size

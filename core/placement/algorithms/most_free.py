@@ -13,7 +13,7 @@ def choose(candidates: Candidates, wanted: int) -> Chosen | None:
     holds = (candidates.units >= wanted).nonzero()[0]
     if not len(holds):
         return None
-    first = holds[order(candidates.some(holds))[:1]]
+    first = holds[order(candidates.select(holds))[:1]]
     return first, np.array([wanted])
 
 

@@ -19,10 +19,10 @@ from core.placement.topology.tree import Indices
 
 def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> None:
     """Cuts down, in place, the pods that each node holds by capacity."""
-    keys = dict.fromkeys(term.key for term in own_terms(view.around, request.traits))
-    _limit(view, request, per_node, keys, required_domains(view, request) if keys else per_node)
+    keys = dict.fromkeys(term.key for term in list_own_terms(view.around, request.traits))
+    _limit(view, request, per_node, keys, find_required_domains(view, request) if keys else per_node)
     for spread in request.traits.spread if request.traits.keeps_spread else ():
-        limit_spread(view, spread, required_domains(view, request), per_node)
+        limit_spread(view, spread, find_required_domains(view, request), per_node)
 
 
 def limit_beside_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices, there: Indices) -> None:
@@ -30,9 +30,9 @@ def limit_beside_own(view: FreeCapacity, request: PodSetRequest, per_node: Indic
     can all be used at once: a domain of a key has one node, wherever the others that hold pods are."""
     if request.traits.host_ports:
         per_node[there > 0] = 0
-    keys = dict.fromkeys(term.key for term in own_terms(view.around, request.traits))
+    keys = dict.fromkeys(term.key for term in list_own_terms(view.around, request.traits))
     for key in keys:
-        codes = view.tree.codes(key)[0]
+        codes = view.tree.encode_label(key)[0]
         per_node[np.isin(codes, codes[(there > 0) & (codes >= 0)])] = 0
     _limit(view, request, per_node, keys, np.zeros_like(per_node))
 
@@ -42,7 +42,7 @@ def _limit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, keys: 
     if request.traits.host_ports:
         np.minimum(per_node, 1, out=per_node)
     for key in keys:
-        codes = view.tree.codes(key)[0]
+        codes = view.tree.encode_label(key)[0]
         able = np.flatnonzero((per_node > 0) & (codes >= 0))
         if not len(able):
             continue
@@ -51,12 +51,12 @@ def _limit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, keys: 
         per_node[able[firsts]] = 1
 
 
-def own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
+def list_own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
     """Returns the terms of anti-affinity that select pods of their own pod set."""
-    return [term for term in traits.anti_affinity if around.matches(term, traits)]
+    return [term for term in traits.anti_affinity if around.is_match(term, traits)]
 
 
-def required_domains(view: FreeCapacity, request: PodSetRequest) -> Indices:
+def find_required_domains(view: FreeCapacity, request: PodSetRequest) -> Indices:
     """The domain of each node at the level that all pods must share; all the same where there is none."""
     tree, topology = view.tree, request.topology
     level = tree.find_level(topology.level) if topology is not None and topology.level and topology.mode is Mode.REQUIRED else None

@@ -15,7 +15,7 @@ import numpy as np
 from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.domain_capacity import fits_on_nodes
-from core.placement.algorithms.own_limit import own_terms, required_domains
+from core.placement.algorithms.own_limit import find_required_domains, list_own_terms
 from core.placement.algorithms.slices import find_shape
 from core.placement.refusals import Explanation, NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
@@ -34,7 +34,7 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
     refusal: NotFit | None = None
     refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that gives the reason
     try:
-        for world, asked in _attempts(view.set_explains(False), _followed_first(view.around, requests), free):
+        for world, asked in _list_attempts(view.set_explains(False), _order_followed_first(view.around, requests), free):
             if refusal is not None and not view.budget.spend(view.pass_steps):
                 break
             decision = in_order(world, asked, free)
@@ -53,18 +53,18 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
     return Decision((), refusal)
 
 
-def _followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
+def _order_followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) -> list[PodSetRequest]:
     """Returns the pod sets in the given order, but each with affinity to the pods of another pod set after that pod set."""
     waiting, ordered = list(requests), list[PodSetRequest]()
     while waiting:
 
-        def follows(request: PodSetRequest) -> bool:
+        def is_following(request: PodSetRequest) -> bool:
             terms = request.traits.affinity
             others = (other for other in waiting if other is not request)  # noqa: B023 - asked at once
-            own = all(around.matches(term, request.traits) for term in terms)
-            return bool(terms) and not own and any(all(around.matches(term, other.traits) for term in terms) for other in others)
+            own = all(around.is_match(term, request.traits) for term in terms)
+            return bool(terms) and not own and any(all(around.is_match(term, other.traits) for term in terms) for other in others)
 
-        ordered.append(next((request for request in waiting if not follows(request)), waiting[0]))
+        ordered.append(next((request for request in waiting if not is_following(request)), waiting[0]))
         waiting = [request for request in waiting if request is not ordered[-1]]
     return ordered
 
@@ -72,21 +72,21 @@ def _followed_first(around: PodNeighbours, requests: Sequence[PodSetRequest]) ->
 # --- what is tried ------------------------------------------------------------------------------------
 
 
-def _attempts(
+def _list_attempts(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
 ) -> Iterator[tuple[FreeCapacity, Sequence[PodSetRequest]]]:
-    for asked in _widened(view, requests):
-        for world in _worlds(view, asked, free):
+    for asked in _list_widened(view, requests):
+        for world in _list_views(view, asked, free):
             yield world, asked
 
 
-def _widened(view: FreeCapacity, requests: Sequence[PodSetRequest]) -> Iterator[Sequence[PodSetRequest]]:
+def _list_widened(view: FreeCapacity, requests: Sequence[PodSetRequest]) -> Iterator[Sequence[PodSetRequest]]:
     """Which node a domain lends depends on the level that pods must share, so a preferred level is required first,
     then the one above it, and so on."""
     starts = {
         request.name: shape.start
         for request in requests
-        if request.topology is not None and request.topology.mode is Mode.PREFERRED and _lends(view, request)
+        if request.topology is not None and request.topology.mode is Mode.PREFERRED and _is_lending(view, request)
         if not isinstance(shape := find_shape(view.tree, request), NotFit)
     }
     for wider in range(max(starts.values(), default=-1) + 1):
@@ -99,17 +99,17 @@ def _widened(view: FreeCapacity, requests: Sequence[PodSetRequest]) -> Iterator[
     yield requests
 
 
-def _lends(view: FreeCapacity, request: PodSetRequest) -> bool:
+def _is_lending(view: FreeCapacity, request: PodSetRequest) -> bool:
     """Whether it goes one to a domain of several nodes."""
-    for term in own_terms(view.around, request.traits):
-        codes = view.tree.codes(term.key)[0]
+    for term in list_own_terms(view.around, request.traits):
+        codes = view.tree.encode_label(term.key)[0]
         codes = codes[codes >= 0]
         if len(np.unique(codes)) < len(codes):
             return True
     return False
 
 
-def _worlds(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Iterator[FreeCapacity]:
+def _list_views(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Iterator[FreeCapacity]:
     """The view; where pods follow the first of their own kind, confined for these to one domain after the other."""
     series = [request for request in requests if request.traits.affinity and view.around.judge(request.traits).first]
     if not series:
@@ -117,23 +117,23 @@ def _worlds(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix 
         return
     view.budget.charge(_SORT_PASSES * view.pass_steps * len(series))
     keys = sorted({term.key for request in series for term in request.traits.affinity})
-    codes = np.stack([view.tree.codes(key)[0] for key in keys])
+    codes = np.stack([view.tree.encode_label(key)[0] for key in keys])
     _, domain_of = np.unique(codes, axis=1, return_inverse=True)
     domain_of = domain_of.reshape(-1)
-    held = np.stack([_held(view, request, domain_of, free) for request in series])
+    held = np.stack([_count_held(view, request, domain_of, free) for request in series])
     wanted = np.array([request.count for request in series])[:, None]
     largest = int(wanted.argmax())
     order = held[largest].argsort(kind="stable")
     holds = np.logical_and.reduce(held >= wanted)
     domains = order[holds[order]][:_MOST_DOMAINS]
     for domain in domains.tolist() or [int((held - wanted).min(axis=0).argmax())]:
-        yield view.confined([request.traits for request in series], domain_of == domain)
+        yield view.copy_confined([request.traits for request in series], domain_of == domain)
 
 
-def _held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, free: Matrix | None) -> Indices:
+def _count_held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, free: Matrix | None) -> Indices:
     """Pods that each domain holds; of those in one domain of the level that all must share, if there is one."""
     per_node = fits_on_nodes(view, request, free).per_node
-    shared = required_domains(view, request)
+    shared = find_required_domains(view, request)
     pairs, both = np.unique(np.stack([domain_of, shared]), axis=1, return_inverse=True)
     held = np.zeros(int(domain_of.max()) + 1, dtype=np.int64)
     np.maximum.at(held, pairs[0], np.bincount(both.reshape(-1), per_node).astype(np.int64))
@@ -153,7 +153,7 @@ def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decisio
     placed = {placement.pod_set: placement.nodes for placement in decision.placements}
     for one, other in combinations(requests, 2):
         mine, others = [name for name, _ in placed[one.name]], [name for name, _ in placed[other.name]]
-        for key in dict.fromkeys(term.key for term in around.terms_between(one.traits, other.traits)):
+        for key in dict.fromkeys(term.key for term in around.list_terms_between(one.traits, other.traits)):
             if around.are_in_one_domain(key, mine, others):
                 met = f"pod anti-affinity by {key}"
                 note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"

@@ -12,7 +12,7 @@ import numpy as np
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes, request_shape
-from core.placement.algorithms.levels import hand_down_each
+from core.placement.algorithms.levels import assign_children_of_each
 from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.algorithms.slices import Shape
 from core.placement.refusals import NotFit, RefusalKind
@@ -51,7 +51,7 @@ class GroupNodeFits:
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
-            found = self.by_shape[key] = _empty_fits(tree, self.workers.sum_up(tree, shape))
+            found = self.by_shape[key] = _build_empty_fits(tree, self.workers.sum_up(tree, shape))
             _count_levels(tree, key, self, found, None)
         return found
 
@@ -94,12 +94,12 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
     leads, alone = fits_on_nodes(view, leader, free), fits_on_nodes(view, workers, free)
     beside = fits_on_nodes(view, workers, free, (leader.requests, leader.count))
     particular = view.is_particular(workers.traits) or view.is_particular(leader.traits)
-    if particular and view.around.conflict(workers.traits, leader.traits):
+    if particular and view.around.is_conflicting(workers.traits, leader.traits):
         beside = replace(beside, per_node=np.zeros_like(beside.per_node))
     keeps = free is None and not particular
     key = ("group", request_shape(view, workers), request_shape(view, leader), leader.count)
     kept: GroupNodeFits | None = view.kept.pop(key, None) if keeps else None
-    changed = view.changed_since(kept.position) if kept is not None else None
+    changed = view.find_changed_since(kept.position) if kept is not None else None
     if kept is None or changed is None or kept.workers is not alone:
         takes_leader = leads.eligible & (leads.per_node >= leader.count)
         kept = GroupNodeFits(view.position, alone, takes_leader, np.where(takes_leader, alone.per_node - beside.per_node, _NEVER))
@@ -114,12 +114,12 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
     return kept
 
 
-def _empty_fits(tree: TopologyTree, alone: Fits) -> GroupFits:
-    def arrays() -> tuple[Indices, ...]:
+def _build_empty_fits(tree: TopologyTree, alone: Fits) -> GroupFits:
+    def list_arrays() -> tuple[Indices, ...]:
         return tuple(np.empty(tree.levels[level].count, dtype=np.int64) for level in range(tree.lowest + 1))
 
     flags = tuple(np.empty(tree.levels[level].count, dtype=bool) for level in range(tree.lowest + 1))
-    return GroupFits(alone, Fits(arrays(), arrays()), flags, arrays(), arrays())
+    return GroupFits(alone, Fits(list_arrays(), list_arrays()), flags, list_arrays(), list_arrays())
 
 
 def _count_levels(
@@ -135,16 +135,16 @@ def _count_levels(
             flags, losses, unit_losses = on_nodes.takes_leader, on_nodes.loss, on_nodes.loss
             if level < lowest:
                 flags, losses, unit_losses = fits.takes_leader[level + 1], fits.loss[level + 1], fits.unit_loss[level + 1]
-            at = None if at is None else tree.parents_of(level + 1, at)
-            here = tree.over_children(np.logical_or, level, flags, at)
-            loss = tree.over_children(np.minimum, level, losses, at)
-            unit_loss = tree.over_children(np.minimum, level, unit_losses, at)
+            at = None if at is None else tree.find_parents(level + 1, at)
+            here = tree.reduce_children(np.logical_or, level, flags, at)
+            loss = tree.reduce_children(np.minimum, level, losses, at)
+            unit_loss = tree.reduce_children(np.minimum, level, unit_losses, at)
         these: Indices | slice = slice(None) if at is None else at
         pods, units, size = fits.alone.pods[level][these], fits.alone.units[level][these], sizes[level]
         held = pods - loss
         if level > slice_level and size > 1:  # `pods` are whole slices, but the leader may fit into what they leave over
             below = on_nodes.workers.per_node if level == lowest else fits.alone.pods[level + 1]
-            every = below[these] if level == lowest and tree.is_hostname else tree.over_children(np.add, level, below, at)
+            every = below[these] if level == lowest and tree.is_hostname else tree.reduce_children(np.add, level, below, at)
             held = (every - loss) // size * size
             loss = np.where(here, pods - held, _NEVER)
         fits.beside.pods[level][these] = held = np.where(here, held, 0)
@@ -160,10 +160,10 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
     """As `levels.find_start`, with the leader in one of the domains chosen."""
     level = shape.start
     while True:
-        beside = fits.beside.candidates(level, shape)
+        beside = fits.beside.list_candidates(level, shape)
         holds = (fits.takes_leader[level] & (beside.units >= wanted)).nonzero()[0]
         if len(holds):
-            chosen = algorithm.choose(beside.some(holds), wanted)
+            chosen = algorithm.choose(beside.select(holds), wanted)
             assert chosen is not None  # each of them holds everything
             domain = int(holds[chosen[0][0]])
             return level, GroupChosen(np.array([domain]), np.array([wanted]), domain)
@@ -175,31 +175,33 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
         level -= 1
 
 
-def descend_group(
+def assign_group_below(
     tree: TopologyTree, fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, chosen: GroupChosen
 ) -> tuple[Indices, Indices, int]:
-    """As `levels.descend`; also the lowest domain that has the leader."""
+    """As `levels.assign_below`; also the lowest domain that has the leader."""
     while level < min(shape.slice_level, tree.lowest):
-        pool = tree.children_of_all(level, chosen.domains)
+        pool = tree.list_children_of_all(level, chosen.domains)
         level += 1
-        chosen = hand_down_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
-    size = shape.slice_size if level <= shape.slice_level else shape.unit_below(level)
+        chosen = assign_children_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
+    size = shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level)
     domains, pods, leader = chosen.domains, chosen.units * size, chosen.leader
     while level < tree.lowest:
         level += 1
-        size = shape.unit_below(level)
+        size = shape.count_unit_below(level)
         led = domains == leader
-        children = tree.children(level - 1, leader)
-        part = hand_down_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(pods[led][0]) // size)
-        others = hand_down_each(tree, fits.alone, shape, level, domains[~led], pods[~led])
+        children = tree.list_children(level - 1, leader)
+        part = assign_children_with_leader(fits, shape, LEAST_FREE_CAPACITY, level, children, int(pods[led][0]) // size)
+        others = assign_children_of_each(tree, fits.alone, shape, level, domains[~led], pods[~led])
         domains, leader = np.append(part.domains, others[0]), part.leader
         pods = np.append(part.units * size, others[1])
     order = domains.argsort()
     return domains[order], pods[order], leader
 
 
-def hand_down_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen:
-    """As `levels.hand_down`, with the leader in one of the domains."""
+def assign_children_with_leader(
+    fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int
+) -> GroupChosen:
+    """As `levels.assign_children`, with the leader in one of the domains."""
     chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
     # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.
     assert chosen is not None, f"level {level} lost the leader's place on the way down"
@@ -208,7 +210,7 @@ def hand_down_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, l
 
 def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int) -> GroupChosen | None:
     """Units for domains of a level: the first that can take the leader and leave room for all the rest goes first."""
-    alone, beside = fits.alone.some_candidates(level, shape, domains), fits.beside.some_candidates(level, shape, domains)
+    alone, beside = fits.alone.select_candidates(level, shape, domains), fits.beside.select_candidates(level, shape, domains)
     ordered = algorithm.order(alone)
     left_over = int(alone.units.sum()) - alone.units + beside.units
     able = ordered[(fits.takes_leader[level][domains] & (left_over >= wanted))[ordered]]
@@ -222,6 +224,6 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     left = np.ones(len(domains), dtype=bool)
     left[leader] = False
     others = left.nonzero()[0]
-    rest = algorithm.fill(alone.some(others), wanted - taken)
+    rest = algorithm.fill(alone.select(others), wanted - taken)
     assert rest is not None  # ensured by `left_over`
     return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))

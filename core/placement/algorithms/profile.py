@@ -61,11 +61,11 @@ class Profile:
     balanced: bool = False
     compact: bool = False
 
-    def algorithm(self, mode: Mode) -> Algorithm:
+    def get_algorithm(self, mode: Mode) -> Algorithm:
         """The algorithm for a mode; the implied mode is unconstrained."""
         return {Mode.REQUIRED: self.required, Mode.PREFERRED: self.preferred}.get(mode, self.unconstrained)
 
-    def balances(self, mode: Mode) -> bool:
+    def is_balanced(self, mode: Mode) -> bool:
         """Whether BalancedPlacement is tried first."""
         return self.balanced and mode is Mode.PREFERRED
 
@@ -84,7 +84,7 @@ _NAMED = {
 }
 
 
-def profile_from_gates(gates: Mapping[str, bool]) -> Profile:
+def read_profile(gates: Mapping[str, bool]) -> Profile:
     """The profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
     chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
     for gate, profile in (
@@ -110,17 +110,17 @@ class Profiles:
     named: Mapping[str, Profile]
     default: Profile
 
-    def nearest(self, *names: str | None) -> Profile:
+    def find_nearest(self, *names: str | None) -> Profile:
         """The profile of the first name that is one; names come nearest to the workload first."""
         return next((self.named[name] for name in names if name is not None and name in self.named), self.default)
 
 
-def profiles_from_gates(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
+def read_profiles(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
     """The profiles of a process: gates select how `kep` places, and for each profile whether preferred affinity counts.
 
     Raises ContradictingProfile where the default is not `kep` and a gate selects an algorithm.
     """
-    kep = profile_from_gates(gates)
+    kep = read_profile(gates)
     respects = kep.respects_preferred_affinity
     named = {KEP_PROFILE: kep} | {
         name: replace(profile, name=name, respects_preferred_affinity=respects) for name, profile in _NAMED.items()
@@ -135,4 +135,4 @@ def profiles_from_gates(gates: Mapping[str, bool], default: str = KEP_PROFILE) -
 
 
 _CHOOSING = (*PROFILE_GATES, BALANCED_PLACEMENT)
-STANDARD = profiles_from_gates({})
+STANDARD = read_profiles({})

@@ -43,7 +43,7 @@ class Distribution:
     ranks: Mapping[str, int] = field(default_factory=dict)  # of the pods placed by rank
 
 
-def distribute(
+def assign_pods(
     assignment: TopologyAssignment,
     pods: Sequence[RankedPod],
     request: TopologyRequest | None,
@@ -64,11 +64,13 @@ def distribute(
     replaced, stay, and the missing ranks are placed around them. Kueue drops all ranks then.
     """
     if request is None or request.pod_index_label is None:
-        return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)
+        return Distribution(_assign_greedily(assignment, pods, ended or {}, surplus), by_rank=False)
     staying = [pod for pod in pods if not pod.terminating]
     if not any(request.pod_index_label in pod.labels for pod in staying):
-        return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False)  # pods without ranks have no order to keep
-    ranks, broken = _ranks(staying, request, assignment.count if count is None else count, assignment.count, offset)
+        return Distribution(
+            _assign_greedily(assignment, pods, ended or {}, surplus), by_rank=False
+        )  # pods without ranks have no order to keep
+    ranks, broken = _compute_ranks(staying, request, assignment.count if count is None else count, assignment.count, offset)
     if broken is None:
         ends = list(accumulate(domain.count for domain in assignment.domains))  # an assignment may be of billions of pods
         order = {name: bisect_right(ends, rank) for name, rank in ranks.items()}
@@ -77,7 +79,7 @@ def distribute(
         gated = [pod.name for pod in staying if pod.domain is None]
         if wrong is not None:
             if not surplus and all(pod.domain is None or pod.domain in values for pod in staying):
-                return _around(assignment, pods, ranks, ended or {})
+                return _assign_around(assignment, pods, ranks, ended or {})
             broken = f"pod {wrong.name} of rank {ranks[wrong.name]} is in another domain than its rank's"
         elif (
             late := _find_late(assignment, gated, order, _count_given_up(assignment, _count_here(pods), ended or {}, surplus))
@@ -85,7 +87,7 @@ def distribute(
             broken = f"the place of rank {ranks[late]} was given up before pod {late} came"
         else:
             return Distribution({name: order[name] for name in gated}, by_rank=True, ranks={name: ranks[name] for name in gated})
-    return Distribution(_greedy(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
+    return Distribution(_assign_greedily(assignment, pods, ended or {}, surplus), by_rank=False, broken=broken)
 
 
 def _count_here(pods: Sequence[RankedPod]) -> Counter[tuple[str, ...]]:
@@ -107,7 +109,7 @@ def _find_late(assignment: TopologyAssignment, gated: Sequence[str], order: Mapp
     return next((name for name in gated if wanted[order[name]] > room[order[name]]), None)
 
 
-def _around(
+def _assign_around(
     assignment: TopologyAssignment, pods: Sequence[RankedPod], ranks: Mapping[str, int], ended: Mapping[tuple[str, ...], int]
 ) -> Distribution:
     """Ranks that are missing, around pods that stay where another assignment had them, as after a node was replaced.
@@ -181,7 +183,7 @@ def _follow(steps: list[int], place: int) -> int:
     return place
 
 
-def _ranks(
+def _compute_ranks(
     pods: Sequence[RankedPod], request: TopologyRequest, count: int, assigned: int, offset: int
 ) -> tuple[dict[str, int], str | None]:
     """Rank of each pod, or why there is none."""
@@ -222,7 +224,7 @@ def _index(pod: RankedPod, label: str) -> tuple[int | None, str | None]:
     return int(text), None
 
 
-def _greedy(
+def _assign_greedily(
     assignment: TopologyAssignment, pods: Sequence[RankedPod], ended: Mapping[tuple[str, ...], int], surplus: int
 ) -> dict[str, int]:
     """Into empty places, those last at which a pod has succeeded: they may soon be given up."""

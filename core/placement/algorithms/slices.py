@@ -25,7 +25,7 @@ class Shape:
     unit: str
     auto: bool = False
 
-    def unit_below(self, level: int) -> int:
+    def count_unit_below(self, level: int) -> int:
         """Pods handed out together at a level below the slices: the next layer at or below it."""
         return next((size for size in self.sizes[level:] if size > 1), 1)
 
@@ -43,12 +43,12 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
             RefusalKind.NO_LEVEL, f"pod set {request.name}: the topology request names none of required, preferred and unconstrained"
         )
     if request.spares and not tree.is_hostname:
-        why = f"nodes are kept free ({SPARE_NODES}) only in topologies whose lowest level is {HOSTNAME_LABEL}; this one has {known}"
+        why = f"nodes are kept free ({SPARE_NODES}) only in topologies with the lowest level {HOSTNAME_LABEL}; this one has {known}"
         return refuse(RefusalKind.SPARES_WITHOUT_HOSTNAME, f"pod set {request.name}: {why}")
     lowest = tree.lowest
     auto = topology.level == AUTO_LEVEL and tree.find_level(AUTO_LEVEL) is None
     if auto:
-        start: int | None = _lowest_sensible(tree, topology)
+        start: int | None = _find_lowest_sensible(tree, topology)
         assert start is not None
     elif topology.level is not None:
         start = tree.find_level(topology.level)
@@ -107,7 +107,7 @@ def _find_sizes(
     return sizes
 
 
-def _lowest_sensible(tree: TopologyTree, topology: TopologyRequest) -> int:
+def _find_lowest_sensible(tree: TopologyTree, topology: TopologyRequest) -> int:
     """Where the search for a level begins that was left to us: above single nodes if it is required, and not below the slices."""
     start = tree.lowest - 1 if topology.mode is Mode.REQUIRED and tree.is_hostname else tree.lowest
     slice_level = tree.find_level(topology.slices[0].level) if topology.slices else None

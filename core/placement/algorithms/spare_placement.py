@@ -19,7 +19,7 @@ import numpy as np
 from core.model.pod_resources import PODS
 from core.model.podset import Mode, PodSetRequest
 from core.model.quantity import show_count
-from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
+from core.placement.algorithms.decision import Decision, PodSetPlacement, subtract_pods
 from core.placement.algorithms.domain_capacity import count_fits, fits_on_nodes
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.refusals import NotFit, RefusalKind
@@ -49,19 +49,19 @@ def place_with_spares(
     before = view.free if free is None else free
     room = np.minimum(fits_on_nodes(view, asking, free).per_node, asking.count)
     quiet = view.set_explains(False)
-    for level in _levels(asking, shape):
-        inside = _span_of(view.tree, level, found)
+    for level in _list_levels(asking, shape):
+        inside = _find_span(view.tree, level, found)
         chosen = _choose(view, unit, found, before, inside) if inside is not None else None
         if chosen is not None:
             return chosen
-        for trial, allowed, spares in _trials(view, unit, shape, level, room, before):
+        for trial, allowed, spares in _list_trials(view, unit, shape, level, room, before):
             if not view.budget.spend(2 * view.pass_steps * len(unit)):
-                return _refuse(view, asking, _levels(asking, shape)[-1], room)
+                return _refuse(view, asking, _list_levels(asking, shape)[-1], room)
             again = place(quiet, trial)
             chosen = None if isinstance(again, NotFit) else _choose(view, unit, again, before, allowed if spares is None else spares)
             if chosen is not None:
                 return chosen
-    return _refuse(view, asking, _levels(asking, shape)[-1], room)
+    return _refuse(view, asking, _list_levels(asking, shape)[-1], room)
 
 
 def pick_spares(
@@ -78,7 +78,7 @@ def pick_spares(
     """Up to `wanted` nodes with room for so many pods, none of them `used`: the nearest to the nodes in `near` first, of these the
     tightest. Raises InvalidSelector."""
     tree = view.tree
-    room = np.where(view.eligible(request) & inside & ~used, view.pods_that_fit(request, free), 0)
+    room = np.where(view.find_eligible(request) & inside & ~used, view.count_pods_that_fit(request, free), 0)
     able = np.flatnonzero(room >= max(1, pods))
     shared = np.zeros(len(tree), dtype=np.int64)  # how many of their levels' domains have pods
     for level in tree.levels[: tree.lowest + 1] if len(tree) else ():
@@ -96,42 +96,42 @@ def with_spares_kept(
         return decision
     tree, left = view.tree, (view.free if free is None else free).copy()
     for request, placement in zip(requests, decision.placements, strict=True):
-        take_from(view, left, request, placement.nodes)
+        subtract_pods(view, left, request, placement.nodes)
     placements = []
     for request, placement in zip(requests, decision.placements, strict=True):
-        own, pods = _used(tree, [placement]), max((count for _, count in placement.nodes), default=0)
-        inside, nodes = domain_of(tree, request, own), list[int]()
-        for allowed in (inside & flags_of(tree, held.get(request.name, ())), inside) if request.spares and pods else ():
+        own, pods = _find_used(tree, [placement]), max((count for _, count in placement.nodes), default=0)
+        inside, nodes = find_domain(tree, request, own), list[int]()
+        for allowed in (inside & build_flags(tree, held.get(request.name, ())), inside) if request.spares and pods else ():
             taken = own.copy()
             taken[nodes] = True
             nodes += pick_spares(view, request, request.spares - len(nodes), pods, free=left, used=taken, near=own, inside=allowed)
         spares = tuple(sorted((tree.names[node], pods) for node in nodes))
-        take_from(view, left, request, spares)
+        subtract_pods(view, left, request, spares)
         placements.append(replace(placement, spares=spares))
     return replace(decision, placements=tuple(placements))
 
 
-def flags_of(tree: TopologyTree, names: Iterable[str]) -> Flags:
+def build_flags(tree: TopologyTree, names: Iterable[str]) -> Flags:
     """Nodes by name, of those that are there."""
     flags = np.zeros(len(tree), dtype=bool)
     flags[[tree.index[name] for name in names if name in tree.index]] = True
     return flags
 
 
-def domain_of(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
+def find_domain(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
     """Nodes among which the spares of a pod set may be that is on the used nodes: of its required domain, else all."""
     anywhere = np.ones(len(tree), dtype=bool)
     shape = find_shape(tree, request)
     if isinstance(shape, NotFit) or request.topology is None or request.topology.mode is not Mode.REQUIRED or not used.any():
         return anywhere
     for level in range(shape.start, -1, -1):
-        domains = np.flatnonzero(tree.any_nodes(level, used))
+        domains = np.flatnonzero(tree.has_any_node(level, used))
         if len(domains) == 1:
-            return _nodes_of(tree, level, int(domains[0]))
+            return _find_nodes(tree, level, int(domains[0]))
     return anywhere
 
 
-def _levels(request: PodSetRequest, shape: Shape) -> list[int | None]:
+def _list_levels(request: PodSetRequest, shape: Shape) -> list[int | None]:
     """Levels at which one domain should have pods and spares, the best first; None: all nodes are one domain."""
     mode = request.topology.mode if request.topology is not None else Mode.IMPLIED
     upwards: list[int | None] = [*range(shape.start, -1, -1)]
@@ -140,7 +140,7 @@ def _levels(request: PodSetRequest, shape: Shape) -> list[int | None]:
     return [*upwards, None] if mode is Mode.PREFERRED else [None]
 
 
-def _nodes_of(tree: TopologyTree, level: int | None, domain: int) -> Flags:
+def _find_nodes(tree: TopologyTree, level: int | None, domain: int) -> Flags:
     if level is None:
         return np.ones(len(tree), dtype=bool)
     flags = np.zeros(len(tree), dtype=bool)
@@ -148,52 +148,52 @@ def _nodes_of(tree: TopologyTree, level: int | None, domain: int) -> Flags:
     return flags
 
 
-def _span_of(tree: TopologyTree, level: int | None, placements: Sequence[PodSetPlacement]) -> Flags | None:
+def _find_span(tree: TopologyTree, level: int | None, placements: Sequence[PodSetPlacement]) -> Flags | None:
     """The domain of a level that all pods are in; None if they are in several."""
     if level is None:
-        return _nodes_of(tree, None, 0)
-    used = _used(tree, placements)
-    domains = np.flatnonzero(tree.any_nodes(level, used))
-    return _nodes_of(tree, level, int(domains[0])) if len(domains) == 1 else None
+        return _find_nodes(tree, None, 0)
+    used = _find_used(tree, placements)
+    domains = np.flatnonzero(tree.has_any_node(level, used))
+    return _find_nodes(tree, level, int(domains[0])) if len(domains) == 1 else None
 
 
-def _used(tree: TopologyTree, placements: Sequence[PodSetPlacement]) -> Flags:
-    return flags_of(tree, (name for placement in placements for name, _ in placement.nodes))
+def _find_used(tree: TopologyTree, placements: Sequence[PodSetPlacement]) -> Flags:
+    return build_flags(tree, (name for placement in placements for name, _ in placement.nodes))
 
 
 def _choose(
     view: FreeCapacity, unit: Sequence[PodSetRequest], placements: Sequence[PodSetPlacement], before: Matrix, inside: Flags
 ) -> list[PodSetPlacement] | None:
     """The placements with their spares, all on nodes `inside`; None where there are not enough."""
-    left, used = before.copy(), _used(view.tree, placements)
+    left, used = before.copy(), _find_used(view.tree, placements)
     by_name = {placement.pod_set: placement for placement in placements}
     for request in unit:
-        take_from(view, left, request, by_name[request.name].nodes)
+        subtract_pods(view, left, request, by_name[request.name].nodes)
     for request in unit:
         placement = by_name[request.name]
         pods = max((count for _, count in placement.nodes), default=0)
-        wanted, own = request.spares if pods else 0, _used(view.tree, [placement])
+        wanted, own = request.spares if pods else 0, _find_used(view.tree, [placement])
         nodes = pick_spares(view, request, wanted, pods, free=left, used=used, near=own, inside=inside) if wanted else []
         if len(nodes) < wanted:
             return None
         spares = tuple(sorted((view.tree.names[node], pods) for node in nodes))
-        take_from(view, left, request, spares)
+        subtract_pods(view, left, request, spares)
         used[nodes] = True
         by_name[request.name] = replace(placement, spares=spares)
     return [by_name[placement.pod_set] for placement in placements]
 
 
-def _trials(
+def _list_trials(
     view: FreeCapacity, unit: Sequence[PodSetRequest], shape: Shape, level: int | None, room: Indices, before: Matrix
 ) -> Iterator[tuple[Matrix, Flags, Flags | None]]:
     """What is left free for the pods, per trial: one domain, less spares where these are chosen first; the domain, and these spares."""
     asking, tree = next(request for request in unit if request.spares), view.tree
     trials = 0
-    for domain in _able(tree, level, room, asking.count, asking.spares):
-        inside = _nodes_of(tree, level, domain)
+    for domain in _list_able(tree, level, room, asking.count, asking.spares):
+        inside = _find_nodes(tree, level, domain)
         alone = before.copy()
         alone[:, ~inside] = np.minimum(alone[:, ~inside], 0)
-        for most in _caps(room[inside], asking.count, asking.spares) if len(unit) == 1 else []:
+        for most in _list_caps(room[inside], asking.count, asking.spares) if len(unit) == 1 else []:
             trial, spares = alone.copy(), np.zeros(len(tree), dtype=bool)
             spares[_set_aside(tree, shape, np.where(inside, room, 0), most, asking.spares)] = True
             trial[:, spares] = np.minimum(trial[:, spares], 0)
@@ -223,7 +223,7 @@ def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spare
             node = int(able[free][first])
             without = left.copy()
             without[node] = 0
-            units = int(count_fits(tree, shape, without).units_at(0, shape).sum())
+            units = int(count_fits(tree, shape, without).count_units_at(0, shape).sum())
             if units > best_units:
                 best, best_units = node, units
         aside.append(best)
@@ -231,18 +231,18 @@ def _set_aside(tree: TopologyTree, shape: Shape, room: Indices, most: int, spare
     return aside + [node for node in able.tolist() if node not in aside][: spares - len(aside)]
 
 
-def _able(tree: TopologyTree, level: int | None, room: Indices, count: int, spares: int) -> list[int]:
+def _list_able(tree: TopologyTree, level: int | None, room: Indices, count: int, spares: int) -> list[int]:
     """Domains of a level that have room for the pods and so many spares, the tightest first."""
     if level is None:
-        return [0] if _caps(room, count, spares) else []
+        return [0] if _list_caps(room, count, spares) else []
     held = tree.sum_nodes(level, room)
     enough = np.flatnonzero(held >= count + spares)
     starts, ends = tree.levels[level].starts, tree.levels[level].ends
-    able = [domain for domain in enough.tolist() if _caps(room[starts[domain] : ends[domain]], count, spares)]
+    able = [domain for domain in enough.tolist() if _list_caps(room[starts[domain] : ends[domain]], count, spares)]
     return sorted(able, key=lambda domain: (int(held[domain]), domain))
 
 
-def _caps(room: Indices, count: int, spares: int) -> list[int]:
+def _list_caps(room: Indices, count: int, spares: int) -> list[int]:
     """The most pods that a node may get so that there is room for spares as large, the largest number first."""
     sizes = np.unique(room[room > 0])[::-1].tolist()
     return [most for most in sizes if (room >= most).sum() >= spares and int(np.minimum(room, most).sum()) - spares * most >= count]
@@ -255,9 +255,9 @@ def _refuse(view: FreeCapacity, request: PodSetRequest, level: int | None, room:
     best, where = 0, here
     domains = 1 if level is None else tree.levels[level].count
     for domain in range(domains):
-        held = room[_nodes_of(tree, level, domain)]
-        while best + 1 < request.spares and _caps(held, count, best + 1):  # a domain without room for so many has none for more
-            best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.values(level, domain))}"
+        held = room[_find_nodes(tree, level, domain)]
+        while best + 1 < request.spares and _list_caps(held, count, best + 1):  # a domain without room for so many has none for more
+            best, where = best + 1, here if level is None else f"{here} {'/'.join(tree.get_values(level, domain))}"
     has = (
         f"{where} has room for the pods and {best} of the {show_count(request.spares, 'spare node')}"
         if best

@@ -103,14 +103,14 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     if refusal is None:
         # No domain has room for each of them: the refusal is about the first one without room anywhere.
         lacking = next((request for request, held in zip(requests, pods, strict=True) if (held < request.count).all()), requests[largest])
-        refusal = in_order(view, [_required(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
+        refusal = in_order(view, [_require_level(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
     elif view.explains:  # the trials gave no reasons: the last of them does
         refusal = in_order(view, requests, inside).refusal
     assert refusal is not None
     return Decision((), refusal)
 
 
-def _required(request: PodSetRequest, level: str) -> PodSetRequest:
+def _require_level(request: PodSetRequest, level: str) -> PodSetRequest:
     """The pod set as if it had to be in one domain of a level; where it asks for a lower one, that is what it lacks."""
     topology = request.topology
     if topology is None or topology.mode is Mode.REQUIRED:
@@ -136,18 +136,18 @@ def look_ahead(
     found: list[Shape] = [shape for shape in shapes if isinstance(shape, Shape)]
     if len(found) < len(shapes):
         return None
-    steps = view.budget.part(JOINT_STEPS)
+    steps = view.budget.split_off(JOINT_STEPS)
     for wider in range(len(view.tree.declared) + 1 if any(_may_widen(*pair) for pair in zip(asked, found, strict=True)) else 1):
         if not steps.spend(0):
             return None
-        whole_at = [_whole_at(request, shape, wider, tied_at) for request, shape in zip(asked, found, strict=True)]
+        whole_at = [_find_whole_level(request, shape, wider, tied_at) for request, shape in zip(asked, found, strict=True)]
         if not all(_fits_alone(view.tree, *each) for each in zip(asked, found, on_nodes, whole_at, strict=True)):
             continue
         joint = [
             JointRequest(request.count, request.requests, shape, fits.eligible, level)
             for request, shape, fits, level in zip(asked, found, on_nodes, whole_at, strict=True)
         ]
-        ties = _ties(asked, whole_at, tied_at)
+        ties = _list_ties(asked, whole_at, tied_at)
         per_node = JointSearch(view, joint, ties, view.free if free is None else free, steps).run()
         if per_node is not None:
             pairs = zip(requests, per_node, found, strict=True)
@@ -158,8 +158,8 @@ def look_ahead(
 def _fits_alone(tree: TopologyTree, request: PodSetRequest, shape: Shape, on_nodes: NodeFits, whole_at: int | None) -> bool:
     """Whether a pod set has room where no other takes any: else there is nothing to search for."""
     level = whole_at or 0
-    units = on_nodes.sum_up(tree, shape).units_at(level, shape)
-    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
+    units = on_nodes.sum_up(tree, shape).count_units_at(level, shape)
+    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level))
     return int(units.sum() if whole_at is None else units.max(initial=0)) >= wanted
 
 
@@ -182,7 +182,7 @@ def _may_widen(request: PodSetRequest, shape: Shape) -> bool:
     return request.topology is not None and (request.topology.mode is Mode.PREFERRED or shape.auto)
 
 
-def _whole_at(request: PodSetRequest, shape: Shape, wider: int, tied_at: int | None) -> int | None:
+def _find_whole_level(request: PodSetRequest, shape: Shape, wider: int, tied_at: int | None) -> int | None:
     """The lowest level at which all its pods are in one domain."""
     assert request.topology is not None
     mode, level = request.topology.mode, None
@@ -193,7 +193,7 @@ def _whole_at(request: PodSetRequest, shape: Shape, wider: int, tied_at: int | N
     return level if tied_at is None else max(tied_at, -1 if level is None else level)
 
 
-def _ties(requests: Sequence[PodSetRequest], whole_at: Sequence[int | None], tied_at: int | None) -> list[Tie]:
+def _list_ties(requests: Sequence[PodSetRequest], whole_at: Sequence[int | None], tied_at: int | None) -> list[Tie]:
     members: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
         if request.topology is not None and request.topology.group:

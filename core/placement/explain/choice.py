@@ -12,7 +12,7 @@ import numpy as np
 from core.model.podset import Mode, PodSetRequest
 from core.model.quantity import show_count
 from core.placement.algorithms.compactness import CompactSearch
-from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
+from core.placement.algorithms.decision import Decision, PodSetPlacement, subtract_pods
 from core.placement.algorithms.domain_capacity import fits_on_nodes
 from core.placement.algorithms.podset_groups import fits_of_group, split_roles
 from core.placement.algorithms.slices import Shape, find_shape
@@ -135,7 +135,7 @@ def explain_choice(
     placed = [request for request in requests if request.name in by_name]
     choices = []
     for i, request in enumerate(placed):
-        leader = _partner(request, placed)
+        leader = _find_partner(request, placed)
         if leader is not None and split_roles(*sorted((request, leader), key=placed.index))[0] is not request:
             continue
         choice = _explain_one(view, request, leader, by_name[request.name], free)
@@ -148,7 +148,7 @@ def explain_choice(
         if i + 1 < len(placed):
             free = view.free.copy() if free is None or free is view.free else free.copy() if i == 0 else free
             for member in (request,) if leader is None else (request, leader):
-                take_from(view, free, member, by_name[member.name].nodes)
+                subtract_pods(view, free, member, by_name[member.name].nodes)
     return tuple(choices)
 
 
@@ -162,14 +162,14 @@ def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain
     tree = view.tree
     asked = tree.find_level(together.level)
     assert asked is not None  # it was placed
-    used = [tuple(np.unique(np.concatenate([_used(tree, level, p) for p in decision.placements]))) for level in range(asked + 1)]
+    used = [tuple(np.unique(np.concatenate([_find_used(tree, level, p) for p in decision.placements]))) for level in range(asked + 1)]
     if not used[asked]:
         return ""  # pod sets of no pods
     shared = next((level for level in range(asked, -1, -1) if len(used[level]) == 1), None)
     instead = "" if shared == asked else f"no {together.level} holds all pods, "
     if shared is None:
         return f"{instead}they are in {len(used[asked])} ({together.why})"
-    return f"{instead}all pods in {tree.declared[shared]} {'/'.join(_values(tree, shared, int(used[shared][0])))} ({together.why})"
+    return f"{instead}all pods in {tree.declared[shared]} {'/'.join(_get_values(tree, shared, int(used[shared][0])))} ({together.why})"
 
 
 def show_choices(choices: Sequence[Choice]) -> str:
@@ -177,7 +177,7 @@ def show_choices(choices: Sequence[Choice]) -> str:
     return truncate("; ".join(map(str, choices)))
 
 
-def _partner(request: PodSetRequest, requests: Sequence[PodSetRequest]) -> PodSetRequest | None:
+def _find_partner(request: PodSetRequest, requests: Sequence[PodSetRequest]) -> PodSetRequest | None:
     """The other pod set of a group of two."""
     group = request.topology.group if request.topology is not None else None
     others = [other for other in requests if other is not request and other.topology is not None and other.topology.group == group]
@@ -190,10 +190,10 @@ def _explain_one(
     tree, shape = view.tree, find_shape(view.tree, request)
     assert isinstance(shape, Shape)  # it was placed
     level = tree.declared.index(placement.level)
-    asked = _units(view, request, leader, shape, shape.start, free)
-    units = asked if level == shape.start else _units(view, request, leader, shape, level, free)
-    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.unit_below(level))
-    used = _used(tree, level, placement)
+    asked = _count_units(view, request, leader, shape, shape.start, free)
+    units = asked if level == shape.start else _count_units(view, request, leader, shape, level, free)
+    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level))
+    used = _find_used(tree, level, placement)
     mode = request.topology.mode if request.topology is not None else Mode.IMPLIED
     others = np.ones(len(units), dtype=bool)
     others[used] = False
@@ -203,35 +203,37 @@ def _explain_one(
     too_small = None
     if level < shape.start and mode in (Mode.REQUIRED, Mode.PREFERRED) and (asked < wanted).all():
         best = int(asked.argmax())
-        too_small = LevelFact(tree.declared[shape.start], len(asked), tree.values(shape.start, best), int(asked[best]), wanted, shape.unit)
+        too_small = LevelFact(
+            tree.declared[shape.start], len(asked), tree.get_values(shape.start, best), int(asked[best]), wanted, shape.unit
+        )
     return Choice(
         request.name,
         placement.level,
-        tuple(_held(tree, level, domain, units) for domain in used[:_SHOWN].tolist()),
+        tuple(_describe_held(tree, level, domain, units) for domain in used[:_SHOWN].tolist()),
         len(used),
         len(units),
         int(able.sum()),
         wanted,
         shape.unit,
-        _next_best(tree, level, units, others, able),
+        _find_next_best(tree, level, units, others, able),
         too_small,
         "" if leader is None else leader.name,
         largest=0 if view.is_particular(request.traits) else int(units.max(initial=0)),
     )
 
 
-def _units(
+def _count_units(
     view: FreeCapacity, request: PodSetRequest, leader: PodSetRequest | None, shape: Shape, level: int, free: Matrix | None
 ) -> Indices:
     """What every domain of a level held, beside the leader if there is one."""
     if leader is None or leader.topology is None:
-        return fits_on_nodes(view, request, free).sum_up(view.tree, shape).units_at(level, shape)
+        return fits_on_nodes(view, request, free).sum_up(view.tree, shape).count_units_at(level, shape)
     whole = replace(leader, topology=replace(leader.topology, slices=()))
     group = fits_of_group(view, request, whole, free).sum_up(view.tree, shape)
-    return np.where(group.takes_leader[level], group.beside.units_at(level, shape), 0)
+    return np.where(group.takes_leader[level], group.beside.count_units_at(level, shape), 0)
 
 
-def _used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> Indices:
+def _find_used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> Indices:
     """Domains of a level that a placement uses."""
     if isinstance(placement.nodes, NodeCounts) and placement.nodes.tree is tree:
         nodes = placement.nodes.at
@@ -240,17 +242,17 @@ def _used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> Indices
     return np.unique(tree.levels[level].starts.searchsorted(nodes, side="right") - 1)
 
 
-def _held(tree: TopologyTree, level: int, domain: int, units: Indices) -> HeldDomain:
-    return HeldDomain(_values(tree, level, domain), int(units[domain]))
+def _describe_held(tree: TopologyTree, level: int, domain: int, units: Indices) -> HeldDomain:
+    return HeldDomain(_get_values(tree, level, domain), int(units[domain]))
 
 
-def _values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
-    values = tree.values(level, domain)
+def _get_values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
+    values = tree.get_values(level, domain)
     alone = level == tree.lowest and len(tree.emitted_levels) == 1  # the hostname alone identifies the node
     return values[-1:] if alone else values
 
 
-def _next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> HeldDomain | None:
+def _find_next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> HeldDomain | None:
     left = (others & able).nonzero()[0]
     if len(left):
         domain = int(left[units[left].argmin()])
@@ -259,4 +261,4 @@ def _next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, ab
         if not len(left):
             return None
         domain = int(left[units[left].argmax()])
-    return _held(tree, level, domain, units)
+    return _describe_held(tree, level, domain, units)

@@ -10,7 +10,7 @@ from core.model.podset import PodSetRequest
 from core.placement.changes import Amount, Never, NoSuchNode, PodTooLarge, TooMany
 from core.placement.explain.suggested_changes import WHOLE, Refused
 from core.placement.topology.free_capacity import FreeCapacity, with_pod
-from core.placement.topology.node_eligibility import selector_mask, term_mask
+from core.placement.topology.node_eligibility import match_selector, match_term
 from core.placement.topology.tree import Indices
 
 _SHOWN = 8  # values that a sentence names
@@ -22,11 +22,11 @@ def find_never(refused: Refused) -> Never | None:
     if refused.view.closed is not None:
         refused = replace(refused, view=refused.view.close_nodes(None))
     view, request = refused.view, refused.request
-    labelled = view.label_mask(request.node_selector, request.affinity)
+    labelled = view.match_labels(request.node_selector, request.affinity)
     if not labelled.any():
-        return NoSuchNode(_asked_of_labels(view, request))
+        return NoSuchNode(_list_asked_labels(view, request))
     if refused.could.any():
-        most = int(refused.units(refused.could_fit, WHOLE).sum())
+        most = int(refused.count_units(refused.could_fit, WHOLE).sum())
         return TooMany(most, refused.wanted, refused.shape.unit) if most < refused.wanted else None
     candidates = refused.allowed.nonzero()[0]
     if not len(candidates):
@@ -41,14 +41,14 @@ def find_never(refused: Refused) -> Never | None:
     return PodTooLarge(view.tree.names[candidates[nearest]], tuple(amounts), refused.own is not None)
 
 
-def _asked_of_labels(view: FreeCapacity, request: PodSetRequest) -> tuple[str, ...]:
+def _list_asked_labels(view: FreeCapacity, request: PodSetRequest) -> tuple[str, ...]:
     """Of the labels and expressions asked for those that no node has, else all of them."""
     tree = view.tree
-    asked = {f"{key}={value}": selector_mask(tree, {key: value}).any() for key, value in sorted(request.node_selector.items())}
+    asked = {f"{key}={value}": match_selector(tree, {key: value}).any() for key, value in sorted(request.node_selector.items())}
     required = ((request.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = required.get("nodeSelectorTerms") or ()
     missing = [text for text, found in asked.items() if not found]
-    if not missing and terms and not view.label_mask({}, request.affinity).any():
+    if not missing and terms and not view.match_labels({}, request.affinity).any():
         return (" or ".join(_show_term(view, term) for term in terms[:3]),)
     texts = missing or [*asked, *(" or ".join(_show_term(view, term) for term in terms[:3]) for _ in terms[:1])]
     return tuple(texts[:4])
@@ -62,7 +62,7 @@ def _show_term(view: FreeCapacity, term: Mapping[str, Any]) -> str:
             named = expression.get("values") or ()
             values = ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")
             text = f"{expression['key']} {expression['operator']}" + (f" ({values})" if values else "")
-            if not term_mask(view.tree, {field: [expression]}).any():
+            if not match_term(view.tree, {field: [expression]}).any():
                 return text
             texts.append(text)
     return " and ".join(texts) or "an empty node selector term"

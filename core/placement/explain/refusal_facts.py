@@ -11,7 +11,7 @@ from core.model.pod_traits import PodTerm
 from core.model.podset import Mode, PodSetRequest
 from core.model.quantity import show_count
 from core.placement.algorithms.domain_capacity import Fits, count_fits
-from core.placement.algorithms.own_limit import own_terms
+from core.placement.algorithms.own_limit import list_own_terms
 from core.placement.algorithms.slices import Shape
 from core.placement.changes import Amount, show_taint
 from core.placement.explain.never_fits import find_never
@@ -30,20 +30,20 @@ def refuse(refused: Refused) -> NotFit:
     eligible, free = refused.eligible, refused.free
     required = refused.mode is Mode.REQUIRED
     reachable = [0] if shape.start == 0 else list(range(shape.start, -1, -1))
-    lends = own_terms(view.around, request.traits) if request.traits.anti_affinity else []
+    lends = list_own_terms(view.around, request.traits) if request.traits.anti_affinity else []
     if lends:  # which node counts for a domain of the term depends on the level asked for
         reachable = reachable[:1]
-    facts = [_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
+    facts = [_build_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
     if required:
         fit = facts[-1 if shape.auto else 0].fit
     else:
-        fit = int(refused.units(fits, WHOLE).sum())
-        short = _short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
+        fit = int(refused.count_units(fits, WHOLE).sum())
+        short = _compute_short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
         facts.append(LevelFact("", 1, (), fit, wanted, shape.unit, short))
     notes = []
     if refused.group is not None and not refused.group.takes_leader[0].any():
         notes.append("No node can take the leader")
-    notes += _caveats(request, lends)
+    notes += _list_caveats(request, lends)
     changes = find_changes(refused, fit)
     explanation = Explanation(
         request.name,
@@ -62,9 +62,9 @@ def _count_fit(refused: Refused) -> int:
     """Returns the number of units that fit, as an explanation reports it."""
     view, request, shape, fits = refused.view, refused.request, refused.shape, refused.fits
     if refused.mode is not Mode.REQUIRED:
-        return int(refused.units(fits, WHOLE).sum())
-    lends = bool(request.traits.anti_affinity) and bool(own_terms(view.around, request.traits))
-    return int(fits.units_at(0 if shape.auto and not lends else shape.start, shape).max())
+        return int(refused.count_units(fits, WHOLE).sum())
+    lends = bool(request.traits.anti_affinity) and bool(list_own_terms(view.around, request.traits))
+    return int(fits.count_units_at(0 if shape.auto and not lends else shape.start, shape).max())
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
@@ -89,14 +89,14 @@ def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shap
     return NotFit(RefusalKind.NO_DOMAINS, name, text, explanation=explanation)
 
 
-def _daemon_share(view: FreeCapacity, resource: str) -> Indices:
+def _compute_daemon_share(view: FreeCapacity, resource: str) -> Indices:
     """What is kept of a resource for pods of DaemonSets that are not there yet, per node."""
     return np.fromiter(
         (view.daemon_shares.get(name, {}).get(resource, 0) for name in view.tree.names), dtype=np.int64, count=len(view.tree)
     )
 
 
-def _caveats(request: PodSetRequest, lends: Sequence[PodTerm]) -> list[str]:
+def _list_caveats(request: PodSetRequest, lends: Sequence[PodTerm]) -> list[str]:
     """What stands between this judgement and kube-scheduler's own."""
     notes = [f"Its pods go one to each {key}, by their own anti-affinity" for key in sorted({term.key for term in lends})]
     if request.traits.host_ports:
@@ -108,19 +108,19 @@ def _caveats(request: PodSetRequest, lends: Sequence[PodTerm]) -> list[str]:
     return notes
 
 
-def _level_fact(
+def _build_level_fact(
     view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, level: int, wanted: int, eligible: Flags, free: Matrix
 ) -> LevelFact:
     tree = view.tree
-    units = fits.units_at(level, shape)
+    units = fits.count_units_at(level, shape)
     best = int(np.argmax(units))
     span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
     fit = int(units[best])
-    short = _short(view, request, eligible, free, span) if 0 < fit < wanted else ()
-    return LevelFact(tree.declared[level], len(units), tree.values(level, best), fit, wanted, shape.unit, short)
+    short = _compute_short(view, request, eligible, free, span) if 0 < fit < wanted else ()
+    return LevelFact(tree.declared[level], len(units), tree.get_values(level, best), fit, wanted, shape.unit, short)
 
 
-def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Amount, ...]:
+def _compute_short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Matrix, span: slice) -> tuple[Amount, ...]:
     """What the eligible nodes of a domain together lack for the whole pod set; nothing where only whole pods do not fit."""
     missing = []
     for resource, amount in with_pod(request.requests).items():
@@ -131,7 +131,7 @@ def _short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, free: Ma
     return tuple(missing)
 
 
-def reasons_of_nodes(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
+def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
     """Why nodes take no pod whatever is free on them, in the order kube-scheduler's filters have, and which."""
     yield "NotReady", ~view.ready
     yield "unschedulable", view.cordoned
@@ -152,17 +152,17 @@ def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) ->
             found.append(Exclusion(reason, int(hit.sum()), view.tree.names[int(np.argmax(hit))]))
             left = left & ~hit
 
-    for reason, hit in reasons_of_nodes(view, request):
+    for reason, hit in list_node_reasons(view, request):
         exclude(reason, hit)
-    exclude("nodeSelector", ~view.label_mask(request.node_selector, None))
-    exclude("affinity", ~view.label_mask({}, request.affinity))
+    exclude("nodeSelector", ~view.match_labels(request.node_selector, None))
+    exclude("affinity", ~view.match_labels({}, request.affinity))
     for port in request.traits.host_ports:
-        exclude(f"host port {port}", view.around.port_taken(port))
+        exclude(f"host port {port}", view.around.find_taken_port(port))
     for resource, amount in sorted(with_pod(request.requests).items()):
         row = view.axis.get(resource)
         short = np.ones_like(left) if row is None else free[row] < amount
         if row is not None and view.daemon_shares:
-            exclude("DaemonSet share", short & (free[row] + _daemon_share(view, resource) >= amount))
+            exclude("DaemonSet share", short & (free[row] + _compute_daemon_share(view, resource) >= amount))
         exclude(f'resource "{resource}"', short)
     if view.is_particular(request.traits):
         verdicts = view.around.judge(request.traits)

@@ -102,7 +102,7 @@ class Refused:
         verdicts = view.taint_verdicts(request.tolerations)
         if any(taint is not None for taint in verdicts):
             out |= np.array([taint is not None for taint in verdicts])[view.taint_class]
-        allowed = view.label_mask(request.node_selector, request.affinity) & (out | self.eligible)
+        allowed = view.match_labels(request.node_selector, request.affinity) & (out | self.eligible)
         if view.closed is not None:
             allowed &= ~view.closed
         return allowed if self.among is None else allowed & self.among
@@ -110,7 +110,7 @@ class Refused:
     @cached_property
     def could(self) -> Indices:
         """Pods that each node could hold at most."""
-        could = self.view.pods_that_fit(self.request, self.emptied)
+        could = self.view.count_pods_that_fit(self.request, self.emptied)
         could *= self.allowed
         return np.maximum(could, self.room, out=could)
 
@@ -119,30 +119,30 @@ class Refused:
         """What would fit in every domain at most."""
         return count_fits(self.view.tree, self.shape, self.could)
 
-    def units(self, fits: Fits, level: int) -> Indices:
+    def count_units(self, fits: Fits, level: int) -> Indices:
         """Units per domain of a level, or in all of them."""
         if level != WHOLE:
-            return fits.units_at(level, self.shape)
-        in_all: Indices = fits.units_at(0, self.shape).sum(keepdims=True)
+            return fits.count_units_at(level, self.shape)
+        in_all: Indices = fits.count_units_at(0, self.shape).sum(keepdims=True)
         if self.group is None or fits is not self.fits:
             return in_all
         # Of all domains one alone pays for the leader.
-        alone, led = self.group.alone.units_at(0, self.shape), self.group.takes_leader[0]
-        costs = (alone - fits.units_at(0, self.shape))[led]
+        alone, led = self.group.alone.count_units_at(0, self.shape), self.group.takes_leader[0]
+        costs = (alone - fits.count_units_at(0, self.shape))[led]
         return np.array([alone.sum() - costs.min()]) if len(costs) else in_all
 
-    def held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
+    def count_held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
         """Pods per domain of a level, none of them left over for making no whole slice there."""
         tree = self.view.tree
         return tree.sum_nodes(level, per_node) if level == tree.lowest else tree.sum_children(level, fits.pods[level + 1])
 
-    def unlocked(self, at: Indices) -> Indices:
+    def count_unlocked(self, at: Indices) -> Indices:
         """Pods that nodes hold as soon as they may be used, before anything is freed."""
         if self.eligible[at].all():
             return np.zeros_like(at)
-        return np.where(self.eligible[at], 0, np.minimum(self.view.pods_that_fit(self.request, self.free, at), self.gain[at]))
+        return np.where(self.eligible[at], 0, np.minimum(self.view.count_pods_that_fit(self.request, self.free, at), self.gain[at]))
 
-    def burden(self, at: Indices, extra: Indices) -> npt.NDArray[np.float64]:
+    def compute_burden(self, at: Indices, extra: Indices) -> npt.NDArray[np.float64]:
         """What share of a node must be freed for so many more pods, summed over resources."""
         held, shares = self.room[at] + extra, np.zeros(len(at))
         for resource, amount in with_pod(self.request.requests).items():
@@ -150,7 +150,7 @@ class Refused:
             shares += np.maximum(amount * held - self.free[row, at], 0) / np.maximum(self.view.allocatable[row, at], 1)
         return shares.round(9)
 
-    def span(self, level: int, domain: int) -> slice:
+    def find_span(self, level: int, domain: int) -> slice:
         """Nodes of a domain."""
         if level == WHOLE:
             return slice(0, len(self.view.tree))
@@ -165,9 +165,9 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     asked = (0 if shape.auto else shape.start) if required else WHOLE
     higher = [*range(asked - 1, -1, -1), WHOLE] if required and is_new and not refused.is_particular else []
     changes = []
-    wider = next((level for level in higher if refused.units(refused.fits, level).max() >= refused.wanted), None)
+    wider = next((level for level in higher if refused.count_units(refused.fits, level).max() >= refused.wanted), None)
     if wider is not None:
-        changes.append(_raised(refused, asked, wider))
+        changes.append(_suggest_raised(refused, asked, wider))
     if fit and is_new:
         changes.append(SuggestedChange((refused.wanted - fit) * shape.slice_size, pods=fit * shape.slice_size))
     nodes = find_nodes(refused, asked)
@@ -178,12 +178,12 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     for level in higher:
         nodes = find_nodes(refused, level)
         if nodes is not None:
-            raised = _raised(refused, asked, level)
+            raised = _suggest_raised(refused, asked, level)
             return (SuggestedChange(raised.size + len(nodes), raised.level, raised.preferred, nodes=nodes),)
     return ()
 
 
-def _raised(refused: Refused, asked: int, level: int) -> SuggestedChange:
+def _suggest_raised(refused: Refused, asked: int, level: int) -> SuggestedChange:
     if level == WHOLE:
         return SuggestedChange(asked + 1, preferred=True)
     return SuggestedChange(asked - level, level=refused.view.tree.declared[level])
@@ -199,13 +199,13 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     if refused.group is not None or refused.is_particular:
         return None
     shape, wanted = refused.shape, refused.wanted
-    held = refused.units(refused.fits, level)
-    homes = (refused.units(refused.could_fit, level) >= wanted).nonzero()[0]
+    held = refused.count_units(refused.fits, level)
+    homes = (refused.count_units(refused.could_fit, level) >= wanted).nonzero()[0]
     if not len(homes):
         return None
     missing = wanted - held[homes]
     # No home needs fewer nodes than this, so the search may end before all are tried.
-    least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_most_gained(refused, level)[homes], 1))
+    least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_compute_most_gained(refused, level)[homes], 1))
     ranks = least * (wanted + 1) + missing
     best: tuple[int, int, Gains] | None = None
     for number in range(min(len(homes), _MOST_HOMES)):
@@ -223,7 +223,7 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     return None if best is None else _name(refused, *best[2])
 
 
-def _most_gained(refused: Refused, level: int) -> Indices:
+def _compute_most_gained(refused: Refused, level: int) -> Indices:
     """Per domain the most pods that one node of it can gain."""
     gain: Indices = refused.gain
     if level == WHOLE:
@@ -235,10 +235,10 @@ def _most_gained(refused: Refused, level: int) -> Indices:
 def _choose(refused: Refused, level: int, home: int, missing: int) -> Gains | None:
     """Nodes of a domain that together gain so many units; None if that takes too long to find."""
     layers = [below for below, size in enumerate(refused.shape.sizes) if size > 1]
-    span = refused.span(level, home)
+    span = refused.find_span(level, home)
     if not layers:
         at, extra = _pick(refused, span, missing)
-        return _no_more_than_needed(refused, at, missing)
+        return _limit_to_needed(refused, at, missing)
     parts: list[Gains] = []
     if not _grow(refused, layers, span, missing, parts):
         return None
@@ -259,17 +259,17 @@ def _pick(refused: Refused, span: slice, missing: int) -> Gains:
     taken = (gain > most).nonzero()[0] if needed > 1 else np.zeros(0, dtype=np.int64)
     if needed - 1 > len(taken):
         equal = (gain == most).nonzero()[0]
-        first = _least(refused.burden(equal + span.start, np.full(len(equal), most)), needed - 1 - len(taken))
+        first = _find_least(refused.compute_burden(equal + span.start, np.full(len(equal), most)), needed - 1 - len(taken))
         taken = np.append(taken, equal[first])
     rest = missing - before
     able = gain >= rest
     able[taken] = False
     last = able.nonzero()[0]
-    last = last[_least(refused.burden(last + span.start, np.full(len(last), rest)), 1)]
+    last = last[_find_least(refused.compute_burden(last + span.start, np.full(len(last), rest)), 1)]
     return np.append(taken, last) + span.start, np.append(gain[taken], rest)
 
 
-def _least(keys: npt.NDArray[np.float64], count: int) -> Indices:
+def _find_least(keys: npt.NDArray[np.float64], count: int) -> Indices:
     """Places of the smallest keys, of equal ones the first."""
     if count == 1:
         return np.array([keys.argmin()])
@@ -278,9 +278,9 @@ def _least(keys: npt.NDArray[np.float64], count: int) -> Indices:
     return np.append(below, equal[: count - len(below)])
 
 
-def _no_more_than_needed(refused: Refused, at: Indices, missing: int) -> Gains:
+def _limit_to_needed(refused: Refused, at: Indices, missing: int) -> Gains:
     """The same nodes, with nothing freed that those which become usable make unnecessary."""
-    usable_then = refused.unlocked(at)
+    usable_then = refused.count_unlocked(at)
     more = refused.gain[at] - usable_then
     rest = missing - int(usable_then.sum())
     return at, usable_then + np.clip(rest - (more.cumsum() - more), 0, more)
@@ -295,10 +295,10 @@ def _grow(refused: Refused, layers: Sequence[int], span: slice, missing: int, pa
     size = refused.shape.sizes[level]
     starts, ends = tree.levels[level].starts, tree.levels[level].ends
     first, last = (int(edge) for edge in starts.searchsorted([span.start, span.stop]))
-    held = refused.held_at(level, refused.fits, refused.room)[first:last]
-    could = refused.held_at(level, refused.could_fit, refused.could)[first:last]
+    held = refused.count_held_at(level, refused.fits, refused.room)[first:last]
+    could = refused.count_held_at(level, refused.could_fit, refused.could)[first:last]
     more, lacks = could // size - held // size, size - held % size
-    nodes = -(-lacks // np.maximum(_most_gained(refused, level)[first:last], 1))
+    nodes = -(-lacks // np.maximum(_compute_most_gained(refused, level)[first:last], 1))
     unit = next((refused.shape.sizes[below] for below in layers[1:]), 1)
     for domain in np.lexsort((lacks, nodes, more == 0)).tolist():
         taken = min(int(more[domain]), missing)
@@ -314,10 +314,10 @@ def _grow(refused: Refused, layers: Sequence[int], span: slice, missing: int, pa
 def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indices) -> Gains | None:
     """Removes nodes that are not needed: a node that becomes usable may hold more than it was chosen for. None if that
     takes too long."""
-    unlocked = refused.unlocked(at)
+    unlocked = refused.count_unlocked(at)
     if not (unlocked > extra).any():
         return at, extra
-    span = refused.span(level, home)
+    span = refused.find_span(level, home)
     checks = 0
 
     def is_enough(extra: Indices) -> bool:
@@ -326,7 +326,7 @@ def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indi
         refused.view.budget.charge(_PICK_STEPS + (span.stop - span.start) // 40)
         room = refused.room[span].copy()
         room[at - span.start] += np.where(extra > 0, np.maximum(extra, unlocked), 0)
-        return _units_of(refused, level, span, room) >= refused.wanted
+        return _count_units_of(refused, level, span, room) >= refused.wanted
 
     for i in range(len(at)):
         kept, extra[i] = int(extra[i]), 0
@@ -342,7 +342,7 @@ def _leave_out(refused: Refused, level: int, home: int, at: Indices, extra: Indi
     return at[extra > 0], extra[extra > 0]
 
 
-def _units_of(refused: Refused, level: int, span: slice, room: Indices) -> int:
+def _count_units_of(refused: Refused, level: int, span: slice, room: Indices) -> int:
     """Units that one domain holds, counted from the room of its nodes alone."""
     tree, shape = refused.view.tree, refused.shape
     units = None
@@ -356,7 +356,7 @@ def _units_of(refused: Refused, level: int, span: slice, room: Indices) -> int:
             room = room // shape.sizes[below] * shape.sizes[below]
         elif below == shape.slice_level:
             units = room // shape.slice_size
-    return int((room // shape.unit_below(max(level, 0)) if units is None else units).sum())
+    return int((room // shape.count_unit_below(max(level, 0)) if units is None else units).sum())
 
 
 def _name(refused: Refused, at: Indices, extra: Indices) -> NodeFixes:

@@ -7,7 +7,7 @@ import numpy as np
 
 from core.model.podset import PodSetRequest
 from core.placement.algorithms.domain_capacity import fits_on_nodes
-from core.placement.explain.refusal_facts import reasons_of_nodes
+from core.placement.explain.refusal_facts import list_node_reasons
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.tree import Indices
 
@@ -34,11 +34,11 @@ class LevelSurvey:
         return int(self.fits.argmax()) if len(self.fits) else None
 
 
-def out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
+def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
     """Returns the nodes that accept no such pod whatever is free on them, by reason: each under its first reason, with
     the text of a refusal."""
     left, found = np.ones(len(view.tree), dtype=bool), {}
-    for reason, hit in reasons_of_nodes(view, request):
+    for reason, hit in list_node_reasons(view, request):
         names = [view.tree.names[node] for node in np.flatnonzero(hit & left)]
         if names:
             found[reason] = names
@@ -46,7 +46,7 @@ def out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str
     return found
 
 
-def survey(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str]) -> tuple[LevelSurvey, ...]:
+def list_surveys(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str]) -> tuple[LevelSurvey, ...]:
     """All declared levels, from the top; `request` is the pod that is counted. Raises InvalidSelector."""
     tree = view.tree
     fits, ones, usable = fits_on_nodes(view, request).per_node, np.ones(len(tree), dtype=np.int64), view.usable.astype(np.int64)
@@ -57,11 +57,13 @@ def survey(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str])
     used = [has - free for has, free in zip(capacity, left, strict=True)]
     free = [np.maximum(amounts, 0) * usable for amounts in left]
 
-    def sums(level: int, table: Sequence[Indices]) -> list[Indices]:
+    def compute_sums(level: int, table: Sequence[Indices]) -> list[Indices]:
         return [tree.sum_amounts(level, amounts) for amounts in table]
 
     found = []
     for level, label in enumerate(tree.declared):
-        count, out, fit = sums(level, [ones, usable, fits])
-        found.append(LevelSurvey(label, count, out, sums(level, capacity), sums(level, used), sums(level, free), fit))
+        count, out, fit = compute_sums(level, [ones, usable, fits])
+        found.append(
+            LevelSurvey(label, count, out, compute_sums(level, capacity), compute_sums(level, used), compute_sums(level, free), fit)
+        )
     return tuple(found)

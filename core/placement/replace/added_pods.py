@@ -15,7 +15,7 @@ from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.quantity import show_count
 from core.placement.algorithms.candidates import Candidates
 from core.placement.algorithms.domain_capacity import Fits, count_fits
-from core.placement.algorithms.levels import descend
+from core.placement.algorithms.levels import assign_below
 from core.placement.algorithms.own_limit import limit_beside_own
 from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm, Profile
 from core.placement.algorithms.slices import Shape
@@ -56,24 +56,24 @@ class Completion:
         self.topology: TopologyRequest = request.topology
         self.view, self.request, self.shape, self.around, self.free, self.eligible = view, request, shape, around, free, eligible
         self.tree: TopologyTree = view.tree
-        self.algorithm = profile.algorithm(self.topology.mode)
-        self.room: Indices = np.where(eligible, view.pods_that_fit(request, free), 0)
+        self.algorithm = profile.get_algorithm(self.topology.mode)
+        self.room: Indices = np.where(eligible, view.count_pods_that_fit(request, free), 0)
         self.added: Indices = np.zeros_like(self.room)
-        scores = view.preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
+        scores = view.compute_preferred_scores(request, eligible) if profile.respects_preferred_affinity else None
         self.scores = None if scores is None else tuple(self.tree.sum_nodes(level, scores) for level in range(self.tree.lowest + 1))
 
     def add(self, missing: int) -> NotFit | None:
         """Finds a place for `missing` more pods. Returns None, or a refusal with the reason."""
         total = missing
-        if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._present_at(self.shape.start)) > 1:
+        if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._count_present_at(self.shape.start)) > 1:
             label = self.tree.declared[self.shape.start]
-            return self._stale(f"its pods are in several domains of level {label}, though one is required")
-        for level in reversed(self._layers()):
+            return self._build_stale_refusal(f"its pods are in several domains of level {label}, though one is required")
+        for level in reversed(self._list_layers()):
             refusal, missing = self._complete_slices(level, missing)
             if refusal is not None:
                 return refusal
         if missing % self.shape.slice_size:
-            return self._stale(f"the pods to be placed ({missing}) are not whole slices of {self.shape.slice_size}")
+            return self._build_stale_refusal(f"the pods to be placed ({missing}) are not whole slices of {self.shape.slice_size}")
         rest = missing // self.shape.slice_size
         rest -= self._return_slices(rest)
         refusal = self._place_slices(rest) if rest else None
@@ -83,7 +83,7 @@ class Completion:
 
     # --- slices that stand partly ---------------------------------------------------------------------
 
-    def _layers(self) -> list[int]:
+    def _list_layers(self) -> list[int]:
         return [level for level, size in enumerate(self.shape.sizes) if size > 1]
 
     def _complete_slices(self, level: int, missing: int) -> tuple[NotFit | None, int]:
@@ -93,22 +93,22 @@ class Completion:
         if self.around.beside is not None and level < self.tree.lowest:
             own = own + self.around.beside
         counts = self.tree.sum_nodes(level, own)
-        inner, domains = self._below(level), np.flatnonzero(counts % size)
+        inner, domains = self._build_shape_below(level), np.flatnonzero(counts % size)
         lacking = size - counts[domains] % size
         left, units = missing - lacking.cumsum(), lacking // inner.slice_size
         broken = (left < 0) | (lacking % inner.slice_size > 0)  # on a node outside of the tree a finer slice may stand partly
-        stops = broken | (self._fits(inner, level, domains).units_at(level, inner)[domains] < units)
+        stops = broken | (self._fits(inner, level, domains).count_units_at(level, inner)[domains] < units)
         end = int(stops.argmax()) if stops.any() else len(domains)
         self._put_each(inner, level, domains[:end], units[:end])
         if end == len(domains):
             return None, missing - int(lacking.sum())
         if broken[end]:
-            return self._stale(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
+            return self._build_stale_refusal(f"its pods are not in whole slices of {size} at level {self.tree.declared[level]}"), missing
         domain, short = int(domains[end]), int(lacking[end])
         note = f"{show_count(short, 'more pod')} must complete slices of {size} in {self._name(level, domain)}"
         return self._refuse(inner, level, np.array([domain]), int(units[end]), note), missing
 
-    def _below(self, level: int) -> Shape:
+    def _build_shape_below(self, level: int) -> Shape:
         """The shape of what is handed out inside one slice domain: units of the next finer layer."""
         sizes = (1,) * (level + 1) + self.shape.sizes[level + 1 :]
         size = next((size for size in sizes if size > 1), 1)
@@ -131,7 +131,7 @@ class Completion:
         At most `pods` in all that are in each of some domains of the level `outer`, the `parents` (ascending; None: there is one, of
         everything). Returns how many were put into each of these, shape (parents,).
         """
-        size, within = self.shape.sizes[level], self._below(level)
+        size, within = self.shape.sizes[level], self._build_shape_below(level)
         back = self.tree.sum_nodes(level, self.around.lost) - self.tree.sum_nodes(level, self.added)
         domains = np.flatnonzero((self.tree.sum_nodes(level, self.around.kept) > 0) & (back >= size))
         of = np.zeros_like(domains)
@@ -140,7 +140,7 @@ class Completion:
             of = above.starts[parents].searchsorted(starts, side="right") - 1
             inside = (of >= 0) & (starts < above.ends[parents][of])
             domains, of = domains[inside], of[inside]
-        holds = self._fits(within, level, domains).units_at(level, within)[domains] * within.slice_size
+        holds = self._fits(within, level, domains).count_units_at(level, within)[domains] * within.slice_size
         most = np.minimum(back[domains], holds) // size * size
         before = most.cumsum() - most
         firsts = np.minimum(of.searchsorted(np.arange(len(pods))), max(len(of) - 1, 0))
@@ -148,7 +148,7 @@ class Completion:
         domains, of, here = domains[here > 0], of[here > 0], here[here > 0]
         returned = np.zeros_like(pods)
         np.add.at(returned, of, here)
-        finer = next((below for below in self._layers() if below > level), None)
+        finer = next((below for below in self._list_layers() if below > level), None)
         if len(domains):
             inner = self._return_into(finer, level, domains, here) if finer is not None else 0
             self._put_each(within, level, domains, (here - inner) // within.slice_size)
@@ -159,7 +159,7 @@ class Completion:
         shape, everywhere = self.shape, np.arange(self.tree.levels[0].count)
         if not self.tree.is_hostname and self.around.lost.any():
             # Pods without a node of their own leave their domain only if all of it has failed.
-            domains = self._lost_but_alive()
+            domains = self._find_lost_but_alive()
             if len(domains):
                 return self._refuse(shape, self.tree.lowest, domains, rest, "its live nodes do not hold the pods of the failed ones")
         if self.topology.mode is Mode.REQUIRED:
@@ -167,11 +167,11 @@ class Completion:
         if self.topology.mode is Mode.PREFERRED:
             wanted = rest
             for level in range(shape.start, -1, -1):
-                rest -= self._put(shape, level, self._present_at(level), rest, self.algorithm)
+                rest -= self._put(shape, level, self._count_present_at(level), rest, self.algorithm)
             rest -= self._put(shape, 0, everywhere, rest, self.algorithm)
             return self._refuse(shape, 0, everywhere, wanted) if rest else None
         everywhere = np.arange(self.tree.levels[shape.start].count)
-        if self._units(shape, shape.start, everywhere) < rest:
+        if self._count_units(shape, shape.start, everywhere) < rest:
             return self._refuse(shape, shape.start, everywhere, rest)
         self._put(shape, shape.start, everywhere, rest, self.algorithm)
         return None
@@ -179,10 +179,10 @@ class Completion:
     def _place_required(self, rest: int) -> NotFit | None:
         """In the one domain where the pod set is; a level that was left to us may also be a higher one."""
         levels = range(self.shape.start, -1 if self.shape.auto else self.shape.start - 1, -1)
-        home = self._present_at(levels[0])
+        home = self._count_present_at(levels[0])
         for level in levels:
-            home = self._present_at(level)
-            if len(home) == 1 and self._units(self.shape, level, home) >= rest:
+            home = self._count_present_at(level)
+            if len(home) == 1 and self._count_units(self.shape, level, home) >= rest:
                 self._put(self.shape, level, home, rest, self.algorithm)
                 return None
         if not len(home):
@@ -190,12 +190,12 @@ class Completion:
         note = f"The other pods of the workload keep it in {self._name(levels[-1], int(home[0]))}"
         return self._refuse(self.shape, levels[-1], home, rest, note)
 
-    def _lost_but_alive(self) -> Indices:
+    def _find_lost_but_alive(self) -> Indices:
         lowest = self.tree.lowest
         lost = self.tree.sum_nodes(lowest, self.around.lost)
-        return np.flatnonzero((lost > self.tree.sum_nodes(lowest, self.added)) & self.tree.any_nodes(lowest, self.eligible))
+        return np.flatnonzero((lost > self.tree.sum_nodes(lowest, self.added)) & self.tree.has_any_node(lowest, self.eligible))
 
-    def _present_at(self, level: int) -> Indices:
+    def _count_present_at(self, level: int) -> Indices:
         return np.flatnonzero(self.tree.sum_nodes(level, self.around.present))
 
     # --- capacity -------------------------------------------------------------------------------------
@@ -217,20 +217,20 @@ class Completion:
     def _fits(self, shape: Shape, level: int, pool: Indices) -> Fits:
         return replace(count_fits(self.tree, shape, self._find_room(level, pool)), scores=self.scores)
 
-    def _units(self, shape: Shape, level: int, pool: Indices) -> int:
-        return int(self._fits(shape, level, pool).units_at(level, shape)[pool].sum())
+    def _count_units(self, shape: Shape, level: int, pool: Indices) -> int:
+        return int(self._fits(shape, level, pool).count_units_at(level, shape)[pool].sum())
 
     def _put(self, shape: Shape, level: int, pool: Indices, wanted: int, algorithm: Algorithm) -> int:
         """Puts as many of the units as some domains of a level hold there; one domain if any holds all of them."""
         fits = self._fits(shape, level, pool)
-        units = fits.units_at(level, shape)[pool]
+        units = fits.count_units_at(level, shape)[pool]
         wanted = min(wanted, int(units.sum()))
         if not wanted:
             return 0
         candidates = Candidates(units, fits.pods[level][pool], None if fits.scores is None else fits.scores[level][pool])
         chosen = algorithm.choose(candidates, wanted) or algorithm.fill(candidates, wanted)
         assert chosen is not None  # together they hold that many
-        domains, pods = descend(self.tree, fits, shape, algorithm, level, (pool[chosen[0]], chosen[1]))
+        domains, pods = assign_below(self.tree, fits, shape, algorithm, level, (pool[chosen[0]], chosen[1]))
         self._count(level, pool, domains, pods)
         return wanted
 
@@ -240,8 +240,8 @@ class Completion:
         domains, wanted = domains[wanted > 0], wanted[wanted > 0]
         if len(domains):
             fits = self._fits(shape, level, domains)
-            wanted = np.minimum(wanted, fits.units_at(level, shape)[domains])
-            self._count(level, domains, *descend(self.tree, fits, shape, LEAST_FREE_CAPACITY, level, (domains, wanted)))
+            wanted = np.minimum(wanted, fits.count_units_at(level, shape)[domains])
+            self._count(level, domains, *assign_below(self.tree, fits, shape, LEAST_FREE_CAPACITY, level, (domains, wanted)))
 
     def _count(self, level: int, pool: Indices, domains: Indices, pods: Indices) -> None:
         """Counts pods per domain of the lowest level as added; they are in the pool, some domains of a level."""
@@ -251,9 +251,9 @@ class Completion:
     # --- refusals -------------------------------------------------------------------------------------
 
     def _name(self, level: int, domain: int) -> str:
-        return f"{self.tree.declared[level]} {'/'.join(self.tree.values(level, domain))}"
+        return f"{self.tree.declared[level]} {'/'.join(self.tree.get_values(level, domain))}"
 
-    def _stale(self, why: str) -> NotFit:
+    def _build_stale_refusal(self, why: str) -> NotFit:
         return NotFit(RefusalKind.STALE_ASSIGNMENT, self.request.name, f"pod set {self.request.name}: {why}")
 
     def _refuse(self, shape: Shape, level: int, pool: Indices, wanted: int, note: str | None = None) -> NotFit:
@@ -261,8 +261,8 @@ class Completion:
         inside = self._find_nodes(level, pool)
         pods = wanted * shape.slice_size
         if max(shape.sizes[:level], default=1) > 1:  # slices span these domains: what they hold is counted in units of the layers inside
-            shape = self._below(level - 1)
-        request = replace(self.request, count=pods, topology=_in_one(self.topology, level, self.tree, pool))
+            shape = self._build_shape_below(level - 1)
+        request = replace(self.request, count=pods, topology=_confine_to_one(self.topology, level, self.tree, pool))
         room = np.where(inside, self._find_room(level, pool), 0)
         fits = count_fits(self.tree, shape, room)
         free = self.free.copy()
@@ -278,7 +278,7 @@ class Completion:
         return replace(refusal, explanation=replace(refusal.explanation, notes=(note, *refusal.explanation.notes)))
 
 
-def _in_one(topology: TopologyRequest, level: int, tree: TopologyTree, pool: Indices) -> TopologyRequest:
+def _confine_to_one(topology: TopologyRequest, level: int, tree: TopologyTree, pool: Indices) -> TopologyRequest:
     """As what a refusal explains the request: confined to the one domain, if it is one."""
     return replace(topology, mode=Mode.REQUIRED, level=tree.declared[level]) if len(pool) == 1 else topology
 

@@ -39,7 +39,7 @@ def replace_failed(
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]
-    placed = {each.request.name: _unchanged(view, each, found) for each, found in zip(held, located, strict=True)}
+    placed = {each.request.name: _build_unchanged(view, each, found) for each, found in zip(held, located, strict=True)}
     if not recreated:
         return Decision(tuple(placed.values()))
     for each, found in zip(held, located, strict=True):
@@ -86,7 +86,7 @@ def _has_pods(unit: Sequence[UnitPart]) -> bool:
     return any(part.has_pods for part in unit)
 
 
-def _unchanged(view: FreeCapacity, held: PlacedPodSet, found: Located) -> PodSetPlacement:
+def _build_unchanged(view: FreeCapacity, held: PlacedPodSet, found: Located) -> PodSetPlacement:
     nodes = tuple(held.nodes) if held.nodes is not None else name_nodes(view, found.kept + found.lost)
     return PodSetPlacement(held.request.name, held.assignment, view.tree.declared[-1], nodes)
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from core.model.podset import PodSetRequest
 from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.placement.algorithms.decision import subtract_pods
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.engine import Decision, PodSetPlacement, take_from
+from core.placement.engine import Decision, PodSetPlacement
 from core.placement.refusals import NotFit, RefusalKind
 from core.placement.replace.added_pods import count_on_nodes
 from core.placement.replace.unit import UnitPart, add_placed, complete_unit, group_parts, name_nodes
@@ -46,15 +47,15 @@ def resize(
     beyond = {request.name: _find_outside(request, previous.get(request.name), outside) for request in requests}
     parts: dict[str, UnitPart] = {}
     # The pod set with the fewest eligible nodes is placed first.
-    for request in sorted(requests, key=lambda request: int(_eligible(view, request).sum())):
-        mates = [before[mate.name] for mate in requests if mate is not request and _same_group(mate, request)]
+    for request in sorted(requests, key=lambda request: int(_find_eligible(view, request).sum())):
+        mates = [before[mate.name] for mate in requests if mate is not request and _is_same_group(mate, request)]
         away = {domain: outside[domain.values] for domain in beyond[request.name]}
         part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)
         if away and (why := _find_obstacle(view, part, previous[request.name])):
             named = ", ".join("/".join(domain.values) for domain in away)
             sentence = f"pod set {request.name}: pods run outside of the topology, in {named}; {why}"
             return Decision((), NotFit(RefusalKind.STALE_ASSIGNMENT, request.name, sentence))
-        take_from(view, free, request, name_nodes(view, part.kept))
+        subtract_pods(view, free, request, name_nodes(view, part.kept))
         parts[request.name] = part
     placed: dict[str, PodSetPlacement] = {}
     healthy = np.ones(len(view.tree), dtype=bool)
@@ -91,7 +92,7 @@ def _find_obstacle(view: FreeCapacity, part: UnitPart, assignment: TopologyAssig
     return "whether its slices are whole is not known" if is_sliced and part.missing else ""
 
 
-def _same_group(one: PodSetRequest, other: PodSetRequest) -> bool:
+def _is_same_group(one: PodSetRequest, other: PodSetRequest) -> bool:
     return (
         one.topology is not None
         and other.topology is not None
@@ -124,9 +125,9 @@ def _keep(
 ) -> UnitPart:
     """The pods that stay, less what a smaller count gives back: those that run, or those on ready nodes that hold them. `away` are pods
     outside of the tree, with the labels of their nodes."""
-    tree, shape, eligible = view.tree, find_shape(view.tree, request), _eligible(view, request)
+    tree, shape, eligible = view.tree, find_shape(view.tree, request), _find_eligible(view, request)
     left = request.count - sum(domain.count for domain in away)
-    room = np.where(view.ready | runs, view.pods_that_fit(request, free), 0)
+    room = np.where(view.ready | runs, view.count_pods_that_fit(request, free), 0)
     rooms = [np.where(eligible, room, 0), np.where(eligible, 0, room), *([np.full_like(room, MOST_PODS)] if runs else ())]
     kept = tree.sum_nodes(tree.lowest, _hold(tree, rooms, before))
     if not isinstance(shape, NotFit):
@@ -137,10 +138,10 @@ def _keep(
     return UnitPart(request, nodes, np.zeros_like(nodes), max(0, left - int(kept.sum())), before=had, anchors=anchors)
 
 
-def _eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:
+def _find_eligible(view: FreeCapacity, request: PodSetRequest) -> Flags:
     """Nodes that may take its pods."""
     try:
-        return view.eligible(request)
+        return view.find_eligible(request)
     except InvalidSelector:  # a request that is refused as soon as a pod is to be placed
         return view.ready
 
@@ -176,7 +177,7 @@ def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates
         target, stay = stay, whole[level].copy()
         surpluses = tree.sum_children(level - 1, stay) - target
         for parent in np.flatnonzero(surpluses > 0).tolist():
-            children = tree.children(level - 1, parent)
+            children = tree.list_children(level - 1, parent)
             stay[children] = _drop(stay[children], near[level][children], int(surpluses[parent]))
     return np.minimum(pods, stay)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.model.podset import PodSetRequest
-from core.placement.algorithms.decision import PodSetPlacement, emit, take_from, take_placed
+from core.placement.algorithms.decision import PodSetPlacement, emit, subtract_placement, subtract_pods
 from core.placement.algorithms.podset_groups import split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import find_shape
@@ -88,7 +88,7 @@ def _place_anew(view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, 
     if decision.refusal is not None:
         return decision.refusal
     for request, placement in zip(requests, decision.placements, strict=True):
-        take_placed(view, free, request, placement)
+        subtract_placement(view, free, request, placement)
     return {placement.pod_set: placement for placement in decision.placements}
 
 
@@ -115,7 +115,7 @@ def _complete_in_order(
         if isinstance(shape, NotFit):
             return shape
         try:
-            eligible = view.eligible(part.request) & healthy
+            eligible = view.find_eligible(part.request) & healthy
             around = PresentPods(part.kept, present, part.lost, part.gone, part.beside)
             completion = Completion(view, part.request, shape, profile, around, eligible, free)
         except InvalidSelector as error:
@@ -123,7 +123,7 @@ def _complete_in_order(
         refusal = completion.add(part.missing) if part.missing else None
         if refusal is not None:
             return refusal
-        take_from(view, free, part.request, name_nodes(view, completion.added))
+        subtract_pods(view, free, part.request, name_nodes(view, completion.added))
         present = present + completion.added
         placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape.start)
         view = add_placed(view, unit, placed[part.request.name])
@@ -135,7 +135,7 @@ def add_placed(view: FreeCapacity, parts: Sequence[UnitPart], *placed: PodSetPla
     if not any(part.request.traits.is_particular for part in parts):
         return view
     traits = {part.request.name: part.request.traits for part in parts}
-    return view.beside(*((traits[placement.pod_set], placement.nodes) for placement in placed))
+    return view.copy_with_pods(*((traits[placement.pod_set], placement.nodes) for placement in placed))
 
 
 def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:

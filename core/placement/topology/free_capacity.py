@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from core.model.pod_resources import PODS, Resources, resource_names
+from core.model.pod_resources import PODS, Resources, list_resource_names
 from core.model.pod_traits import PodTraits
 from core.model.podset import PodSetRequest
 from core.model.quantity import LARGEST, saturate
 from core.model.step_budget import UNLIMITED, StepBudget
-from core.placement.topology.node_eligibility import Taint, Tolerations, affinity_mask, check_size, selector_mask, term_mask
+from core.placement.topology.node_eligibility import Taint, Tolerations, check_size, match_affinity, match_selector, match_term
 from core.placement.topology.pod_affinity import Company, Neighbours, NoNeighbours, PodNeighbours
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
@@ -70,8 +70,8 @@ class FreeCapacity:
         self.free: Matrix = np.zeros((0, len(tree)), dtype=np.int64)
         self.allocatable: Matrix = self.free
         self.used: Callable[[str], Indices] = lambda _: np.zeros(len(tree), dtype=np.int64)  # of a resource, per node; set by the ledger
-        self._extend_axis(resource_names(*(states[name].allocatable for name in tree.names)))
-        self.kept: dict[Hashable, Any] = {}  # what others counted on this capacity and mend by `changed_since`
+        self._extend_axis(list_resource_names(*(states[name].allocatable for name in tree.names)))
+        self.kept: dict[Hashable, Any] = {}  # what others counted on this capacity and mend by `find_changed_since`
         self._log: list[int] = []  # nodes in the order of their changes, the oldest of them forgotten
         self._forgotten = 0
         self.ready = np.ones(len(tree), dtype=bool)
@@ -133,7 +133,7 @@ class FreeCapacity:
         """Where the log of changes stands now."""
         return self._forgotten + len(self._log)
 
-    def changed_since(self, position: int) -> Indices | None:
+    def find_changed_since(self, position: int) -> Indices | None:
         """Returns the nodes that changed after a position in the log, ascending; None if the log does not reach back so far."""
         if position < self._forgotten:
             return None
@@ -155,7 +155,7 @@ class FreeCapacity:
             del self._log[:half]
             self._forgotten += half
 
-    def take(self, node: int | str, amounts: Resources, times: int = 1) -> None:
+    def use_node(self, node: int | str, amounts: Resources, times: int = 1) -> None:
         """Uses amounts x times on a node (gives back if negative); a node not in the tree and a resource that no node has are ignored."""
         place = self.tree.index.get(node, -1) if isinstance(node, str) else node
         if place < 0:
@@ -166,7 +166,7 @@ class FreeCapacity:
                 self.free[row, place] = saturate(int(self.free[row, place]) - amount * times)
         self._note(place)
 
-    def take_at(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
+    def use_nodes(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
         """Uses amounts x times[i] on the node at index i of `nodes`, where each node occurs once; ignores resources
         that no node has."""
         for resource, amount in amounts.items():
@@ -174,19 +174,19 @@ class FreeCapacity:
                 subtract_at(self.free[self.axis[resource]], nodes, amount, times)
         self._note(*nodes.tolist())
 
-    def label_mask(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
+    def match_labels(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
         """Returns a mask of the nodes with labels that satisfy both; cached, since labels never change within a tree.
         Raises InvalidSelector."""
-        key = frozenset(selector.items()), self.key_of(affinity)
+        key = frozenset(selector.items()), self.build_key(affinity)
         mask = self._label_masks.get(key)
         if mask is None:
-            mask = selector_mask(self.tree, selector) & affinity_mask(self.tree, affinity)
+            mask = match_selector(self.tree, selector) & match_affinity(self.tree, affinity)
             if len(self._label_masks) > 128:
                 self._label_masks.clear()
             self._label_masks[key] = mask
         return mask
 
-    def key_of(self, value: Any) -> str:
+    def build_key(self, value: Any) -> str:
         """What stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
         if not value:
             return ""
@@ -225,14 +225,14 @@ class FreeCapacity:
             verdicts += (judged.find_untolerated(taints) for taints in islice(self._taint_classes, len(verdicts), None))
         return verdicts
 
-    def eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
+    def find_eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
         """Of all or some nodes those that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
         tolerated = [taint is None for taint in self.taint_verdicts(request.tolerations)]
         mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
-            mask &= self.label_mask(request.node_selector, request.affinity)[nodes]
+            mask &= self.match_labels(request.node_selector, request.affinity)[nodes]
         if self.is_particular(request.traits):
-            mask &= self.around.judge(request.traits).allowed()[nodes]
+            mask &= self.around.judge(request.traits).find_allowed()[nodes]
             for traits, inside in self.inside:
                 if traits is request.traits:
                     mask &= inside[nodes]
@@ -245,9 +245,9 @@ class FreeCapacity:
 
     def is_particular(self, traits: PodTraits) -> bool:
         """Whether it depends on more than the node alone if a pod may go there; such fits are not kept."""
-        return traits.is_particular or bool(self.company) or self.neighbours.repels(traits)
+        return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
 
-    def beside(self, *company: Company) -> "FreeCapacity":
+    def copy_with_pods(self, *company: Company) -> "FreeCapacity":
         """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
         other = self._copy()
         other.company += company
@@ -268,7 +268,7 @@ class FreeCapacity:
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
         return other
 
-    def within(self, budget: StepBudget) -> "FreeCapacity":
+    def copy_with_budget(self, budget: StepBudget) -> "FreeCapacity":
         """The same capacity for a decision that has so many steps; good for one solve."""
         other = self._copy()
         other.budget = budget
@@ -299,13 +299,13 @@ class FreeCapacity:
         other.free = free
         return other
 
-    def confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
+    def copy_confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
         """The same capacity with only some of the nodes for some pods; good for one solve."""
         other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other
 
-    def preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
+    def compute_preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
         """Per eligible node the weights of the preferred node affinity terms it meets; None where nothing is preferred.
 
         Raises InvalidSelector.
@@ -316,10 +316,10 @@ class FreeCapacity:
         check_size([term["preference"] for term in terms])
         scores = np.zeros(len(self.tree), dtype=np.int64)
         for term in terms:
-            scores += int(term["weight"]) * term_mask(self.tree, term["preference"])
+            scores += int(term["weight"]) * match_term(self.tree, term["preference"])
         return np.where(eligible, scores, 0)
 
-    def pods_that_fit(
+    def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
         """How many pods all or some nodes hold by capacity alone, out of a free matrix of this shape.

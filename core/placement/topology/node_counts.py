@@ -18,13 +18,13 @@ class NodeCounts(Sequence[Pair]):
     def __init__(self, tree: TopologyTree, at: Indices, counts: Indices) -> None:
         self.tree, self.at, self.counts = tree, at, counts
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Names of the nodes."""
         names = self.tree.names
         return [names[node] for node in self.at.tolist()]
 
     def __iter__(self) -> Iterator[Pair]:
-        return zip(self.names(), self.counts.tolist(), strict=True)
+        return zip(self.list_names(), self.counts.tolist(), strict=True)
 
     def __len__(self) -> int:
         return len(self.at)

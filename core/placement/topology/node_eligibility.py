@@ -23,7 +23,7 @@ class InvalidSelector(ValueError):
     """A node affinity that Kubernetes would not accept; the message names the operator."""
 
 
-def taints_of(node_spec: Mapping[str, Any]) -> tuple[Taint, ...]:
+def read_taints(node_spec: Mapping[str, Any]) -> tuple[Taint, ...]:
     """The taints of a node that keep pods away, sorted."""
     return tuple(
         sorted((t["key"], t.get("value") or "", t["effect"]) for t in node_spec.get("taints") or () if t.get("effect") in _REPELLING)
@@ -54,15 +54,15 @@ def find_untolerated(taints: Sequence[Taint], tolerations: Sequence[Mapping[str,
     return Tolerations(tolerations).find_untolerated(taints) if taints else None
 
 
-def selector_mask(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
+def match_selector(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
     """Nodes that carry every label of a nodeSelector."""
     mask = np.ones(len(tree), dtype=bool)
     for label, wanted in selector.items():
-        mask &= _where(tree, {"key": label, "operator": "In", "values": [wanted]})
+        mask &= _match_expression(tree, {"key": label, "operator": "In", "values": [wanted]})
     return mask
 
 
-def affinity_mask(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Flags:
+def match_affinity(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Flags:
     """Nodes that satisfy the required node affinity: any of its terms, every expression of a term.
 
     Raises InvalidSelector.
@@ -74,7 +74,7 @@ def affinity_mask(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Fla
     check_size(terms)
     mask = np.zeros(len(tree), dtype=bool)
     for term in terms:
-        mask |= term_mask(tree, term)
+        mask |= match_term(tree, term)
     return mask
 
 
@@ -86,16 +86,16 @@ def check_size(terms: Sequence[Mapping[str, Any]]) -> None:
         raise InvalidSelector(f"node affinity has {count} expressions, {most}")
 
 
-def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
+def match_term(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
     """Nodes that meet every expression of one node selector term; an empty term matches none. Raises InvalidSelector."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     matches = np.full(len(tree), bool(expressions or fields))
     for expression in expressions:
-        matches &= _where(tree, expression)
+        matches &= _match_expression(tree, expression)
     for expression in fields:
         if expression["key"] != "metadata.name":
             raise InvalidSelector(f"matchFields key {expression['key']!r}: only metadata.name is supported")
-        accepts = _predicate(expression)
+        accepts = _build_predicate(expression)
         if expression["operator"] == "In":
             named = np.zeros(len(tree), dtype=bool)
             named[[place for name in expression.get("values") or () if (place := tree.index.get(name)) is not None]] = True
@@ -105,51 +105,51 @@ def term_mask(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
     return matches
 
 
-def node_matches(name: str, labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+def is_node_match(name: str, labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
     """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector."""
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    return not required or any(_term_matches(name, labels, term) for term in required.get("nodeSelectorTerms") or ())
+    return not required or any(_is_term_match(name, labels, term) for term in required.get("nodeSelectorTerms") or ())
 
 
-def _term_matches(name: str, labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
+def _is_term_match(name: str, labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if any(expression["key"] != "metadata.name" for expression in fields):
         raise InvalidSelector("matchFields: only metadata.name is supported")
     return (
         bool(expressions or fields)
-        and all(_predicate(expression)(labels.get(expression["key"])) for expression in expressions)
-        and all(_predicate(expression)(name) for expression in fields)
+        and all(_build_predicate(expression)(labels.get(expression["key"])) for expression in expressions)
+        and all(_build_predicate(expression)(name) for expression in fields)
     )
 
 
-def _where(tree: TopologyTree, expression: Mapping[str, Any]) -> Flags:
+def _match_expression(tree: TopologyTree, expression: Mapping[str, Any]) -> Flags:
     """Nodes that meet one expression on a label: looked up by its values, or by those that nodes have."""
     label, operator = expression["key"], expression["operator"]
-    codes, meaning = tree.codes(label)
+    codes, meaning = tree.encode_label(label)
     if operator in ("In", "NotIn"):
         named = np.zeros(len(meaning) + 1, dtype=bool)  # the last entry answers for code -1, the absent label
         code_of = tree.find_code(label)
         named[[code for value in expression.get("values") or () if (code := code_of.get(value)) is not None]] = True
         return named[codes] if operator == "In" else ~named[codes]
     if operator in ("Gt", "Lt"):
-        numbers, are_numbers = _numbers(tree, label)
+        numbers, are_numbers = _parse_numbers(tree, label)
         bound = _bound(expression)
         compared = numbers > bound if operator == "Gt" else numbers < bound
         found: Flags = (compared & are_numbers)[codes]
         return found
-    accepts = _predicate(expression)
+    accepts = _build_predicate(expression)
     return np.array([*([accepts("")] * len(meaning)), accepts(None)], dtype=bool)[codes]
 
 
-def _numbers(tree: TopologyTree, label: str) -> tuple[Indices, Flags]:
+def _parse_numbers(tree: TopologyTree, label: str) -> tuple[Indices, Flags]:
     """What the values of a label mean as numbers, and which of them are any; the last entry is for the absent label."""
-    read = [_integer(value) for value in tree.codes(label)[1]]
+    read = [_parse_integer(value) for value in tree.encode_label(label)[1]]
     return np.array([*(number or 0 for number in read), 0], dtype=np.int64), np.array([*(n is not None for n in read), False], dtype=bool)
 
 
-def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
+def _build_predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
     operator, values = expression["operator"], frozenset(expression.get("values") or ())
     if operator == "In":
         return lambda value: value is not None and value in values
@@ -162,35 +162,35 @@ def _predicate(expression: Mapping[str, Any]) -> Callable[[str | None], bool]:
     if operator in ("Gt", "Lt"):
         bound = _bound(expression)
 
-        def compares(value: str | None) -> bool:
-            number = _integer(value)
+        def is_compared(value: str | None) -> bool:
+            number = _parse_integer(value)
             return number is not None and (number > bound if operator == "Gt" else number < bound)
 
-        return compares
+        return is_compared
     raise InvalidSelector(f"operator {operator!r} is none of In, NotIn, Exists, DoesNotExist, Gt, Lt")
 
 
 def _bound(expression: Mapping[str, Any]) -> int:
     """The number of an expression with Gt or Lt. Raises InvalidSelector."""
     values = list(expression.get("values") or ())
-    bound = _integer(values[0]) if len(values) == 1 else None
+    bound = _parse_integer(values[0]) if len(values) == 1 else None
     if bound is None:
         raise InvalidSelector(f"operator {expression['operator']} needs one integer, not {values}")
     return bound
 
 
-def _integer(text: str | None) -> int | None:
+def _parse_integer(text: str | None) -> int | None:
     """A number as Kubernetes reads it: digits of 64 bits, none of Python's underscores."""
     number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def labels_satisfy(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
+def is_satisfiable(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
     """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count."""
     if any(key in labels and labels[key] != value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     terms = (required or {}).get("nodeSelectorTerms") or ()
     return not terms or any(
-        all(_predicate(e)(labels[e["key"]]) for e in term.get("matchExpressions") or () if e["key"] in labels) for term in terms
+        all(_build_predicate(e)(labels[e["key"]]) for e in term.get("matchExpressions") or () if e["key"] in labels) for term in terms
     )

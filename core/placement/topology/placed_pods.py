@@ -76,7 +76,7 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
         levels = tree.declared[-1:] if len(values) == 1 else tree.declared
         domain = find_domains(tree, levels, [values])[0]
         if domain != _NOWHERE:
-            out |= tree.spans(domain)
+            out |= tree.find_span(domain)
     return out
 
 
@@ -92,7 +92,7 @@ def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tupl
     gone, stale = 0, None
     outside: list[DomainCount] = []
     is_named_alike = held.assignment.levels == tree.emitted_levels  # else one assignment cannot name the old and the new domains
-    for values, node, count in _nodes_of(tree, held):
+    for values, node, count in _list_nodes(tree, held):
         if node != _NOWHERE:
             counts[node] += count
         elif values in failed or values[-1] in failed:
@@ -182,7 +182,7 @@ def count_stuck(tree: TopologyTree, all_held: Iterable[PlacedPodSet]) -> Indices
     return found
 
 
-def _nodes_of(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[str, ...], int, int]]:
+def _list_nodes(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[str, ...], int, int]]:
     """Name, node in the tree (_NOWHERE if it has none) and pods there."""
     if held.nodes is not None:
         return [((name,), tree.index.get(name, _NOWHERE), count) for name, count in held.nodes]

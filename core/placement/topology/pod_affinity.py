@@ -20,44 +20,44 @@ Company = tuple[PodTraits, Sequence[tuple[str, int]]]  # equal pods, and how man
 class Neighbours(Protocol):
     """Pods that are bound, or assigned and on their way."""
 
-    def using(self, port: HostPort) -> Collection[str]:
+    def find_port_users(self, port: HostPort) -> Collection[str]:
         """Nodes where a pod has a port that conflicts."""
 
-    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+    def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         """Nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
 
-    def repels(self, traits: PodTraits) -> bool:
+    def is_repelled(self, traits: PodTraits) -> bool:
         """Whether a term of anti-affinity of any pod selects such a pod."""
 
-    def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+    def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
         """Returns the terms of anti-affinity that select such a pod, and the nodes of the pods that have them."""
 
-    def node_labels(self, node: str) -> Labels:
+    def get_node_labels(self, node: str) -> Labels:
         """Labels of any node of the cluster."""
 
-    def namespace_labels(self, namespace: str) -> Labels | None:
+    def get_namespace_labels(self, namespace: str) -> Labels | None:
         """Labels of a namespace."""
 
 
 class NoNeighbours:
     """No pod at all."""
 
-    def using(self, port: HostPort) -> Collection[str]:
+    def find_port_users(self, port: HostPort) -> Collection[str]:
         return ()
 
-    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+    def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         return ()
 
-    def repels(self, traits: PodTraits) -> bool:
+    def is_repelled(self, traits: PodTraits) -> bool:
         return False
 
-    def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+    def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
         return ()
 
-    def node_labels(self, node: str) -> Labels:
+    def get_node_labels(self, node: str) -> Labels:
         return {}
 
-    def namespace_labels(self, namespace: str) -> Labels | None:
+    def get_namespace_labels(self, namespace: str) -> Labels | None:
         return None
 
 
@@ -72,7 +72,7 @@ class AffinityVerdicts:
     repelled: Flags
     first: bool = False
 
-    def allowed(self) -> Flags:
+    def find_allowed(self) -> Flags:
         """Nodes that none of the filters keeps."""
         return ~(self.ports | self.far | self.apart | self.repelled)
 
@@ -85,31 +85,33 @@ class PodNeighbours:
 
     def judge(self, traits: PodTraits) -> AffinityVerdicts:
         """Which nodes may not take a pod, and why."""
-        near, first = self._near(traits)
-        return AffinityVerdicts(self._ports(traits.host_ports), ~near, self._apart(traits), self._repelled(traits), first)
+        near, first = self._find_near(traits)
+        return AffinityVerdicts(
+            self._find_port_nodes(traits.host_ports), ~near, self._find_apart(traits), self._find_repelled(traits), first
+        )
 
-    def matches(self, term: PodTerm, traits: PodTraits) -> bool:
+    def is_match(self, term: PodTerm, traits: PodTraits) -> bool:
         """Whether a term selects pods with these traits."""
-        return term.matches(traits.namespace, traits.labels, self._neighbours.namespace_labels)
+        return term.is_match(traits.namespace, traits.labels, self._neighbours.get_namespace_labels)
 
     def find_matching_domains(self, term: PodTerm) -> Flags:
         """Nodes in a domain with a pod that a term selects."""
-        names = {*self._neighbours.matching((term,))}
+        names = {*self._neighbours.find_matching((term,))}
         for other, nodes in self._company:
-            if self.matches(term, other):
+            if self.is_match(term, other):
                 names |= {name for name, _ in nodes}
-        return self.domains(term.key, names)
+        return self.find_domains(term.key, names)
 
-    def conflict(self, one: PodTraits, other: PodTraits) -> bool:
+    def is_conflicting(self, one: PodTraits, other: PodTraits) -> bool:
         """Whether no node can have pods of both."""
-        return has_conflict(one.host_ports, other.host_ports) or any(self.terms_between(one, other))
+        return has_conflict(one.host_ports, other.host_ports) or any(self.list_terms_between(one, other))
 
-    def terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
+    def list_terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
         """Terms of anti-affinity by which either keeps away from the other."""
-        yield from (term for term in one.anti_affinity if self.matches(term, other))
-        yield from (term for term in other.anti_affinity if self.matches(term, one))
+        yield from (term for term in one.anti_affinity if self.is_match(term, other))
+        yield from (term for term in other.anti_affinity if self.is_match(term, one))
 
-    def domains(self, key: str, nodes: Iterable[str]) -> Flags:
+    def find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
         """Nodes of the tree that share the value of a label with any of some nodes of the cluster."""
         if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
             return self._tree.keep_domains(key, nodes, self._find_domains)
@@ -120,92 +122,92 @@ class PodNeighbours:
         return not self._find_values(key, nodes).isdisjoint(self._find_values(key, others))
 
     def _find_values(self, key: str, nodes: Iterable[str]) -> set[str]:
-        return {value for name in nodes if (value := self._labels(name).get(key)) is not None}
+        return {value for name in nodes if (value := self._get_labels(name).get(key)) is not None}
 
     def _find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
-        codes, meaning = self._tree.codes(key)
+        codes, meaning = self._tree.encode_label(key)
         code_of = self._tree.find_code(key)
         found = {code_of[value] for value in self._find_values(key, nodes) if value in code_of}
         if not found:
-            return self._none()
+            return self._make_empty()
         is_hit = np.zeros(len(meaning) + 1, dtype=bool)  # the last one is of nodes without the label
         is_hit[list(found)] = True
         return is_hit[codes]
 
-    def _labels(self, name: str) -> Labels:
+    def _get_labels(self, name: str) -> Labels:
         place = self._tree.index.get(name)
-        return self._neighbours.node_labels(name) if place is None else self._tree.labels[place]
+        return self._neighbours.get_node_labels(name) if place is None else self._tree.labels[place]
 
-    def _none(self) -> Flags:
+    def _make_empty(self) -> Flags:
         return np.zeros(len(self._tree), dtype=bool)
 
     # --- the filters ------------------------------------------------------------------------------------
 
-    def _ports(self, ports: Sequence[HostPort]) -> Flags:
-        taken = self._none()
+    def _find_port_nodes(self, ports: Sequence[HostPort]) -> Flags:
+        taken = self._make_empty()
         if ports:
-            names = {name for port in ports for name in self._neighbours.using(port)}
+            names = {name for port in ports for name in self._neighbours.find_port_users(port)}
             names.update(name for traits, nodes in self._company if has_conflict(ports, traits.host_ports) for name, _ in nodes)
             taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
         return taken
 
-    def port_taken(self, port: HostPort) -> Flags:
+    def find_taken_port(self, port: HostPort) -> Flags:
         """Nodes where a pod has a port that conflicts."""
-        taken, names = self._none(), [*self._neighbours.using(port)]
+        taken, names = self._make_empty(), [*self._neighbours.find_port_users(port)]
         for traits, nodes in self._company:
-            if any(port.conflicts(other) for other in traits.host_ports):
+            if any(port.is_conflicting(other) for other in traits.host_ports):
                 names += (name for name, _ in nodes)
         taken[[place for name in names if (place := self._tree.index.get(name)) is not None]] = True
         return taken
 
-    def _near(self, traits: PodTraits) -> tuple[Flags, bool]:
+    def _find_near(self, traits: PodTraits) -> tuple[Flags, bool]:
         """Returns the nodes near a pod that all terms of affinity select, and whether the pod is the first of its kind.
 
         Where no such pod exists, a pod that all its own terms select may be the first, on any node that has the labels.
         """
-        near = ~self._none()
+        near = ~self._make_empty()
         if not traits.affinity:
             return near, False
-        names = {*self._neighbours.matching(traits.affinity, awaits=True)}
+        names = {*self._neighbours.find_matching(traits.affinity, awaits=True)}
         for other, nodes in self._company:
-            if all(self.matches(term, other) for term in traits.affinity):
+            if all(self.is_match(term, other) for term in traits.affinity):
                 names |= {name for name, _ in nodes}
         keys = {term.key for term in traits.affinity}
         for key in keys:
-            near &= self._tree.codes(key)[0] >= 0
-        if not any(key in self._labels(name) for name in names for key in keys):
-            first = all(self.matches(term, traits) for term in traits.affinity)
-            return (near, True) if first else (self._none(), False)
+            near &= self._tree.encode_label(key)[0] >= 0
+        if not any(key in self._get_labels(name) for name in names for key in keys):
+            first = all(self.is_match(term, traits) for term in traits.affinity)
+            return (near, True) if first else (self._make_empty(), False)
         for key in keys:
-            near &= self.domains(key, names)
+            near &= self.find_domains(key, names)
         return near, False
 
-    def _apart(self, traits: PodTraits) -> Flags:
+    def _find_apart(self, traits: PodTraits) -> Flags:
         """Returns the nodes near a pod that a term of the pod's own anti-affinity selects."""
-        hit = self._none()
+        hit = self._make_empty()
         by_key: dict[str, set[str]] = {}
         for term in traits.anti_affinity:
-            names = self._neighbours.matching((term,))
+            names = self._neighbours.find_matching((term,))
             if names:
-                hit |= self.domains(term.key, names)
+                hit |= self.find_domains(term.key, names)
             for other, nodes in self._company:
-                if self.matches(term, other):
+                if self.is_match(term, other):
                     by_key.setdefault(term.key, set()).update(name for name, _ in nodes)
         for key, of_company in by_key.items():
-            hit |= self.domains(key, of_company)
+            hit |= self.find_domains(key, of_company)
         return hit
 
-    def _repelled(self, traits: PodTraits) -> Flags:
+    def _find_repelled(self, traits: PodTraits) -> Flags:
         """Returns the nodes near a pod with anti-affinity that selects such a pod."""
-        hit = self._none()
+        hit = self._make_empty()
         by_key: dict[str, set[str]] = {}
-        for term, nodes in self._neighbours.repelling(traits):
+        for term, nodes in self._neighbours.find_repelling(traits):
             if self._tree.has_label(term.key):
                 by_key.setdefault(term.key, set()).update(nodes)
         for other, placed in self._company:
             for term in other.anti_affinity:
-                if self.matches(term, traits):
+                if self.is_match(term, traits):
                     by_key.setdefault(term.key, set()).update(name for name, _ in placed)
         for key, names in by_key.items():
-            hit |= self.domains(key, names)
+            hit |= self.find_domains(key, names)
         return hit

@@ -71,7 +71,7 @@ def limit_spread(view: FreeCapacity, spread: Spread, shared: Indices, per_node: 
     `shared` is the domain per node of the level that all pods must share: the cut is made within each.
     """
     view.budget.charge(_SORT_PASSES * view.pass_steps)
-    codes, values = view.tree.codes(spread.term.key)
+    codes, values = view.tree.encode_label(spread.term.key)
     per_node[(codes < 0) | view.around.find_matching_domains(spread.term)] = 0
     if len(values) == len(codes):  # each node is a domain by itself
         np.minimum(per_node, spread.max_skew, out=per_node)
@@ -99,10 +99,10 @@ def describe_unmet(view: FreeCapacity, request: PodSetRequest, placed: Sequence[
 
 
 def _describe(view: FreeCapacity, spread: Spread, placed: Sequence[Company]) -> str:
-    codes, values = view.tree.codes(spread.term.key)
+    codes, values = view.tree.encode_label(spread.term.key)
     counts = np.zeros(len(values) + 1, dtype=np.int64)
     for traits, nodes in placed:
-        if view.around.matches(spread.term, traits):
+        if view.around.is_match(spread.term, traits):
             for name, count in nodes:
                 counts[codes[view.tree.index[name]]] += count
     others = view.around.find_matching_domains(spread.term)

@@ -98,7 +98,7 @@ class TopologyTree:
         """Index of a declared level, None if the topology has no such level."""
         return self.declared.index(label) if label in self.declared else None
 
-    def values(self, level: int, domain: int) -> tuple[str, ...]:
+    def get_values(self, level: int, domain: int) -> tuple[str, ...]:
         """Level values of a domain from the top down to `level`; a node's own level ends with its name."""
         first = int(self.levels[level].starts[domain])
         path = self.paths[first][: level + 1]
@@ -126,25 +126,25 @@ class TopologyTree:
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
         """Sums of an array over the level below, per domain of `level`."""
-        return self.over_children(np.add, level, per_child)
+        return self.reduce_children(np.add, level, per_child)
 
-    def any_nodes(self, level: int, per_node: Flags) -> Flags:
+    def has_any_node(self, level: int, per_node: Flags) -> Flags:
         """Whether a flag is set on any node, per domain of a level."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.logical_or.reduceat(per_node, starts)
 
-    def children(self, level: int, domain: int) -> Indices:
+    def list_children(self, level: int, domain: int) -> Indices:
         """Domains of the level below that belong to one domain."""
         first = self.levels[level].first_child
         return np.arange(first[domain], first[domain + 1])
 
-    def child_counts(self, level: int, domains: Indices) -> Indices:
+    def count_children(self, level: int, domains: Indices) -> Indices:
         """How many domains of the level below each domain has."""
         first = self.levels[level].first_child
         counts: Indices = first[domains + 1] - first[domains]
         return counts
 
-    def children_of_all(self, level: int, domains: Indices) -> Indices:
+    def list_children_of_all(self, level: int, domains: Indices) -> Indices:
         """Domains of the level below that belong to any of some domains, in order."""
         first = self.levels[level].first_child
         if len(domains) == 1:
@@ -156,23 +156,23 @@ class TopologyTree:
         children: Indices = np.arange(int(ends[-1]) if len(ends) else 0) + (starts - ends + counts).repeat(counts)
         return children
 
-    def parents_of(self, level: int, domains: Indices) -> Indices:
+    def find_parents(self, level: int, domains: Indices) -> Indices:
         """The domains of the level above that some domains (ascending) belong to, each once."""
         parents = self.levels[level].parents[domains]
         once: Indices = parents[np.append(True, parents[1:] != parents[:-1])] if len(parents) > 1 else parents
         return once
 
-    def over_children(
+    def reduce_children(
         self, reduce: np.ufunc, level: int, per_child: npt.NDArray[Value], domains: Indices | None = None
     ) -> npt.NDArray[Value]:
         """A reduction (`np.add`, `np.minimum`, ...) of an array over the level below, per domain of `level`, or of some (ascending)."""
         first = self.levels[level].first_child
         if domains is None:
             return reduce.reduceat(per_child, first[:-1]) if len(per_child) else per_child
-        counts = self.child_counts(level, domains)
-        return reduce.reduceat(per_child[self.children_of_all(level, domains)], counts.cumsum() - counts)
+        counts = self.count_children(level, domains)
+        return reduce.reduceat(per_child[self.list_children_of_all(level, domains)], counts.cumsum() - counts)
 
-    def spans(self, domain: int) -> Flags:
+    def find_span(self, domain: int) -> Flags:
         """Nodes of a domain of the lowest declared level."""
         level = self.levels[self.lowest]
         flags = np.zeros(len(self.names), dtype=bool)
@@ -198,7 +198,7 @@ class TopologyTree:
                 table[values] = -1 if values in table else domain
         return table
 
-    def codes(self, label: str) -> tuple[Indices, tuple[str, ...]]:
+    def encode_label(self, label: str) -> tuple[Indices, tuple[str, ...]]:
         """A label's values as small integers per node (-1: absent), and what each integer stands for."""
         if label not in self._keys:
             return self._absent
@@ -217,7 +217,7 @@ class TopologyTree:
 
     def find_code(self, label: str) -> Mapping[str, int]:
         """The integer that stands for each value of a label."""
-        self.codes(label)
+        self.encode_label(label)
         return self._code_of.get(label, {})
 
 

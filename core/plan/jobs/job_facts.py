@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.jobs.contract import JobKind, Resizable
-from core.jobs.prebuilt_label import prebuilt_name
+from core.jobs.prebuilt_label import find_prebuilt_name
 from core.names import FIELD_MANAGER
 from core.plan.jobs.workload_priority import Classes
 from core.plan.steps import api_resources as r
 from core.plan.steps.steps import Event
 from core.resource import Obj
-from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, family_of, object_key
+from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, build_object_key, find_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class JobFacts:
     @property
     def prebuilt(self) -> str | None:
         """The Workload that it names."""
-        return prebuilt_name(self.job)
+        return find_prebuilt_name(self.job)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -104,12 +104,12 @@ class JobFacts:
     @property
     def key(self) -> str:
         """Its namespace and name."""
-        return object_key(self.job)
+        return build_object_key(self.job)
 
     @property
     def family(self) -> str:
         """Of its Workload: what its pods name."""
-        return family_of(self.workload) if self.workload is not None else ""
+        return find_family(self.workload) if self.workload is not None else ""
 
     @property
     def is_resizable(self) -> bool:
@@ -122,6 +122,6 @@ class JobFacts:
         job as it was seen, so that a suspension that was there before is not taken over. False where its writer is not known."""
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
-    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+    def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """An event on the job."""
-        return Event(r.resource_of(self.kind), self.job, reason, message, warning)
+        return Event(r.get_resource(self.kind), self.job, reason, message, warning)

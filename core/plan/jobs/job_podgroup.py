@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.jobs.podgroup_annotation import Grouping, asked, member_of
+from core.jobs.podgroup_annotation import Grouping, find_asked, find_group
 from core.jobs.podgroup_levels import read_levels
 from core.names import OWN_GROUP, OWN_VERSION, QUEUE_NAME_LABEL
 
@@ -16,10 +16,10 @@ def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
     It goes with the job, which controls it.
     """
     metadata = job["metadata"]
-    name, levels = member_of(kind, job), read_levels(asked(job) or "")
+    name, levels = find_group(kind, job), read_levels(find_asked(job) or "")
     if name is None or not levels or QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
         return None
-    gang = kind.gang(job)
+    gang = kind.find_gang(job)
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": metadata["name"], "uid": metadata["uid"]}
     return {
         "apiVersion": f"{OWN_GROUP}/{OWN_VERSION}",

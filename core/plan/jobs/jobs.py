@@ -31,7 +31,7 @@ from typing import Any
 
 from core import trace_names as t
 from core.jobs.contract import Referring
-from core.jobs.execution_time import execution_time
+from core.jobs.execution_time import parse_execution_time
 from core.jobs.templates import has_gate
 from core.model.configuration import ResourceRules
 from core.names import (
@@ -65,7 +65,7 @@ from core.names import (
     WORKLOAD_ANNOTATION,
 )
 from core.plan.jobs.job_facts import JobFacts
-from core.plan.jobs.prebuilt import adoption, find_difference, originals
+from core.plan.jobs.prebuilt import build_adoption, find_difference, list_originals
 from core.plan.jobs.resize import mark_first, plan_one_workload, plan_resize
 from core.plan.jobs.workload_priority import MissingClass, find_changed_priority, find_priority
 from core.plan.steps import api_resources as r
@@ -74,18 +74,18 @@ from core.plan.steps import writes as w
 from core.plan.steps.actions import Amend
 from core.plan.steps.conditions import Condition
 from core.plan.steps.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
-from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, made_for, make_plan, report, wait
-from core.plan.workloads.admission_status import waiting_status
+from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, describe_owner, make_plan, report, wait
+from core.plan.workloads.admission_status import build_waiting_status
 from core.plan.workloads.desired_workload import (
     MissingFlavor,
-    admitted_counts,
     build_workload,
-    changed_annotations,
-    counts_differ,
+    build_workload_name,
+    find_changed_annotations,
+    get_admitted_counts,
+    has_other_counts,
+    has_other_pod_sets,
     list_restored_pod_sets,
-    pod_sets_differ,
     start_infos,
-    workload_name,
 )
 from core.plan.workloads.workload_steps import (
     drop_finalizer,
@@ -100,7 +100,7 @@ from core.plan.workloads.workload_steps import (
     plan_eviction_of,
 )
 from core.resource import Obj
-from core.state.facts import condition_is_true, controller_of, find_condition, object_key
+from core.state.facts import build_object_key, find_condition, find_controller, is_condition_true
 
 SUSPENDED_BY_USER = "The job was suspended by its user; unsuspend it to queue it again"
 SUSPEND, START, RESTORE, UPDATE, CREATE, PODS_LEFT = "suspend", "start", "restore", "update workload", "create workload", "pods left"
@@ -111,18 +111,18 @@ def plan_job(f: JobFacts) -> Plan:
     """What is to be done with a job now."""
     workload = f.workload
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
-        return _let_go(f, workload)
+        return _plan_release(f, workload)
     if not f.is_queued:  # it has left its queue, or is part of another that is queued
         return make_plan(plan_deletion(workload)) if workload is not None else NOTHING
-    if f.kind.finished(f.job) is not None:
+    if f.kind.find_finish(f.job) is not None:
         return _finish(f, workload) if workload is not None else NOTHING
     if f.is_going:
         return _stop_going(f, workload) if workload is not None else NOTHING
     if f.missing and (workload is None or f.suspended):
         return Plan(problem=f.missing)  # a running job continues, and can be stopped, whatever its templates are
     if workload is None:
-        return _without_workload(f)
-    if not condition_is_true(workload, FINISHED):
+        return _plan_without_workload(f)
+    if not is_condition_true(workload, FINISHED):
         return _with_workload(f, workload)
     if f.prebuilt is None:
         return make_plan(plan_deletion(workload))  # a job that runs again under a finished workload needs a new one
@@ -134,19 +134,19 @@ def plan_job(f: JobFacts) -> Plan:
 # --- without a Workload -------------------------------------------------------------------------------------------
 
 
-def _without_workload(f: JobFacts) -> Plan:
+def _plan_without_workload(f: JobFacts) -> Plan:
     if not f.suspended or f.started:
         return _stop_without_workload(f)
     if f.prebuilt is not None:
         return _use_prebuilt(f)
     try:
-        priority, priority_class = find_priority(f.classes, f.labels, lambda: f.kind.priority_class(f.job))
+        priority, priority_class = find_priority(f.classes, f.labels, lambda: f.kind.find_priority_class(f.job))
     except MissingClass as error:
         return Plan(problem=str(error))
-    name = workload_name(f.kind, f.job)
+    name = build_workload_name(f.kind, f.job)
     workload = mark_first(f, build_workload(f.kind, f.job, priority=priority, priority_class=priority_class))
-    event = f.event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.job['metadata']['namespace']}/{name}")
-    span = Span(t.CREATE, f.job, {**_made_for(f), t.WORKLOAD: name})
+    event = f.build_event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.job['metadata']['namespace']}/{name}")
+    span = Span(t.CREATE, f.job, {**_describe_owner(f), t.WORKLOAD: name})
     return make_plan(Step(CREATE, w.create_workload(workload), (event,), Log("workload created", {"workload": name}), span))
 
 
@@ -154,19 +154,19 @@ def _use_prebuilt(f: JobFacts) -> Plan:
     workload, name = f.named.workload, f"{f.job['metadata']['namespace']}/{f.prebuilt}"
     if workload is None or workload["metadata"].get("deletionTimestamp"):
         message = f"waits for the Workload {name}, which does not exist{'' if workload is None else ' any more'}"
-        return make_plan(report(f.event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
+        return make_plan(report(f.build_event(EVENT_WAITING_FOR_WORKLOAD, message, warning=True)))
     if f.named.held_by:
         message = f"the Workload {name} is that of {f.named.held_by}; name another, or none to have one made"
-        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.OTHERS_HELD_S)
-    log = Log("prebuilt workload taken", {"workload": object_key(workload), "job": f.key})
-    return make_plan(Step("take workload", w.patch_workload(workload, adoption(f.kind, f.job, workload)), log=log))
+        return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.OTHERS_HELD_S)
+    log = Log("prebuilt workload taken", {"workload": build_object_key(workload), "job": f.key})
+    return make_plan(Step("take workload", w.patch_workload(workload, build_adoption(f.kind, f.job, workload)), log=log))
 
 
 def _refuse_finished(f: JobFacts, workload: Obj) -> Step:
     """Reports to a job that does not end with its Workload why it is refused, and what to do."""
     why = (find_condition(workload, FINISHED) or {}).get("message") or ""
-    message = f"the Workload {object_key(workload)} is finished: {why}. Delete it and make another one, or name another one"
-    return report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True))
+    message = f"the Workload {build_object_key(workload)} is finished: {why}. Delete it and make another one, or name another one"
+    return report(f.build_event(EVENT_WORKLOAD_REFUSED, message, warning=True))
 
 
 def _stop_without_workload(f: JobFacts) -> Plan:
@@ -179,7 +179,7 @@ def _stop_without_workload(f: JobFacts) -> Plan:
 
 
 def _with_workload(f: JobFacts, workload: Obj) -> Plan:
-    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     active = workload["spec"].get("active", True) is not False
     before: tuple[Step, ...] = ()
     if not (admitted and active) or f.suspended:
@@ -198,20 +198,20 @@ def _with_workload(f: JobFacts, workload: Obj) -> Plan:
 
 
 def _plan_while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool) -> Plan:
-    is_evicted = condition_is_true(workload, EVICTED)
+    is_evicted = is_condition_true(workload, EVICTED)
     if admitted and not active:
         reason = REASON_SUSPENDED_BY_USER if f.started else REASON_DEACTIVATED
         return make_plan(plan_eviction_of(workload, reason, "The workload is deactivated", f.now))
     if admitted and f.started:
         # Stopped by topogate, for an admission before this one, or else by its user.
-        return _restore(f, workload) if FIELD_MANAGER in f.writers else _suspended_by_user(f, workload)
-    if admitted and _differs(f, workload):
+        return _restore(f, workload) if FIELD_MANAGER in f.writers else _plan_user_suspension(f, workload)
+    if admitted and _has_changed(f, workload):
         return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod sets have changed", f.now))
     if admitted:
         return _start(f, workload)
     if active and f.started and is_evicted and f.is_suspended_by_another:
-        return _suspended_before_its_stop(f, workload)
-    return _after_stop(f, workload) if f.started or is_evicted else _keep_in_step(f, workload)
+        return _plan_early_suspension(f, workload)
+    return _plan_after_stop(f, workload) if f.started or is_evicted else _keep_in_step(f, workload)
 
 
 def _plan_while_running(f: JobFacts, workload: Obj) -> Plan:
@@ -229,9 +229,9 @@ def _plan_while_running(f: JobFacts, workload: Obj) -> Plan:
 def _stop(f: JobFacts, workload: Obj, *, active: bool) -> Plan:
     """A running job without an admission."""
     activate = None
-    if not active and _evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
+    if not active and _is_evicted_for(workload, REASON_SUSPENDED_BY_USER) and find_condition(workload, QUOTA_RESERVED):
         activate = Step("activate", w.set_active(workload))  # the user unsuspended the job again: back into the queue
-    evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+    evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     may_wait = "admission" not in (workload.get("status") or {}) and not f.started
     plan = _suspend(f, (evicted or {}).get("message") or "Suspended: it is not admitted", may_wait=may_wait)
     return plan.begin_with(activate)
@@ -246,18 +246,18 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
     # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
     if f.pods.has_any():
         why = "it has its place, and starts when the pods of before are gone"
-        return make_plan(report(f.event(EVENT_WAITING_FOR_PODS, why)), again_s=pacing.STOP_POLL_S)
+        return make_plan(report(f.build_event(EVENT_WAITING_FOR_PODS, why)), again_s=pacing.STOP_POLL_S)
     if f.pods.may_have_run():
         return wait(pacing.STOP_POLL_S)
     try:
         infos = start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")
     except MissingFlavor as error:
         return Plan(problem=str(error))
-    attributes = {**_made_for(f), t.WORKLOAD: workload["metadata"]["name"]}
+    attributes = {**_describe_owner(f), t.WORKLOAD: workload["metadata"]["name"]}
     start = Step(
         START,
         w.change_job(f.kind, f.job, f.kind.start(f.job, infos)),
-        (f.event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
+        (f.build_event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
         Log("job started", {"job": f.key}),
         Span(t.START, workload, attributes, follows_decision=True),
     )
@@ -270,14 +270,14 @@ def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bo
     name = f"{f.kind.kind} {f.job['metadata']['name']}"
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
-        events.insert(0, f.event(EVENT_WORKLOAD_REFUSED, error, warning=True))
+        events.insert(0, f.build_event(EVENT_WORKLOAD_REFUSED, error, warning=True))
     plan = make_plan(Step("report refused start", events=tuple(events)))
     return _deactivate(f, workload, f"the start of {name} is refused: {shown}", plan.steps) if deactivates else plan
 
 
 def is_start_refused(workload: Obj) -> bool:
     """Whether a Workload was deactivated since its job could not be started."""
-    return _evicted_for(workload, f"{REASON_DEACTIVATED}DueTo{REASON_START_REFUSED}")
+    return _is_evicted_for(workload, f"{REASON_DEACTIVATED}DueTo{REASON_START_REFUSED}")
 
 
 def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
@@ -291,7 +291,7 @@ def _stop_unmarked(f: JobFacts, workload: Obj, pods: Sequence[Obj]) -> Plan:
         f"pod {changed['metadata']['name']} has no annotation {WORKLOAD_ANNOTATION}, and the template of its {f.kind.kind} has one:"
         " another admission webhook removes it, and without it no pod gets a node"
     )
-    return _deactivate(f, workload, message, (report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)),))
+    return _deactivate(f, workload, message, (report(f.build_event(EVENT_WORKLOAD_REFUSED, message, warning=True)),))
 
 
 def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ...]) -> Plan:
@@ -300,20 +300,20 @@ def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ..
     return plan.begin_with(*before)
 
 
-def _suspended_by_user(f: JobFacts, workload: Obj) -> Plan:
+def _plan_user_suspension(f: JobFacts, workload: Obj) -> Plan:
     """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
     evict = plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now, follows=True)
     return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER), evict)
 
 
-def _suspended_before_its_stop(f: JobFacts, workload: Obj) -> Plan:
+def _plan_early_suspension(f: JobFacts, workload: Obj) -> Plan:
     """Plans the eviction of a running job that was about to be stopped and started again, and that its user suspended
     before.
 
     One step each time, from the result of the last one, so that a crash between them loses nothing: deactivated first,
     it would be taken for a workload that an administrator has deactivated.
     """
-    if not _evicted_for(workload, REASON_SUSPENDED_BY_USER):
+    if not _is_evicted_for(workload, REASON_SUSPENDED_BY_USER):
         return make_plan(plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now))
     return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER))
 
@@ -325,20 +325,20 @@ def _suspend(f: JobFacts, why: str, *, may_wait: bool) -> Plan:
     The controller of a JobSet resumes its Jobs. Where a Job of it has the queue label and the JobSet does not, each of the two programs
     would undo at once what the other has written.
     """
-    if may_wait and f.suspension_wait_s > 0 and all(has_gate(pod_set.template) for pod_set in f.kind.pod_sets(f.job)):
+    if may_wait and f.suspension_wait_s > 0 and all(has_gate(pod_set.template) for pod_set in f.kind.list_pod_sets(f.job)):
         return wait(f.suspension_wait_s)
     message = why + (_explain_resumption(f) if f.suspensions + 1 >= FREE_SUSPENSIONS else "")
-    return make_plan(Step(SUSPEND, w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (f.event(EVENT_STOPPED, message),)))
+    return make_plan(Step(SUSPEND, w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (f.build_event(EVENT_STOPPED, message),)))
 
 
 def _explain_resumption(f: JobFacts) -> str:
-    owner = controller_of(f.job)
+    owner = find_controller(f.job)
     if owner is None:
         return ". It is resumed again and again"
     return f". {owner['kind']} {owner['name']} resumes it again and again: the label {QUEUE_NAME_LABEL} belongs on that"
 
 
-def _after_stop(f: JobFacts, workload: Obj) -> Plan:
+def _plan_after_stop(f: JobFacts, workload: Obj) -> Plan:
     """Plans to restore the templates of a job that creates no more pods, and then to release quota and domains.
 
     Both in one plan, since its user may unsuspend it in between, and again after each stop: pods that are created from
@@ -359,38 +359,38 @@ def _restore(f: JobFacts, workload: Obj | None) -> Plan:
         return wait(pacing.STOP_POLL_S)
     pod_sets = list_restored_pod_sets(f.kind, f.job, workload) if workload is not None else None
     if workload is not None and f.prebuilt is not None:
-        pod_sets = originals(f.kind, f.job, workload)
+        pod_sets = list_originals(f.kind, f.job, workload)
     return make_plan(_reset_status(f), Step(RESTORE, w.change_job(f.kind, f.job, f.kind.restore(f.job, pod_sets))))
 
 
 def _reset_status(f: JobFacts) -> Step | None:
     """The stopped job as its templates may change: before Kubernetes 1.36 not those of a Job with a start time, as one has that was
     stopped, or unsuspended by its user while it waited."""
-    reset = f.kind.status_reset(f.job)
+    reset = f.kind.build_status_reset(f.job)
     return Step("reset status", w.patch_job_status(f.kind, f.job, reset)) if reset is not None else None
 
 
 # --- keeping the Workload in step ---------------------------------------------------------------------------------
 
 
-def _differs(f: JobFacts, workload: Obj) -> bool:
+def _has_changed(f: JobFacts, workload: Obj) -> bool:
     """Whether a stopped job asks for something else than its workload."""
     if f.prebuilt is not None:
-        return find_difference(f.kind.pod_sets(f.job), workload) is not None
-    return pod_sets_differ(f.kind.pod_sets(f.job), workload)
+        return find_difference(f.kind.list_pod_sets(f.job), workload) is not None
+    return has_other_pod_sets(f.kind.list_pod_sets(f.job), workload)
 
 
 def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
     if f.prebuilt is not None and f.prebuilt != workload["metadata"]["name"]:
         return make_plan(plan_deletion(workload))  # made for it before it named another
-    if f.prebuilt is not None and (difference := find_difference(f.kind.pod_sets(f.job), workload)) is not None:
+    if f.prebuilt is not None and (difference := find_difference(f.kind.list_pod_sets(f.job), workload)) is not None:
         over = Condition(FINISHED, True, REASON_OUT_OF_SYNC, f"the prebuilt Workload is out of step with its job: {difference}")
         return make_plan(finish(workload, over, f.now, "prebuilt workload is out of step"))
     try:
         changes = _find_changes(f, workload)
     except MissingClass as error:
         return Plan(problem=str(error))
-    notes = {} if f.prebuilt is not None else changed_annotations(f.job["metadata"].get("annotations") or {}, workload)
+    notes = {} if f.prebuilt is not None else find_changed_annotations(f.job["metadata"].get("annotations") or {}, workload)
     if not changes and not notes:
         return NOTHING
     if must_ask_anew(workload, changes):
@@ -399,7 +399,7 @@ def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
     is_wrong = waits.get("reason") == REASON_MISCONFIGURED or is_start_refused(workload)
     if ("podSets" in changes or notes) and is_wrong:
         changes["active"] = True  # what was wrong with it has been changed
-    event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
     return make_plan(Step(UPDATE, w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}), (event,)))
 
 
@@ -412,10 +412,10 @@ def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
         changes["queueName"] = queue
     if f.prebuilt is not None:
         return changes
-    if pod_sets_differ(f.kind.pod_sets(f.job), workload):
-        changes["podSets"] = [pod_set.to_wire() for pod_set in f.kind.pod_sets(f.job)]
-    changes |= find_changed_priority(f.classes, workload, f.labels, lambda: f.kind.priority_class(f.job))
-    seconds = execution_time(f.labels)
+    if has_other_pod_sets(f.kind.list_pod_sets(f.job), workload):
+        changes["podSets"] = [pod_set.to_wire() for pod_set in f.kind.list_pod_sets(f.job)]
+    changes |= find_changed_priority(f.classes, workload, f.labels, lambda: f.kind.find_priority_class(f.job))
+    seconds = parse_execution_time(f.labels)
     if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
         changes["maximumExecutionTimeSeconds"] = seconds
     return changes
@@ -430,7 +430,7 @@ def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceR
         return make_plan(deactivate)
 
     def build(seen: Obj) -> w.Write:
-        return w.apply_admission(seen, waiting_status(seen, facts, REASON_MISCONFIGURED, message, f.now, rules))
+        return w.apply_admission(seen, build_waiting_status(seen, facts, REASON_MISCONFIGURED, message, f.now, rules))
 
     return make_plan(deactivate, Step("report refused update", Then(r.WORKLOADS, workload, build)))
 
@@ -439,19 +439,19 @@ def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceR
 
 
 def _finish(f: JobFacts, workload: Obj) -> Plan:
-    over = f.kind.finished(f.job)
+    over = f.kind.find_finish(f.job)
     assert over is not None
     steps: list[Step | None] = []
-    if not condition_is_true(workload, FINISHED):
+    if not is_condition_true(workload, FINISHED):
         left = _wait_for_pods_left(f, workload)
         if left is not None:
             return left
         reason = REASON_SUCCEEDED if over.succeeded else REASON_FAILED
-        event = f.event(EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
+        event = f.build_event(EVENT_FINISHED_WORKLOAD, f"Workload '{build_object_key(workload)}' is declared finished")
         steps += [finish(workload, Condition(FINISHED, True, reason, over.message), f.now), report(event)]
     steps.append(drop_finalizer(workload))
     # Of an elastic job: a process that ended between the two writes left it.
-    others = (one for one in f.owned if condition_is_true(one, FINISHED) and one["metadata"]["uid"] != workload["metadata"]["uid"])
+    others = (one for one in f.owned if is_condition_true(one, FINISHED) and one["metadata"]["uid"] != workload["metadata"]["uid"])
     return make_plan(*steps, *map(drop_finalizer, others))
 
 
@@ -468,7 +468,7 @@ def _wait_for_pods_left(f: JobFacts, workload: Obj) -> Plan | None:
         f"it has finished, and {len(pods)} of its pods still run: its quota and its nodes are free once they have ended. "
         "If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job"
     )
-    events = () if f.pods_left_are_reported else (f.event(EVENT_PODS_LEFT, message),)
+    events = () if f.pods_left_are_reported else (f.build_event(EVENT_PODS_LEFT, message),)
     return make_plan(Step(PODS_LEFT, events=events), again_s=pacing.LEFT_POLL_S)
 
 
@@ -498,7 +498,7 @@ def _stop_parts(f: JobFacts) -> tuple[tuple[Step, ...], bool]:
     and they make pods as long as they exist. Returns also whether one of them may still have pods."""
     steps, is_held = list[Step](), False
     for part in f.pods.find_parts():
-        if part.kind.finished(part.obj) is not None or part.obj["metadata"].get("deletionTimestamp"):
+        if part.kind.find_finish(part.obj) is not None or part.obj["metadata"].get("deletionTimestamp"):
             continue
         if not part.kind.is_suspended(part.obj):
             steps.append(Step("suspend part", w.change_job(part.kind, part.obj, part.kind.suspend(part.obj))))
@@ -515,9 +515,9 @@ def _end_pods_of_going_parts(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
     return tuple(step for part in going for step in end_pods(workload, part.find_live_pods(), why))
 
 
-def _let_go(f: JobFacts, workload: Obj) -> Plan:
+def _plan_release(f: JobFacts, workload: Obj) -> Plan:
     """The workload was deleted: its job is stopped first, then it may go."""
-    is_over, is_done = f.kind.finished(f.job) is not None, condition_is_true(workload, FINISHED)
+    is_over, is_done = f.kind.find_finish(f.job) is not None, is_condition_true(workload, FINISHED)
     steps: tuple[Step, ...] = ()
     if not is_over and f.is_going:
         steps, is_held = _stop_held_by_pods(f, workload)
@@ -525,7 +525,7 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
             return Plan(steps, pacing.STOP_POLL_S)
     if not is_over and not f.is_going:
         if not f.suspended:
-            event = f.event(EVENT_STOPPED, "Workload is deleted")
+            event = f.build_event(EVENT_STOPPED, "Workload is deleted")
             return make_plan(Step("stop", w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (event,)))
         if f.pods.has_any():
             return wait(pacing.STOP_POLL_S)
@@ -537,27 +537,27 @@ def _let_go(f: JobFacts, workload: Obj) -> Plan:
         return Plan((*steps, *left.steps), pacing.STOP_POLL_S)
     if not is_done and f.pods.may_be_unseen():
         return Plan(steps, pacing.STOP_POLL_S)
-    deleted = report(f.event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {object_key(workload)}"))
+    deleted = report(f.build_event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {build_object_key(workload)}"))
     return make_plan(*steps, drop_finalizer(workload), deleted)
 
 
 # --- small things -------------------------------------------------------------------------------------------------
 
 
-def _made_for(f: JobFacts) -> dict[str, str]:
-    return made_for(f.kind.kind, f.job["metadata"]["name"])
+def _describe_owner(f: JobFacts) -> dict[str, str]:
+    return describe_owner(f.kind.kind, f.job["metadata"]["name"])
 
 
 def _is_resized(f: JobFacts, workload: Obj) -> bool:
     """Whether a running job asks for another number of pods than it was admitted with. What it only refers to may be edited
     for jobs to come, and its controller does not follow that while the job runs."""
     if not isinstance(f.kind, Referring):
-        return counts_differ(f.kind.pod_sets(f.job), workload)
-    admitted = admitted_counts(workload)
-    return any(admitted.get(name, count) != count for name, count in f.kind.own_counts(f.job).items())
+        return has_other_counts(f.kind.list_pod_sets(f.job), workload)
+    admitted = get_admitted_counts(workload)
+    return any(admitted.get(name, count) != count for name, count in f.kind.count_own_pods(f.job).items())
 
 
-def _evicted_for(workload: Obj, reason: str) -> bool:
+def _is_evicted_for(workload: Obj, reason: str) -> bool:
     return (find_condition(workload, EVICTED) or {}).get("reason") == reason
 
 

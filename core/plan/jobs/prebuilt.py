@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetTemplate
-from core.jobs.templates import with_gate, without_start
+from core.jobs.templates import remove_start, with_gate
 from core.model.podset import Mode
 from core.names import JOB_UID_LABEL, RESOURCE_IN_USE_FINALIZER, UNCONSTRAINED_TOPOLOGY
 from core.placement.refusals import truncate
@@ -27,7 +27,7 @@ _COMPARED = {
 _MAX_SHOWN_CHARS = 120
 
 
-def adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
+def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
     """Returns the merge patch by which a Workload without a controller becomes that of a job."""
     metadata, mine = workload["metadata"], job["metadata"]
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
@@ -59,25 +59,25 @@ def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | N
             one, two = getattr(mine, field.name), getattr(its, field.name)
             if field.name == "index_offset":  # none is 0, but in a group
                 one, two = one or 0, two or 0
-            if field.name not in _COMPARED or one == two or (field.name == "topology" and _implied(one) and _implied(two)):
+            if field.name not in _COMPARED or one == two or (field.name == "topology" and _is_implied(one) and _is_implied(two)):
                 continue
             shown = [truncate(str(value), _MAX_SHOWN_CHARS) for value in (one, two)]
             return f"pod set {pod_set.name}: {_COMPARED[field.name]} of the job: {shown[0]}, of the Workload: {shown[1]}"
     return None
 
 
-def _implied(topology: Any) -> bool:
+def _is_implied(topology: Any) -> bool:
     """Whether a topology request is missing, or only names the source of the ranks."""
     return topology is None or topology.mode is Mode.IMPLIED
 
 
-def originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
+def list_originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
     """The pod sets of a job as they were before its start: its own labels and annotations, and what places them as the Workload
     has it. The Workload's template is another's, and need not be the job's in all else."""
     its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
     made = []
-    for pod_set in kind.pod_sets(job):
-        template, other = without_start(pod_set.template), its.get(pod_set.name, {})
+    for pod_set in kind.list_pod_sets(job):
+        template, other = remove_start(pod_set.template), its.get(pod_set.name, {})
         spec, request = (other.get("template") or {}).get("spec") or {}, other.get("topologyRequest") or {}
         if not any(request.get(mode) for mode in ("required", "preferred", "unconstrained")):
             template["metadata"]["annotations"].pop(UNCONSTRAINED_TOPOLOGY, None)  # the start put it there (`start_infos`)

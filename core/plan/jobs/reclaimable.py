@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
-from core.state.facts import condition_is_true, reclaimed_pods
+from core.state.facts import is_condition_true, read_reclaimed_pods
 
 Json = Mapping[str, Any]
 _NONE: Mapping[str, int] = {}
@@ -19,9 +19,9 @@ def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[s
     lets it adopt. While the workload holds quota no number goes down: what was released may be in use by another
     workload.
     """
-    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+    if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
-    before, holds = reclaimed_pods(workload), condition_is_true(workload, QUOTA_RESERVED)
+    before, holds = read_reclaimed_pods(workload), is_condition_true(workload, QUOTA_RESERVED)
     counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
     free = {name: min(done.get(name, 0), count - running.get(name, 0)) for name, count in counts.items()}
     wanted = {name: min(count, max(0, free[name], before.get(name, 0) if holds else 0)) for name, count in counts.items()}
@@ -32,7 +32,7 @@ def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[s
 
 def are_made_again(workload: Json, done: Mapping[str, int]) -> bool:
     """Whether pods that had done their work are to do it once more, as when a JobSet restarts."""
-    return any(done.get(name, 0) < count for name, count in reclaimed_pods(workload).items())
+    return any(done.get(name, 0) < count for name, count in read_reclaimed_pods(workload).items())
 
 
 def count_succeeded(pods: Iterable[Json]) -> dict[str, int]:

@@ -14,20 +14,20 @@ A job that is resized through an object below it, as a RayJob by the autoscaler 
 from collections.abc import Mapping
 
 from core.jobs.templates import has_gate
-from core.model.admission import Admission, admission_to_wire
+from core.model.admission import Admission, encode_admission
 from core.names import ADMITTED, EVENT_CREATED_WORKLOAD, EVENT_UPDATED_WORKLOAD, EVICTED, FINISHED, REASON_SLICE_REPLACED, SLICE_NAME
 from core.plan.jobs.job_facts import JobFacts
 from core.plan.jobs.workload_priority import MissingClass, find_changed_priority
-from core.plan.jobs.workload_slices import build_successor, counts_of, find_successor, is_alike, shrink, with_counts
+from core.plan.jobs.workload_slices import build_successor, count_pods, find_successor, is_alike, shrink, with_counts
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition
 from core.plan.steps.reserved import must_ask_anew
 from core.plan.steps.steps import Log, Plan, Step, make_plan, wait
-from core.plan.workloads.admission_status import managed_status
+from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.workload_steps import drop_finalizer, finish, give_back, plan_deletion
 from core.resource import Obj
-from core.state.facts import condition_is_true, find_condition, object_key
+from core.state.facts import build_object_key, find_condition, is_condition_true
 
 MOST_REPLACED = 4  # Workloads of one job that are over, beside the first
 GIVE_BACK, GROW, SHRINK = "reduce admission", "create successor", "shrink"
@@ -57,7 +57,7 @@ def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], boo
         return steps, False
     if successor["metadata"].get("deletionTimestamp"):
         return (*steps, *_filter(drop_finalizer(successor))), False
-    if condition_is_true(successor, ADMITTED) and not condition_is_true(successor, EVICTED):
+    if is_condition_true(successor, ADMITTED) and not is_condition_true(successor, EVICTED):
         return (*steps, *_replace(f, workload, successor)), True
     return (*steps, plan_deletion(successor, w.Guard.AS_SEEN)), False
 
@@ -76,16 +76,16 @@ def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
 def _plan_resize(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan | None:
     if successor is not None and successor["metadata"].get("deletionTimestamp"):
         return make_plan(drop_finalizer(successor))
-    if successor is not None and condition_is_true(successor, ADMITTED):
+    if successor is not None and is_condition_true(successor, ADMITTED):
         return make_plan(*_replace(f, workload, successor))
     if f.facts is None or f.facts.admission is None:
         return None
     if not _may_resize(f, f.facts.admission):
         return make_plan(plan_deletion(successor, w.Guard.AS_SEEN)) if successor is not None else None
     # No pod names it before it is admitted: what it held while it waited for its admission checks is free at once.
-    if successor is not None and condition_is_true(successor, EVICTED) and (released := give_back(successor, "", f.now)) is not None:
+    if successor is not None and is_condition_true(successor, EVICTED) and (released := give_back(successor, "", f.now)) is not None:
         return make_plan(released)
-    wanted, has = {p.name: p.count for p in f.kind.pod_sets(f.job)}, counts_of(workload)
+    wanted, has = {p.name: p.count for p in f.kind.list_pod_sets(f.job)}, count_pods(workload)
     if wanted.keys() != has.keys() or not any(wanted.values()):
         return None
     grows = any(wanted[name] > has[name] for name in has)
@@ -109,7 +109,7 @@ def _find_successor(f: JobFacts, workload: Obj) -> Obj | None:
 
 def _may_resize(f: JobFacts, admission: Admission) -> bool:
     """Whether a job that is admitted runs by a start of topogate's, so that pods that come wait behind the gate of its templates."""
-    if not f.is_resizable or not f.started or not all(has_gate(pod_set.template) for pod_set in f.kind.pod_sets(f.job)):
+    if not f.is_resizable or not f.started or not all(has_gate(pod_set.template) for pod_set in f.kind.list_pod_sets(f.job)):
         return False
     return f.is_elastic_with_topology or all(given.assignment is None for given in admission.pod_sets)
 
@@ -133,28 +133,28 @@ def _find_less(f: JobFacts, admission: Admission, has: Mapping[str, int], wanted
 def _grow(f: JobFacts, workload: Obj, successor: Obj | None) -> Plan:
     made = build_successor(f.kind, f.job, workload)
     try:
-        changes = find_changed_priority(f.classes, successor or made, f.labels, lambda: f.kind.priority_class(f.job))
+        changes = find_changed_priority(f.classes, successor or made, f.labels, lambda: f.kind.find_priority_class(f.job))
     except MissingClass as error:
         return Plan(problem=str(error))
-    if successor is not None and counts_of(successor) != counts_of(made):
+    if successor is not None and count_pods(successor) != count_pods(made):
         changes["podSets"] = made["spec"]["podSets"]
-    key = object_key(made)
+    key = build_object_key(made)
     if successor is None:
         made["spec"] = {name: value for name, value in (made["spec"] | changes).items() if value is not None}
         message = f"Created Workload: {key}, to grow; what runs goes on"
-        return make_plan(Step(GROW, w.create_workload(made), (f.event(EVENT_CREATED_WORKLOAD, message),)))
+        return make_plan(Step(GROW, w.create_workload(made), (f.build_event(EVENT_CREATED_WORKLOAD, message),)))
     if not is_alike(successor, workload) or (changes and must_ask_anew(successor, changes)):
         return make_plan(plan_deletion(successor, w.Guard.AS_SEEN))  # its event leads to another
     if changes:
         update = w.patch_workload(successor, {"spec": changes})
-        return make_plan(Step("update successor", update, (f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {key}"),)))
+        return make_plan(Step("update successor", update, (f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {key}"),)))
     return make_plan()
 
 
 def _replace(f: JobFacts, workload: Obj, successor: Obj) -> tuple[Step, ...]:
     steps: list[Step | None] = []
-    if not condition_is_true(workload, FINISHED):
-        message = f"its pods run on under Workload {object_key(successor)}"
+    if not is_condition_true(workload, FINISHED):
+        message = f"its pods run on under Workload {build_object_key(successor)}"
         steps.append(finish(workload, Condition(FINISHED, True, REASON_SLICE_REPLACED, message), f.now, "workload replaced"))
     steps.append(drop_finalizer(workload))
     return (*_filter(*steps), *_delete_replaced(f, workload))
@@ -174,9 +174,9 @@ def _reduce_admission(f: JobFacts, workload: Obj, admission: Admission, counts: 
     left = shrink(admission, counts, f.pods.find_of_workload())
     if left is None:
         return wait(pacing.STOP_POLL_S)  # what they hold is theirs until they are gone
-    status = managed_status(workload) | {"admission": admission_to_wire(left)}
-    event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {object_key(workload)}, it gave back what it needs no more")
-    log = Log("workload shrunk", {"workload": object_key(workload), "pods": counts_of(workload)})
+    status = read_managed_status(workload) | {"admission": encode_admission(left)}
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {build_object_key(workload)}, it gave back what it needs no more")
+    log = Log("workload shrunk", {"workload": build_object_key(workload), "pods": count_pods(workload)})
     return make_plan(Step(GIVE_BACK, w.apply_admission(workload, status), (event,), log))
 
 

@@ -9,8 +9,8 @@ from core.jobs.contract import JobKind
 from core.model.admission import Admission, PodSetAdmission
 from core.model.wire.assignment import TopologyAssignment
 from core.names import API_VERSION, FINISHED, RESOURCE_IN_USE_FINALIZER, SLICE_NAME, SLICE_REPLACES
-from core.plan.workloads.desired_workload import hashed_name
-from core.state.facts import PodFacts, condition_is_true, family_of, object_key, replaced_by
+from core.plan.workloads.desired_workload import build_hashed_name
+from core.state.facts import PodFacts, build_object_key, find_family, find_replaced, is_condition_true
 
 Json = Mapping[str, Any]
 Domain = tuple[str, ...]
@@ -18,17 +18,17 @@ Domain = tuple[str, ...]
 
 def find_present(workloads: Iterable[Json]) -> Json | None:
     """Of the workloads of an elastic job the one that its pods are admitted by, or that is to be admitted first."""
-    live = {object_key(w): w for w in workloads if not condition_is_true(w, FINISHED)}
-    return next((w for w in live.values() if replaced_by(w) not in live), None)
+    live = {build_object_key(w): w for w in workloads if not is_condition_true(w, FINISHED)}
+    return next((w for w in live.values() if find_replaced(w) not in live), None)
 
 
 def find_successor(present: Json, workloads: Iterable[Json]) -> Json | None:
     """The workload that is to take over from the present one."""
-    key = object_key(present)
-    return next((w for w in workloads if replaced_by(w) == key and not condition_is_true(w, FINISHED)), None)
+    key = build_object_key(present)
+    return next((w for w in workloads if find_replaced(w) == key and not is_condition_true(w, FINISHED)), None)
 
 
-def counts_of(workload: Json) -> dict[str, int]:
+def count_pods(workload: Json) -> dict[str, int]:
     """Pods per pod set that a workload asks for."""
     return {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
 
@@ -48,8 +48,8 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
     """Returns the Workload of a job that has grown. A workload has at most one successor, and the name identifies it: a
     second creation finds the first one."""
     metadata, mine = present["metadata"], job["metadata"]
-    name = hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
-    own = {SLICE_NAME: family_of(present).partition("/")[2], SLICE_REPLACES: object_key(present)}
+    name = build_hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
+    own = {SLICE_NAME: find_family(present).partition("/")[2], SLICE_REPLACES: build_object_key(present)}
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",
@@ -61,7 +61,7 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [dict(owner) for owner in metadata.get("ownerReferences") or ()],
         },
-        "spec": {**present["spec"], "active": True, "podSets": with_counts(present, {p.name: p.count for p in kind.pod_sets(job)})},
+        "spec": {**present["spec"], "active": True, "podSets": with_counts(present, {p.name: p.count for p in kind.list_pod_sets(job)})},
     }
 
 
@@ -85,7 +85,7 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
     usage = {name: amount * count // given.count for name, amount in given.usage.items()}
     if given.assignment is None or not count:  # no pods are nowhere
         return replace(given, count=count, usage=usage, assignment=None)
-    assignment = keep_places(given.assignment, count, Counter(_domain(pod, given.assignment.levels) for pod in mine))
+    assignment = keep_places(given.assignment, count, Counter(_find_domain(pod, given.assignment.levels) for pod in mine))
     return replace(given, count=count, usage=usage, assignment=assignment) if assignment is not None else None
 
 
@@ -103,5 +103,5 @@ def keep_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain
     return replace(assignment, domains=tuple(kept))
 
 
-def _domain(pod: PodFacts, levels: Sequence[str]) -> Domain:
+def _find_domain(pod: PodFacts, levels: Sequence[str]) -> Domain:
     return tuple(pod.node_selector.get(level, "") for level in levels)

@@ -27,7 +27,7 @@ from typing import Any
 
 from core.model.node_health_rules import HealthRules
 from core.names import HOSTNAME_LABEL
-from core.placement.topology.node_eligibility import find_untolerated, taints_of
+from core.placement.topology.node_eligibility import find_untolerated, read_taints
 from core.plan.steps.actions import to_time
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts, WorkloadFacts, find_condition
 
@@ -109,7 +109,7 @@ def _find_stuck(
     share: NodeShare, pinned: Sequence[PodFacts], rules: HealthRules, now: datetime
 ) -> tuple[tuple[PodFacts, ...], float | None]:
     """Pods that kube-scheduler has found for a while not to fit beside those that run; and when there may be more of them."""
-    runs = any(_runs(pod) for pod in share.pods)
+    runs = any(_is_running(pod) for pod in share.pods)
     if not runs or any(pod.terminating for pod in share.pods):  # what ends there makes room for them
         return (), None
     gated = [replace(pod, unschedulable=share.outside.why) for pod in share.pods if pod.gated] if share.outside is not None else []
@@ -138,7 +138,7 @@ def count_stuck(share: NodeShare, stuck: Sequence[PodFacts]) -> dict[str, int]:
     return found
 
 
-def _runs(pod: PodFacts) -> bool:
+def _is_running(pod: PodFacts) -> bool:
     return bool(pod.node) and not pod.terminal and not pod.terminating
 
 
@@ -173,9 +173,9 @@ def _find_loss(node: Json | None, share: NodeShare, rules: HealthRules, now: dat
         return "", None
     if node is None:
         return "it is gone", None
-    runs = any(map(_runs, share.pods))
+    runs = any(map(_is_running, share.pods))
     waits: list[float] = []
-    for why, loss in _causes(node, share, rules, now, runs=runs):
+    for why, loss in _list_causes(node, share, rules, now, runs=runs):
         if loss.at_rest and not runs:
             return why, None
         if loss.at is not None:
@@ -194,7 +194,7 @@ class _Loss:
     at: datetime | None = None
 
 
-def _causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, runs: bool) -> Iterator[tuple[str, _Loss]]:
+def _list_causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, runs: bool) -> Iterator[tuple[str, _Loss]]:
     leaving = share.was_used or any(pod.terminating or (pod.terminal and not pod.succeeded) for pod in share.pods)
     ready = find_condition(node, "Ready")
     if ready is not None and ready.get("status") != "True":
@@ -208,7 +208,7 @@ def _causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, 
     if node["metadata"].get("deletionTimestamp"):
         yield "it is being deleted", _Loss(at_rest=True)
     if rules.on_taints:
-        yield from _causes_by_taints(node, share, rules, now, leaving=leaving)
+        yield from _list_taint_causes(node, share, rules, now, leaving=leaving)
     outside, waiting = share.outside, any(pod.gated or is_pinned(pod, share.placed) for pod in share.pods)
     if outside is not None and not runs and (waiting or outside.is_reported):
         yield outside.why, _Loss(at=_find_end(outside, rules))
@@ -220,22 +220,22 @@ def _causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, 
             yield f"pod {pod.key.partition('/')[2]} cannot be scheduled there: {pod.unschedulable or 'Unschedulable'}", _Loss(at=begun)
 
 
-def _causes_by_taints(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, leaving: bool) -> Iterator[tuple[str, _Loss]]:
+def _list_taint_causes(node: Json, share: NodeShare, rules: HealthRules, now: datetime, *, leaving: bool) -> Iterator[tuple[str, _Loss]]:
     spec = node.get("spec") or {}
     for taint in spec.get("taints") or ():
-        repelled = [tolerations for tolerations in share.tolerations if not _tolerates(taint, tolerations)]
+        repelled = [tolerations for tolerations in share.tolerations if not _is_tolerated(taint, tolerations)]
         text = f"it has the taint {taint['key']}{'=' if taint.get('value') else ''}{taint.get('value') or ''}:{taint.get('effect')}"
         if taint.get("effect") == _NO_SCHEDULE and taint["key"] in _NOT_READY:
             continue  # Kubernetes' own echo of the condition, which is judged above: by this a flap would be a loss within a second
         if taint.get("effect") == _NO_SCHEDULE and repelled:
             yield text, _Loss(at_rest=True)
         elif taint.get("effect") == _NO_EXECUTE:
-            deadline = min((_tolerated_until(taint, each, now) for each in share.tolerations), default=now)
+            deadline = min((_compute_toleration_end(taint, each, now) for each in share.tolerations), default=now)
             if deadline != _FOR_EVER:
                 # What is being deleted or has failed is on its way, however long it might have stayed.
                 at_rest = leaving or (rules.on_pod_termination and deadline <= now)
                 yield text, _Loss(at_rest, None if rules.on_pod_termination and deadline <= now else deadline)
-    if spec.get("unschedulable") and any(not _tolerates({"key": _CORDONED, "effect": _NO_SCHEDULE}, each) for each in share.tolerations):
+    if spec.get("unschedulable") and any(not _is_tolerated({"key": _CORDONED, "effect": _NO_SCHEDULE}, each) for each in share.tolerations):
         yield "it is cordoned", _Loss(at_rest=True)
 
 
@@ -243,10 +243,10 @@ _FOR_EVER = datetime.max.replace(tzinfo=UTC)
 _LONGEST_S = 100 * 365 * 86400  # a toleration of a hundred years has no end that can be reckoned with
 
 
-def _tolerated_until(taint: Json, tolerations: Sequence[Json], now: datetime) -> datetime:
+def _compute_toleration_end(taint: Json, tolerations: Sequence[Json], now: datetime) -> datetime:
     """Until when pods may stay: the shortest time that a toleration of the taint gives, from when it was added."""
-    asked = [one for one in tolerations if _tolerates(taint, [one])]
-    asked = asked or [one for one in _DEFAULT_TOLERATIONS if _tolerates(taint, [one])]
+    asked = [one for one in tolerations if _is_tolerated(taint, [one])]
+    asked = asked or [one for one in _DEFAULT_TOLERATIONS if _is_tolerated(taint, [one])]
     if not asked:
         return now
     times = [int(one["tolerationSeconds"]) for one in asked if one.get("tolerationSeconds") is not None]
@@ -258,5 +258,5 @@ def _tolerated_until(taint: Json, tolerations: Sequence[Json], now: datetime) ->
     return since + timedelta(seconds=max(0, min(times)))
 
 
-def _tolerates(taint: Json, tolerations: Sequence[Json]) -> bool:
-    return find_untolerated(taints_of({"taints": [taint]}), tolerations) is None
+def _is_tolerated(taint: Json, tolerations: Sequence[Json]) -> bool:
+    return find_untolerated(read_taints({"taints": [taint]}), tolerations) is None

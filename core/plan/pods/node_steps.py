@@ -13,7 +13,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time
 from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, ParallelSteps, Plan, Step, Then, make_plan
-from core.plan.workloads.admission_status import managed_status
+from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.workload_steps import plan_action
 from core.resource import Obj
@@ -90,7 +90,7 @@ def _end_pod(find_pod: FindPod, waiting: WaitingPod, now: datetime) -> Step | No
     message = f"Pod terminated by topogate: it waits for node {waiting.node}, {waiting.why or 'which does not take it'}"
     event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": waiting.pod.key, "node": waiting.node})
     passes = frozenset({Overtaken.GONE}) if waiting.why else PASSED_OVER
-    return Step("end pod", w.terminate_pod(seen, message, from_time(now)), (event,), log, passes=passes)
+    return Step("end pod", w.fail_pod(seen, message, from_time(now)), (event,), log, passes=passes)
 
 
 def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
@@ -105,7 +105,7 @@ def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Pla
         )
         plan = plan_action(f.workload, evict_for_lost_nodes(f.workload, message, rules.requeue, now), from_time(now))
     else:
-        status = managed_status(f.workload)
+        status = read_managed_status(f.workload)
         status.pop("unhealthyNodes", None)
         if f.lost:
             status["unhealthyNodes"] = [{"name": name} for name in sorted(f.lost)]

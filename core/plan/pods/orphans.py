@@ -24,7 +24,7 @@ from core.plan.steps.steps import NOTHING, PASSED_OVER, Plan, Step, make_plan, w
 from core.plan.steps.writes import delete_workload
 from core.plan.workloads.workload_steps import drop_finalizer, end_pods, finish, may_run
 from core.resource import Obj
-from core.state.facts import PodFacts, condition_is_true
+from core.state.facts import PodFacts, is_condition_true
 from core.state.owners import is_orphaned
 
 
@@ -46,7 +46,7 @@ def plan_orphan(f: OrphanFacts) -> Plan:
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING
-    finished, orphaned = condition_is_true(workload, FINISHED), is_orphaned(workload)
+    finished, orphaned = is_condition_true(workload, FINISHED), is_orphaned(workload)
     pods, ended = list(() if finished else f.pods), tuple[Step, ...]()
     is_stopped = orphaned and not may_run(workload)
     if is_stopped:

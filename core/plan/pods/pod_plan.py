@@ -11,7 +11,7 @@ from core.names import (
     POD_GROUP_SERVING,
     RETRIABLE_IN_GROUP,
 )
-from core.plan.pods.pod_units import ALONE, GROUP, Unit, is_going, is_terminal, note_of, seniority
+from core.plan.pods.pod_units import ALONE, GROUP, Unit, compute_seniority, is_going, is_terminal, note_of
 
 Json = dict[str, Any]
 _NONE: Mapping[str, int] = {}
@@ -49,36 +49,38 @@ def plan_start(
         if role not in counts:
             names = ", ".join(pod["metadata"]["name"] for pod in members[:3])
             problems.append(f"the workload was admitted without pods like {names} (role {role})")
-            delete += [(pod, "it is no part of what was admitted") for pod in members if _stays(pod)]
+            delete += [(pod, "it is no part of what was admitted") for pod in members if _is_staying(pod)]
             continue
         done = sum(1 for pod in members if (pod.get("status") or {}).get("phase") == "Succeeded") if deletes_excess else 0
         room = max(0, counts[role] - max(done, reclaimed.get(role, 0)))
-        staying = [pod for pod in members if _stays(pod)]
+        staying = [pod for pod in members if _is_staying(pod)]
         if len(staying) > room:
-            over = sorted(staying, key=seniority)[room:]
+            over = sorted(staying, key=compute_seniority)[room:]
             delete += [(pod, f"more than the {counts[role]} pods that were admitted run") for pod in over]
-        waiting = sorted((pod for pod in members if _waits(pod)), key=seniority)
-        free = max(0, room - len(still_running(members)))
+        waiting = sorted((pod for pod in members if _is_waiting(pod)), key=compute_seniority)
+        free = max(0, room - len(list_running(members)))
         start += [(pod, role) for pod in waiting[:free]]
         if deletes_excess:
             excess += waiting[max(0, room - len(staying)) :]
     return PodPlan(tuple(start), tuple(delete), tuple(excess), tuple(problems))
 
 
-def excess_of_group(pods: Sequence[Json], total: int) -> list[Json]:
+def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
     """Pods that wait beyond the total of their plain group, the youngest; those that failed are replaced, not counted."""
-    counted = [pod for pod in sorted(pods, key=seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"]
-    return [pod for pod in counted[total:] if _waits(pod)]
+    counted = [
+        pod for pod in sorted(pods, key=compute_seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"
+    ]
+    return [pod for pod in counted[total:] if _is_waiting(pod)]
 
 
 def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
     """Pods of a unit that may not run: those that have passed the admission gate are deleted."""
-    return tuple((pod, reason) for pod in pods if _stays(pod))
+    return tuple((pod, reason) for pod in pods if _is_staying(pod))
 
 
-def still_running(pods: Sequence[Json]) -> list[Json]:
+def list_running(pods: Sequence[Json]) -> list[Json]:
     """Pods that have passed the admission gate and are not gone."""
-    return [pod for pod in pods if _runs(pod)]
+    return [pod for pod in pods if _is_running(pod)]
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
@@ -122,13 +124,13 @@ def _is_failing(pod: Json) -> bool:
     return phase == "Failed" or (phase != "Succeeded" and pod["metadata"].get("deletionGracePeriodSeconds") != 0)
 
 
-def _runs(pod: Json) -> bool:
+def _is_running(pod: Json) -> bool:
     return not has_admission_gate(pod) and not is_terminal(pod)
 
 
-def _stays(pod: Json) -> bool:
-    return _runs(pod) and not is_going(pod)
+def _is_staying(pod: Json) -> bool:
+    return _is_running(pod) and not is_going(pod)
 
 
-def _waits(pod: Json) -> bool:
+def _is_waiting(pod: Json) -> bool:
     return has_admission_gate(pod) and not is_terminal(pod) and not is_going(pod)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.jobs.kinds.pod import Pod, group_name, has_admission_gate
-from core.jobs.kinds.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, lws_group
+from core.jobs.kinds.pod_parents import LeaderWorkerSet, PodParent, StatefulSet, find_lws_group
 from core.names import (
     COMPONENT_WORKLOAD_INDEX,
     IS_GROUP_WORKLOAD,
@@ -22,7 +22,7 @@ from core.names import (
     SUSPENDING_PARENT,
 )
 from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS
-from core.state.facts import controller_of, read_index
+from core.state.facts import find_controller, read_index
 from core.state.owners import is_orphaned
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class Unit:
         return f"{self.source} {self.namespace}/{self.name}" + ("" if self.index is None else f"/{self.index}")
 
 
-def unit_of_pod(pod: Json) -> Unit | None:
+def find_pod_unit(pod: Json) -> Unit | None:
     """The unit of a queued pod, None of others."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -53,9 +53,9 @@ def unit_of_pod(pod: Json) -> Unit | None:
         return None
     namespace, parent = metadata["namespace"], _BY_PARENT.get(notes.get(SUSPENDING_PARENT, ""))
     if parent is LeaderWorkerSet:
-        found = lws_group(pod)
+        found = find_lws_group(pod)
         return Unit(parent.kind, namespace, *found) if found is not None else Unit(UNKNOWN, namespace, metadata["name"])
-    owner = controller_of(pod)
+    owner = find_controller(pod)
     if parent is StatefulSet and owner is None:
         return Unit(UNKNOWN, namespace, metadata["name"])  # orphaned, or made by hand: it stays as it is
     if parent is StatefulSet and owner is not None and owner["kind"] == parent.kind:
@@ -64,9 +64,9 @@ def unit_of_pod(pod: Json) -> Unit | None:
     return Unit(GROUP, namespace, group) if group is not None else Unit(ALONE, namespace, metadata["name"])
 
 
-def unit_of_workload(workload: Json) -> Unit | None:
+def find_workload_unit(workload: Json) -> Unit | None:
     """The unit that a workload stands for, None where it is no workload of pods."""
-    metadata, owner = workload["metadata"], controller_of(workload)
+    metadata, owner = workload["metadata"], find_controller(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
         # That of an orphaned parent is still marked as one of a group, but there is no group of its name.
@@ -84,7 +84,7 @@ def queue_to_follow(pod: Json) -> str:
     return "" if note_of(pod, POD_GROUP_SERVING) == "true" else queue_of(pod)
 
 
-def owner_of_group(unit: Unit) -> str:
+def find_group_owner(unit: Unit) -> str:
     """Returns the owner of the pods of a plain group, where pods and workload are matched by the uid of their owner."""
     return f"pod group {unit.namespace}/{unit.name}"
 
@@ -95,7 +95,7 @@ def is_unowned(workload: Json) -> bool:
     False for a Workload with the label of a job: that job has left it behind, or will adopt it.
     """
     labels = workload["metadata"].get("labels") or {}
-    return controller_of(workload) is None and JOB_UID_LABEL not in labels and unit_of_workload(workload) is None
+    return find_controller(workload) is None and JOB_UID_LABEL not in labels and find_workload_unit(workload) is None
 
 
 def get_owner_of_named(key: str) -> str:
@@ -113,12 +113,12 @@ def is_going(pod: Json) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def role_of_pod(pod: Json) -> str:
+def find_pod_role(pod: Json) -> str:
     """The role of a pod in its plain group."""
     return note_of(pod, ROLE_HASH) or MAIN_POD_SET
 
 
-def matters(pod: Json) -> tuple[Any, ...]:
+def read_relevant_state(pod: Json) -> tuple[Any, ...]:
     """What of a pod can change what is to be done with its unit; where it runs, or whether it is ready, does not."""
     metadata = pod["metadata"]
     notes = metadata.get("annotations") or {}
@@ -128,12 +128,12 @@ def matters(pod: Json) -> tuple[Any, ...]:
         is_going(pod),
         metadata.get("finalizers"),
         queue_of(pod),
-        unit_of_pod(pod),
+        find_pod_unit(pod),
         {name: value for name, value in notes.items() if name not in KEPT_ANNOTATIONS} if has_admission_gate(pod) else None,
     )
 
 
-def seniority(pod: Json) -> tuple[bool, bool, str, str]:
+def compute_seniority(pod: Json) -> tuple[bool, bool, str, str]:
     """Pods that have started before those that wait, then the oldest first."""
     metadata = pod["metadata"]
     return has_admission_gate(pod), is_going(pod), metadata.get("creationTimestamp") or "", metadata["name"]

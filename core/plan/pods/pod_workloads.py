@@ -7,10 +7,10 @@ from typing import Any
 
 from core.jobs.annotation_catalog import OF_A_TEMPLATE
 from core.jobs.contract import PodSetTemplate
-from core.jobs.execution_time import execution_time
-from core.jobs.kinds.pod import Pod, group_total, has_admission_gate, pod_set_of, pod_topology_request
+from core.jobs.execution_time import parse_execution_time
+from core.jobs.kinds.pod import Pod, build_pod_set, build_pod_topology_request, group_total, has_admission_gate
 from core.jobs.kinds.pod_parents import PodParent
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.names import (
     API_VERSION,
     COMPONENT_WORKLOAD_INDEX,
@@ -25,9 +25,9 @@ from core.names import (
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
 )
-from core.plan.pods.pod_units import Unit, note_of, queue_of, role_of_pod, seniority
-from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS, hashed_name
-from core.state.facts import controller_of
+from core.plan.pods.pod_units import Unit, compute_seniority, find_pod_role, note_of, queue_of
+from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS, build_hashed_name
+from core.state.facts import find_controller
 
 Json = dict[str, Any]
 MAX_SHOWN_CHARS = 100  # of an annotation in a message; slices in layers are a list of any length
@@ -53,9 +53,9 @@ class DesiredWorkload:
         return next((name for name in names if name), None)
 
 
-def wanted_of_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
+def build_parent_workload(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
     """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
-    return read_parent(parent, obj, unit) if (unit.index or 0) < parent.workloads(obj) else None
+    return read_parent(parent, obj, unit) if (unit.index or 0) < parent.count_workloads(obj) else None
 
 
 def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
@@ -71,10 +71,10 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | N
         JOB_OWNER_NAME: metadata["name"],
     }
     return DesiredWorkload(
-        hashed_name(parent.kind, parent.group, called, metadata.get("uid", "")),
+        build_hashed_name(parent.kind, parent.group, called, metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
-        tuple(parent.pod_sets(obj)),
-        (_controlled_by(f"{parent.group}/{parent.version}", parent.kind, metadata),),
+        tuple(parent.list_pod_sets(obj)),
+        (_build_owner_fields(f"{parent.group}/{parent.version}", parent.kind, metadata),),
         labels,
         metadata.get("annotations") or {},
         marks | ({} if unit.index is None else {COMPONENT_WORKLOAD_INDEX: str(unit.index)}),
@@ -82,15 +82,15 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | N
     )
 
 
-def wanted_alone(pod: Json, whole: Pod) -> DesiredWorkload:
+def build_pod_workload(pod: Json, whole: Pod) -> DesiredWorkload:
     """The workload of a pod that is alone; `pod` as the API server has it."""
-    metadata, owner = pod["metadata"], controller_of(pod)
+    metadata, owner = pod["metadata"], find_controller(pod)
     labels = metadata.get("labels") or {}
     return DesiredWorkload(
-        hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
+        build_hashed_name(Pod.kind, Pod.group, metadata["name"], metadata.get("uid", "")),
         labels[QUEUE_NAME_LABEL],
-        tuple(whole.pod_sets(pod)),
-        (_controlled_by(Pod.version, Pod.kind, metadata),),
+        tuple(whole.list_pod_sets(pod)),
+        (_build_owner_fields(Pod.version, Pod.kind, metadata),),
         labels,
         metadata.get("annotations") or {},
         {MADE_BY: owner["uid"]} if owner is not None else {},
@@ -113,7 +113,7 @@ class PlainPodGroup:
 
 def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
     """What the pods of a group ask for together. Pods on their way out are not counted, finished ones are."""
-    counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=seniority)
+    counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
     if not counted:
         return PlainPodGroup({}, {}, missing=1)
     for what, read in (("queue", queue_of), ("total count", group_total)):
@@ -127,26 +127,26 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
     counted = counted[:total]
     asking: dict[str, Json] = {}
     for pod in counted:
-        first = asking.setdefault(role_of_pod(pod), pod) if has_admission_gate(pod) else pod
-        if first is not pod and _topology_asked(first) != _topology_asked(pod):
-            return PlainPodGroup({}, {}, problem=_asked_otherwise(unit, first, pod))
-    requests = {role: pod_topology_request(pod) for role, pod in asking.items()}
-    roles = Counter(role_of_pod(pod) for pod in counted)
-    examples = {role_of_pod(pod): pod["metadata"]["name"] for pod in reversed(counted)}
+        first = asking.setdefault(find_pod_role(pod), pod) if has_admission_gate(pod) else pod
+        if first is not pod and _get_asked_topology(first) != _get_asked_topology(pod):
+            return PlainPodGroup({}, {}, problem=_describe_other_request(unit, first, pod))
+    requests = {role: build_pod_topology_request(pod) for role, pod in asking.items()}
+    roles = Counter(find_pod_role(pod) for pod in counted)
+    examples = {find_pod_role(pod): pod["metadata"]["name"] for pod in reversed(counted)}
     missing = total - len(counted)
     if missing and len(roles) == 1 and note_of(counted[0], POD_GROUP_FAST_ADMISSION) == "true":
         roles, missing = Counter(dict.fromkeys(roles, total)), 0
     return PlainPodGroup(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing)
 
 
-def wanted_of_group(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
+def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
     """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
 
     No pod owns it: the garbage collector would take it from a running group once all of its first pods have been
     replaced, and a large group would be too long a list. It goes with the last pod.
     """
-    first = examples[role_of_pod(min(pods, key=seniority))]["metadata"]
-    pod_sets = tuple(pod_set_of(role, count, examples[role]) for role, count in group.roles.items())
+    first = examples[find_pod_role(min(pods, key=compute_seniority))]["metadata"]
+    pod_sets = tuple(build_pod_set(role, count, examples[role]) for role, count in group.roles.items())
     labels, notes = first.get("labels") or {}, first.get("annotations") or {}
     return DesiredWorkload(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
 
@@ -161,7 +161,7 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
     }
     if priority_class is not None:
         spec["priorityClassRef"] = dict(priority_class)
-    seconds = execution_time(wanted.labels)
+    seconds = parse_execution_time(wanted.labels)
     if seconds is not None:
         spec["maximumExecutionTimeSeconds"] = seconds
     notes = {key: value for key, value in wanted.annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
@@ -183,21 +183,23 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
     }
 
 
-def asks_otherwise(wanted: DesiredWorkload, workload: Json) -> bool:
+def has_other_request(wanted: DesiredWorkload, workload: Json) -> bool:
     """Whether a parent's present pods differ from those of its workload in queue, number, requests or place. What does
     not matter for where they run, such as an image, may change meanwhile."""
 
-    def essence(pod_set: Json) -> tuple[Any, ...]:
+    def reduce_to_essence(pod_set: Json) -> tuple[Any, ...]:
         spec = pod_set["template"].get("spec") or {}
         place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName"))
-        return pod_set["name"], pod_set["count"], pod_requests(spec), pod_set.get("topologyRequest"), *place
+        return pod_set["name"], pod_set["count"], compute_pod_requests(spec), pod_set.get("topologyRequest"), *place
 
     if wanted.queue != workload["spec"].get("queueName"):
         return True
-    return [essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [essence(pod_set) for pod_set in workload["spec"]["podSets"]]
+    return [reduce_to_essence(pod_set.to_wire()) for pod_set in wanted.pod_sets] != [
+        reduce_to_essence(pod_set) for pod_set in workload["spec"]["podSets"]
+    ]
 
 
-def _controlled_by(api_version: str, kind: str, metadata: Json) -> dict[str, Any]:
+def _build_owner_fields(api_version: str, kind: str, metadata: Json) -> dict[str, Any]:
     reference = {"apiVersion": api_version, "kind": kind, "name": metadata["name"], "uid": metadata.get("uid", "")}
     return reference | {"controller": True, "blockOwnerDeletion": True}
 
@@ -212,25 +214,25 @@ def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[J
     return None if changed == workload["spec"]["podSets"] else changed
 
 
-def _topology_asked(pod: Json) -> dict[str, str | None]:
+def _get_asked_topology(pod: Json) -> dict[str, str | None]:
     notes = pod["metadata"].get("annotations") or {}
     return {name: notes.get(name) for name in OF_A_TEMPLATE}
 
 
-def _asked_otherwise(unit: Unit, *pods: Json) -> str:
+def _describe_other_request(unit: Unit, *pods: Json) -> str:
     """Of two pods that are alike in all but what they ask for."""
-    asked = {pod["metadata"]["name"]: _topology_asked(pod) for pod in pods}
+    asked = {pod["metadata"]["name"]: _get_asked_topology(pod) for pod in pods}
     one, other = asked.values()
     differing = (
-        f"{name} is " + ", ".join(f"{_shown(notes[name])} (pod {pod})" for pod, notes in asked.items())
+        f"{name} is " + ", ".join(f"{_format_value(notes[name])} (pod {pod})" for pod, notes in asked.items())
         for name in one
         if one[name] != other[name]
     )
-    told = f"pods {' and '.join(asked)} of group {unit.name} are alike, but ask for different topologies"
-    return f"{told}: {'; '.join(differing)}; delete those that are wrong"
+    text = f"pods {' and '.join(asked)} of group {unit.name} are alike, but ask for different topologies"
+    return f"{text}: {'; '.join(differing)}; delete those that are wrong"
 
 
-def _shown(value: str | None) -> str:
+def _format_value(value: str | None) -> str:
     if value is None:
         return "not set"
     return value if len(value) <= MAX_SHOWN_CHARS else f"{value[: MAX_SHOWN_CHARS - 3]}..."

@@ -41,7 +41,7 @@ from core.plan.steps.steps import (
 from core.plan.steps.ungate import Ungate, Ungatings, find_excess, plan_ungating
 from core.plan.workloads.reports import report_rank_order
 from core.resource import Obj
-from core.state.facts import PodFacts, WorkloadFacts, find_condition, object_key
+from core.state.facts import PodFacts, WorkloadFacts, build_object_key, find_condition
 from core.state.flavor_view import AssignedPlaces
 
 UNGATE, BEGIN, BOUND = "ungate pods", "pods are there", "all pods are bound"
@@ -99,7 +99,7 @@ class UngateDecision:
 
 def decide_ungating(f: UngatingFacts) -> UngateDecision:
     """Which pods lose their gate now, and where they go. It takes long where there are many pods; another thread may do it."""
-    # Where the workload has lost its owner, no pod is its own (`Observed._owner_of`).
+    # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
         pods = [pod for pod in pods if not (pod.gated and find_excess(pod, f.facts.pod_sets))]
@@ -107,7 +107,7 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
     others = [pod for pod in f.naming if pod.key not in own and not pod.terminal and not pod.gated]
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
-    found = plan_ungating(f.facts, f.admission, pods, f.places.level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
+    found = plan_ungating(f.facts, f.admission, pods, f.places.list_level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
     return UngateDecision(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
 
 
@@ -118,7 +118,7 @@ def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
     again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
     return make_plan(
-        *_deal_with_strays(f, ungatings.strays),
+        *_plan_strays(f, ungatings.strays),
         _keep_until_pods_end(f) if ungatings.actions else None,
         *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
         *(_ungate(f, ungatings.actions) if ungatings.actions else ()),
@@ -130,10 +130,10 @@ def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
 
 def _has_ready_node(f: UngatingFacts, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
     """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
-    return not f.waits_for_nodes or any(map(f.nodes.is_up, f.places.domain_nodes(given, values)))
+    return not f.waits_for_nodes or any(map(f.nodes.is_up, f.places.list_domain_nodes(given, values)))
 
 
-def _deal_with_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step | None]:
+def _plan_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step | None]:
     """A pod that is not bound yet is deleted, so that another one comes in its place, gated; one that runs is reported. Neither holds up
     those that are ungated. Of many so many at once: those that are gone bring it back for the others."""
     placed = find_placed(f.facts)
@@ -194,7 +194,7 @@ def _ungate(f: UngatingFacts, actions: Sequence[Ungate]) -> list[Step | None]:
         Step(
             UNGATE,
             ParallelSteps(tuple(_name_node(f, given, action, step) for action in actions for step in [_ungate_pod(f, action)])),
-            log=Log("pods ungated", {"workload": object_key(f.workload), "count": len(actions)}),
+            log=Log("pods ungated", {"workload": build_object_key(f.workload), "count": len(actions)}),
             span=span,
             holds_up=Hold.NEVER,
         ),
@@ -216,16 +216,16 @@ def _ungate_pod(f: UngatingFacts, action: Ungate) -> Step:
 def _name_node(f: UngatingFacts, given: Mapping[str, PodSetAdmission], action: Ungate, ungate: Step) -> Step | tuple[Step, ...]:
     """Where a domain is one node, that node keeps the place of its pod against others from before the gate goes. Where that is
     refused the gate goes all the same: another pod may take the place, as it might without this."""
-    node = _node_of(f, given.get(action.pod_set), action) if f.nominates else None
+    node = _find_node(f, given.get(action.pod_set), action) if f.nominates else None
     if node is None:
         return ungate
-    return Step("name node", w.nominate(action.pod, node), passes=PASSED_OVER, holds_up=Hold.NEVER), ungate
+    return Step("name node", w.nominate_node(action.pod, node), passes=PASSED_OVER, holds_up=Hold.NEVER), ungate
 
 
-def _node_of(f: UngatingFacts, given: PodSetAdmission | None, action: Ungate) -> str | None:
+def _find_node(f: UngatingFacts, given: PodSetAdmission | None, action: Ungate) -> str | None:
     if given is None or given.assignment is None:
         return None
-    nodes = f.places.domain_nodes(given, tuple(action.node_selector[level] for level in given.assignment.levels))
+    nodes = f.places.list_domain_nodes(given, tuple(action.node_selector[level] for level in given.assignment.levels))
     return nodes[0] if len(nodes) == 1 else None
 
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core import trace_names as t
-from core.jobs.execution_time import execution_time
-from core.jobs.kinds.pod import Pod, has_admission_gate, pod_topology_request
+from core.jobs.execution_time import parse_execution_time
+from core.jobs.kinds.pod import Pod, build_pod_topology_request, has_admission_gate
 from core.jobs.kinds.pod_kinds import POD_SETS
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.pod_rules import check_size
-from core.model.pod_resources import Resources, pod_requests
+from core.model.pod_resources import Resources, compute_pod_requests
 from core.names import (
     ADMITTED,
     EVENT_CREATED_WORKLOAD,
@@ -48,29 +48,29 @@ from core.names import (
     REASON_SUCCEEDED,
 )
 from core.plan.jobs.workload_priority import Classes, MissingClass, find_changed_priority, find_priority
-from core.plan.pods.pod_plan import excess_of_group, finish_of, plan_start, plan_stop, still_running, to_release
+from core.plan.pods.pod_plan import finish_of, list_excess, list_running, plan_start, plan_stop, to_release
 from core.plan.pods.pod_units import (
     ALONE,
     GROUP,
     PARENTS,
     UNKNOWN,
     Unit,
+    find_pod_role,
+    find_workload_unit,
     is_going,
     is_terminal,
     note_of,
     queue_to_follow,
-    role_of_pod,
-    unit_of_workload,
 )
 from core.plan.pods.pod_workloads import (
     DesiredWorkload,
-    asks_otherwise,
+    build_group_workload,
+    build_parent_workload,
+    build_pod_workload,
     build_workload_of_pods,
+    has_other_request,
     read_group,
     read_parent,
-    wanted_alone,
-    wanted_of_group,
-    wanted_of_parent,
     with_requests,
 )
 from core.plan.steps import api_resources as r
@@ -79,8 +79,8 @@ from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition
 from core.plan.steps.excess import explain_excess
 from core.plan.steps.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
-from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, ParallelSteps, Plan, Span, Step, made_for, make_plan, report, wait
-from core.plan.workloads.desired_workload import MissingFlavor, changed_annotations, pod_sets_differ, start_infos
+from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, ParallelSteps, Plan, Span, Step, describe_owner, make_plan, report, wait
+from core.plan.workloads.desired_workload import MissingFlavor, find_changed_annotations, has_other_pod_sets, start_infos
 from core.plan.workloads.workload_steps import (
     drop_finalizer,
     end_hold,
@@ -97,11 +97,11 @@ from core.state.facts import (
     FlavorFacts,
     PodFacts,
     WorkloadFacts,
-    condition_is_true,
-    controller_of,
+    build_object_key,
     find_condition,
-    object_key,
-    reclaimed_pods,
+    find_controller,
+    is_condition_true,
+    read_reclaimed_pods,
 )
 
 CREATE, START, WAITING = "create workload", "start pods", "wait for pods"
@@ -156,10 +156,10 @@ class UnitFacts:
         assert self.source is not None
         return self.source
 
-    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+    def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
         """An event on what the workload is made of."""
         parent = PARENTS_BY_KIND.get(self.unit.source)
-        return Event(r.PODS if parent is None else r.resource_of(parent), self.made_of, reason, message, warning)
+        return Event(r.PODS if parent is None else r.get_resource(parent), self.made_of, reason, message, warning)
 
 
 def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
@@ -169,16 +169,16 @@ def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
     released, workload = _release(_find_released(f)), f.workload
     planned: Plan | PodsToRead
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
-        planned = _let_go(f, workload)
+        planned = _plan_release(f, workload)
     elif not f.lives:
-        planned = _without_source(f)
+        planned = _plan_without_source(f)
     else:
         if f.has_parent:  # what runs holds a place, whatever made it
             f = _with_pods(f, [pod for pod in f.pods if not has_admission_gate(pod) or f.is_own(pod)])
-        if workload is not None and condition_is_true(workload, FINISHED):
-            planned = _after_the_end(f, workload)
+        if workload is not None and is_condition_true(workload, FINISHED):
+            planned = _plan_after_end(f, workload)
         else:
-            planned = _without_workload(f) if workload is None else _with_workload(f, workload)
+            planned = _plan_without_workload(f) if workload is None else _with_workload(f, workload)
     if isinstance(planned, PodsToRead):
         return planned
     return planned.begin_with(released)
@@ -192,7 +192,7 @@ def _with_pods(f: UnitFacts, pods: Sequence[Obj]) -> UnitFacts:
 def _find_released(f: UnitFacts) -> tuple[Obj, ...]:
     workload = f.workload
     leaves = workload is not None and bool(workload["metadata"].get("deletionTimestamp"))
-    finished = workload is not None and condition_is_true(workload, FINISHED)
+    finished = workload is not None and is_condition_true(workload, FINISHED)
     lives = workload is not None and not leaves and not all(is_going(pod) for pod in f.pods)
     is_evicted = workload is not None and not (leaves or finished) and _has_lost_pods(f, workload)
     return to_release(f.pods, finished=finished, remembers=f.unit.source == GROUP and lives, is_evicted=is_evicted)
@@ -200,20 +200,20 @@ def _find_released(f: UnitFacts) -> tuple[Obj, ...]:
 
 def _has_lost_pods(f: UnitFacts, workload: Obj) -> bool:
     """Whether a plain group was evicted to be queued again, and has fewer pods than it needs."""
-    is_queued_again = condition_is_true(workload, EVICTED) and workload["spec"].get("active", True) is not False
+    is_queued_again = is_condition_true(workload, EVICTED) and workload["spec"].get("active", True) is not False
     serves = any(note_of(pod, POD_GROUP_SERVING) == "true" for pod in f.pods)  # its controller gives the next pod the same name
     return f.unit.source == GROUP and is_queued_again and not serves and read_group(f.unit, f.pods).missing > 0
 
 
-def _let_go(f: UnitFacts, workload: Obj) -> Plan:
+def _plan_release(f: UnitFacts, workload: Obj) -> Plan:
     """The workload was deleted: its pods first, then it may go."""
-    keys = {object_key(pod) for pod in still_running(f.pods)} | {pod.key for pod in f.naming}
-    if any(not f.is_over_but_for_finalizers(key) for key in keys) and not condition_is_true(workload, FINISHED):
+    keys = {build_object_key(pod) for pod in list_running(f.pods)} | {pod.key for pod in f.naming}
+    if any(not f.is_over_but_for_finalizers(key) for key in keys) and not is_condition_true(workload, FINISHED):
         return make_plan(_delete(plan_stop(f.pods, "Workload is deleted")), again_s=pacing.STOP_POLL_S)
     return make_plan(drop_finalizer(workload))
 
 
-def _after_the_end(f: UnitFacts, workload: Obj) -> Plan:
+def _plan_after_end(f: UnitFacts, workload: Obj) -> Plan:
     """Plans for a finished group: a new one may be made under its name once its ended pods are gone."""
     late = [pod for pod in f.pods if has_admission_gate(pod) and not is_going(pod)]
     then: Step | None = None
@@ -225,7 +225,7 @@ def _after_the_end(f: UnitFacts, workload: Obj) -> Plan:
     return make_plan(drop_finalizer(workload), then)
 
 
-def _without_source(f: UnitFacts) -> Plan:
+def _plan_without_source(f: UnitFacts) -> Plan:
     released = _release(to_release(f.pods, finished=True, remembers=False))
     return make_plan(released, plan_deletion(f.workload) if f.workload is not None else None)
 
@@ -233,7 +233,7 @@ def _without_source(f: UnitFacts) -> Plan:
 # --- the workload -------------------------------------------------------------------------------------------------
 
 
-def _without_workload(f: UnitFacts) -> Plan | PodsToRead:
+def _plan_without_workload(f: UnitFacts) -> Plan | PodsToRead:
     if f.has_parent and is_going(f.made_of):
         return NOTHING  # the garbage collector takes its pods, or is to leave them alone
     stopped = _delete(plan_stop(f.pods, "Not admitted, but past its admission gate"))
@@ -246,7 +246,7 @@ def _without_workload(f: UnitFacts) -> Plan | PodsToRead:
             return make_plan(stopped)
         if f.examples is None:
             return _stop_before_reading(stopped) or PodsToRead({MAIN_POD_SET: f.unit.name})
-        wanted = wanted_alone(f.examples[MAIN_POD_SET], f.whole) if MAIN_POD_SET in f.examples else None
+        wanted = build_pod_workload(f.examples[MAIN_POD_SET], f.whole) if MAIN_POD_SET in f.examples else None
     else:
         found = _gather(f)
         if isinstance(found, PodsToRead):
@@ -255,23 +255,23 @@ def _without_workload(f: UnitFacts) -> Plan | PodsToRead:
             return found.begin_with(stopped)
         wanted = found
         total = sum(pod_set.count for pod_set in wanted.pod_sets)
-        steps += _delete_excess(f, excess_of_group(f.pods, total))
+        steps += _delete_excess(f, list_excess(f.pods, total))
     if wanted is None:
         return make_plan(*steps)
     too_large = next(check_size("", (pod_set.template for pod_set in wanted.pod_sets), of_pods=True), None)
     if too_large is not None:  # near what etcd takes its Workload could be admitted, and not be evicted
         message = f"{f.unit} is too large: {too_large.accepted}"
-        return make_plan(*steps, report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
+        return make_plan(*steps, report(f.build_event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
     try:
         priority, priority_class = find_priority(f.classes, wanted.labels, lambda: wanted.priority_class)
     except MissingClass as error:
         return _refuse_class(f, error, *steps)
     workload = build_workload_of_pods(wanted, f.unit.namespace, priority=priority, priority_class=priority_class)
-    attributes = {**made_for(f.unit.source, f.unit.name), t.WORKLOAD: wanted.name}
+    attributes = {**describe_owner(f.unit.source, f.unit.name), t.WORKLOAD: wanted.name}
     create = Step(
         CREATE,
         w.create_workload(workload),
-        (f.event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.unit.namespace}/{wanted.name}"),),
+        (f.build_event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.unit.namespace}/{wanted.name}"),),
         Log("workload created", {"workload": wanted.name}),
         Span(t.CREATE, workload, attributes, causes=tuple(f.pods)),
     )
@@ -285,7 +285,7 @@ def _stop_before_reading(stopped: Step | None) -> Plan | None:
 
 def _read_wanted(f: UnitFacts) -> DesiredWorkload | None:
     """What the parent asks for; None where it asks for nothing (any more), or there is no parent."""
-    return wanted_of_parent(PARENTS_BY_KIND[f.unit.source], f.made_of, f.unit) if f.has_parent else None
+    return build_parent_workload(PARENTS_BY_KIND[f.unit.source], f.made_of, f.unit) if f.has_parent else None
 
 
 def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
@@ -294,12 +294,12 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
         return NOTHING  # no pod waits for anything
     group = read_group(f.unit, f.pods)
     if group.problem is not None:
-        return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
+        return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
     if group.missing:
         message = (
             f"group {f.unit.name} waits for {group.missing} more pod{'s' if group.missing > 1 else ''}; it is queued when all are there"
         )
-        events = (f.event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= pacing.GROUP_PATIENCE_S else ()
+        events = (f.build_event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= pacing.GROUP_PATIENCE_S else ()
         rest_s = pacing.GROUP_PATIENCE_S - f.waited_s
         return make_plan(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)
     if f.examples is None:
@@ -307,30 +307,30 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
     gone = [name for role, name in group.examples.items() if role not in f.examples]
     if gone:
         return Plan(problem=f"a pod of group {f.unit.name} is gone")
-    return wanted_of_group(f.unit, group, [pod for pod in f.pods if not is_going(pod)], f.examples)
+    return build_group_workload(f.unit, group, [pod for pod in f.pods if not is_going(pod)], f.examples)
 
 
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
     """What follows where there is a Workload of the name that the unit's was to have."""
-    if other is None or unit_of_workload(other) == f.unit:
+    if other is None or find_workload_unit(other) == f.unit:
         return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"
-    return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
+    return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, message, warning=True)), again_s=pacing.TOO_LARGE_S)
 
 
 def _refuse_class(f: UnitFacts, error: MissingClass, *before: Step | None) -> Plan:
-    steps = (*before, report(f.event(EVENT_WORKLOAD_REFUSED, str(error), warning=True)))
+    steps = (*before, report(f.build_event(EVENT_WORKLOAD_REFUSED, str(error), warning=True)))
     return Plan(tuple(step for step in steps if step is not None), problem=str(error))
 
 
 def _with_workload(f: UnitFacts, workload: Obj) -> Plan:
-    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     active = workload["spec"].get("active", True) is not False
     counts = {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
     over = finish_of(f.unit, counts, f.pods)
-    if over is not None and not still_running(f.pods) and not _find_outside(f):
+    if over is not None and not list_running(f.pods) and not _find_outside(f):
         reason = REASON_SUCCEEDED if over.succeeded else REASON_FAILED
-        event = f.event(EVENT_FINISHED_WORKLOAD, f"Workload '{object_key(workload)}' is declared finished")
+        event = f.build_event(EVENT_FINISHED_WORKLOAD, f"Workload '{build_object_key(workload)}' is declared finished")
         # Its event leads to the plan that takes the finalizers off.
         return make_plan(finish(workload, Condition(FINISHED, True, reason, over.message), f.now), report(event))
     wanted = _read_wanted(f)
@@ -342,7 +342,7 @@ def _with_workload(f: UnitFacts, workload: Obj) -> Plan:
         return _plan_while_waiting(f, workload, wanted)
     if not active:
         return make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
-    if wanted is not None and asks_otherwise(wanted, workload):
+    if wanted is not None and has_other_request(wanted, workload):
         message = f"{f.unit} was changed while it ran: its queue, the number of its pods, or what they ask for"
         return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, f.now))
     return _start(f, workload, counts)
@@ -350,7 +350,7 @@ def _with_workload(f: UnitFacts, workload: Obj) -> Plan:
 
 def _scale_to_zero(f: UnitFacts, workload: Obj) -> Plan:
     """A parent without replicas, or one that is deleted: then the garbage collector decides."""
-    if is_going(f.made_of) or still_running(f.pods):
+    if is_going(f.made_of) or list_running(f.pods):
         return NOTHING
     if _find_outside(f):
         return wait(pacing.OUTSIDE_POLL_S)
@@ -371,16 +371,16 @@ def _stop_going(f: UnitFacts, workload: Obj) -> Plan:
 
 def _find_outside(f: UnitFacts) -> list[PodFacts]:
     """Pods that run by a workload and are none of its unit's, as one that its controller has released: they use its quota."""
-    own = {object_key(pod) for pod in f.pods}
+    own = {build_object_key(pod) for pod in f.pods}
     return [pod for pod in f.naming if not (pod.gated or pod.dropped or pod.key in own)]
 
 
 def _end_running(f: UnitFacts, workload: Obj) -> Plan | None:
     """Deletes pods that are past their admission gate; None where there are none, those that end included."""
-    running, outside = still_running(f.pods), _find_outside(f)
+    running, outside = list_running(f.pods), _find_outside(f)
     if not (running or outside):
         return None
-    evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+    evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     reason = (evicted or {}).get("message") or "Not admitted, but past its admission gate"
     ended = end_pods(workload, outside, "The workload that it names is not admitted")
     return make_plan(*ended, _delete(plan_stop(f.pods, reason)) if running else None, again_s=pacing.STOP_POLL_S)
@@ -392,18 +392,18 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | N
         return ended
     if _has_lost_pods(f, workload):
         return make_plan(hold(workload, f"group {f.unit.name} was evicted and waits for the pods that replace its own", f.place, f.now))
-    if condition_is_true(workload, EVICTED) and (released := give_back(workload, f.place, f.now)) is not None:
+    if is_condition_true(workload, EVICTED) and (released := give_back(workload, f.place, f.now)) is not None:
         return make_plan(released)
     requests: Mapping[str, Any] = {}
     before: list[Step | None] = []
     if f.unit.source == ALONE and has_admission_gate(f.made_of):
-        requests = {MAIN_POD_SET: pod_topology_request(f.made_of)}
+        requests = {MAIN_POD_SET: build_pod_topology_request(f.made_of)}
     if f.unit.source == GROUP:
         group = read_group(f.unit, f.pods)
         if group.problem is not None:
-            return make_plan(report(f.event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
+            return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
         total = sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
-        before += _delete_excess(f, excess_of_group(f.pods, total))
+        before += _delete_excess(f, list_excess(f.pods, total))
         if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
             return make_plan(*before, plan_deletion(workload))  # its present pods are others
         requests = group.requests
@@ -417,7 +417,7 @@ def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
     if queue and workload["spec"].get("queueName") != queue:
         changes["queueName"] = queue
     pod_sets = with_requests(workload, requests)
-    if wanted is not None and pod_sets_differ(wanted.pod_sets, workload):
+    if wanted is not None and has_other_pod_sets(wanted.pod_sets, workload):
         pod_sets = [pod_set.to_wire() for pod_set in wanted.pod_sets]
     if pod_sets is not None:
         changes["podSets"] = pod_sets
@@ -427,7 +427,7 @@ def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
         except MissingClass as error:
             return _refuse_class(f, error)
     # Of what has no parent they are not kept: a pod can be made again.
-    notes = {} if wanted is None else changed_annotations(wanted.annotations, workload)
+    notes = {} if wanted is None else find_changed_annotations(wanted.annotations, workload)
     if not changes and not notes:
         return make_plan(end_hold(workload, f.now))
     if must_ask_anew(workload, changes):
@@ -435,7 +435,7 @@ def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
     asks_anew = pod_sets is not None or bool(notes)
     if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
         changes["active"] = True  # what was wrong with it has been changed
-    event = f.event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
     update = w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
     return make_plan(Step("update workload", update, (event,) if asks_anew else ()))
 
@@ -443,7 +443,7 @@ def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
 def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
     """A workload on hold is in the queue and has the priority and the time limit that its parent names now."""
     asked = read_parent(PARENTS_BY_KIND[f.unit.source], f.made_of, f.unit)
-    if asked is None or condition_is_true(workload, QUOTA_RESERVED):
+    if asked is None or is_condition_true(workload, QUOTA_RESERVED):
         return make_plan(held)
     try:
         changes = _find_changes(f, workload, asked)
@@ -457,7 +457,7 @@ def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
 def _find_changes(f: UnitFacts, workload: Obj, wanted: DesiredWorkload) -> dict[str, Any]:
     """What of a waiting workload's spec is another by the labels of its parent: priority and time limit. Raises MissingClass."""
     changes = find_changed_priority(f.classes, workload, wanted.labels, lambda: wanted.priority_class)
-    seconds = execution_time(wanted.labels)
+    seconds = parse_execution_time(wanted.labels)
     if workload["spec"].get("maximumExecutionTimeSeconds") != seconds:
         changes["maximumExecutionTimeSeconds"] = seconds
     return changes
@@ -469,10 +469,10 @@ def _find_changes(f: UnitFacts, workload: Obj, wanted: DesiredWorkload) -> dict[
 def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     if f.facts is None or f.facts.admission is None:
         return NOTHING
-    roles = [(pod, _role_of(f, pod)) for pod in f.pods]
-    plan = plan_start(counts, roles, deletes_excess=f.unit.source == GROUP, reclaimed=reclaimed_pods(workload))
-    judged = [(pod, role, explain_excess(pod_requests(pod["spec"]), f.admitted[role], role)) for pod, role in plan.start]
-    steps: list[Step | None] = [report(f.event(EVENT_WORKLOAD_REFUSED, problem, warning=True)) for problem in plan.problems]
+    roles = [(pod, _find_role(f, pod)) for pod in f.pods]
+    plan = plan_start(counts, roles, deletes_excess=f.unit.source == GROUP, reclaimed=read_reclaimed_pods(workload))
+    judged = [(pod, role, explain_excess(compute_pod_requests(pod["spec"]), f.admitted[role], role)) for pod, role in plan.start]
+    steps: list[Step | None] = [report(f.build_event(EVENT_WORKLOAD_REFUSED, problem, warning=True)) for problem in plan.problems]
     steps += [_delete(plan.delete), *_delete_excess(f, plan.excess)]
     excessive = [(pod, excess) for pod, _, excess in judged if excess][: pacing.MOST_EXCESSIVE]
     steps += [report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, True)) for pod, excess in excessive]
@@ -483,21 +483,21 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         infos = {info.name: info for info in start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")}
     except MissingFlavor as error:
         return Plan(tuple(step for step in steps if step is not None), problem=str(error))
-    attributes = {**made_for(f.unit.source, f.unit.name), t.WORKLOAD: workload["metadata"]["name"]}
+    attributes = {**describe_owner(f.unit.source, f.unit.name), t.WORKLOAD: workload["metadata"]["name"]}
     started = Step(
         START,
         ParallelSteps(tuple(Step("start pod", w.start_pod(pod, infos[role]), passes=PASSED_OVER) for pod, role in start)),
-        (f.event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
-        Log("pods started", {"workload": object_key(workload), "count": len(start)}),
+        (f.build_event(EVENT_STARTED, f"Admitted by clusterQueue {f.facts.admission.cluster_queue}"),),
+        Log("pods started", {"workload": build_object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
     )
     return make_plan(*steps, started)
 
 
-def _role_of(f: UnitFacts, pod: Obj) -> str:
+def _find_role(f: UnitFacts, pod: Obj) -> str:
     if f.has_parent:
-        return PARENTS_BY_KIND[f.unit.source].role_of(f.made_of, pod)
-    return role_of_pod(pod) if f.unit.source == GROUP else MAIN_POD_SET
+        return PARENTS_BY_KIND[f.unit.source].find_role(f.made_of, pod)
+    return find_pod_role(pod) if f.unit.source == GROUP else MAIN_POD_SET
 
 
 def _delete(pods: Sequence[tuple[Obj, str]], reason: str = EVENT_STOPPED) -> Step | None:
@@ -510,10 +510,10 @@ def _delete_excess(f: UnitFacts, pods: Sequence[Obj]) -> list[Step | None]:
     """Deletes pods that their plain group has no place for. One that has a controller would be made again, without end: it stays
     behind its gates."""
     message = f"Group {f.unit.name} has all of its pods without this one"
-    steps = [_delete([(pod, message) for pod in pods if controller_of(pod) is None], EVENT_EXCESS_POD_DELETED)]
-    made = next((pod for pod in pods if controller_of(pod) is not None), None)
+    steps = [_delete([(pod, message) for pod in pods if find_controller(pod) is None], EVENT_EXCESS_POD_DELETED)]
+    made = next((pod for pod in pods if find_controller(pod) is not None), None)
     if made is not None:
-        owner = controller_of(made) or {}
+        owner = find_controller(made) or {}
         reason = f"{owner['kind']} {owner['name']} would make another: give that as many replicas as the group has"
         steps.append(report(Event(r.PODS, made, EVENT_WORKLOAD_REFUSED, f"{message}. It stays gated, since {reason}", True)))
     return steps

@@ -60,7 +60,7 @@ def from_time(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rounded_up(time: datetime) -> str:
+def format_rounded_up(time: datetime) -> str:
     """As the API writes it, which has whole seconds: never before the time that is meant."""
     whole = time.astimezone(UTC).replace(microsecond=0)
     return from_time(whole if whole == time else whole + timedelta(seconds=1))

@@ -51,12 +51,12 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 )
 
 
-def resource_of(kind: JobKind | PodParent | Pod) -> Resource:
+def get_resource(kind: JobKind | PodParent | Pod) -> Resource:
     """Where the objects of a job kind live."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
-def key_of(kind: JobKind) -> str:
+def build_key(kind: JobKind) -> str:
     """Returns the name that distinguishes a kind from all others: `Job.batch`."""
     return f"{kind.kind}.{kind.group}"
 
@@ -66,7 +66,7 @@ def show_kind(resource: Resource) -> str:
     return f"{resource.kind}.{resource.group}"
 
 
-def key_of_owner(owner: Mapping[str, Any]) -> str:
+def build_owner_key(owner: Mapping[str, Any]) -> str:
     """The same of an owner reference."""
     return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
 

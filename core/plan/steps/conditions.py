@@ -36,7 +36,7 @@ def set_conditions(old: Iterable[Json], new: Iterable[Condition], *, now: str, g
     return list(merged.values())
 
 
-def says(conditions: Iterable[Json], condition: Condition) -> bool:
+def has_condition(conditions: Iterable[Json], condition: Condition) -> bool:
     """Whether a condition already stands exactly so."""
     status = "True" if condition.status else "False"
     wanted = (condition.type, status, condition.reason, truncate(condition.message, 4096))

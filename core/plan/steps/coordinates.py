@@ -20,7 +20,7 @@ class Coordinates:
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def coordinates_of(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
+def compute_coordinates(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
     """What to stamp: the values of all levels, coarse to fine, the domain's place in the assignment and its pods, and the rank if known.
 
     `present` are labels and annotations of such names that the pod has already.

@@ -4,27 +4,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.names import EVICTED, REASON_DEACTIVATED
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 
 Json = Mapping[str, Any]
 
 
 def count_evictions(workload: Json, reason: str) -> int:
     """So far, for a reason as the condition Evicted gives it."""
-    return next((int(entry["count"]) for entry in _entries(workload) if _name(entry) == _split(reason)), 0)
+    return next((int(entry["count"]) for entry in _list_entries(workload) if _name(entry) == _split(reason)), 0)
 
 
-def stats_with_eviction(workload: Json, reason: str) -> dict[str, Any]:
+def build_eviction_stats(workload: Json, reason: str) -> dict[str, Any]:
     """`status.schedulingStats` with one more; as it stands for one that is evicted already."""
     stats = dict((workload.get("status") or {}).get("schedulingStats") or {})
-    if condition_is_true(workload, EVICTED):
+    if is_condition_true(workload, EVICTED):
         return stats
     count, (why, cause) = count_evictions(workload, reason) + 1, _split(reason)
-    others = [dict(entry) for entry in _entries(workload) if _name(entry) != (why, cause)]
+    others = [dict(entry) for entry in _list_entries(workload) if _name(entry) != (why, cause)]
     return {**stats, "evictions": [*others, {"reason": why, "underlyingCause": cause, "count": count}]}
 
 
-def _entries(workload: Json) -> tuple[Json, ...]:
+def _list_entries(workload: Json) -> tuple[Json, ...]:
     return tuple(((workload.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.model.admission import admission_from_wire
+from core.model.admission import decode_admission
 from core.model.pause_state import Pause, Stop
 from core.names import (
     ADMITTED,
@@ -41,11 +41,11 @@ def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
     """What keeps a Workload as it is seen from getting a status; None where nothing does."""
     if pause.admissions is None and pause.evictions is None:
         return None
-    before, after = _true(workload.get("status") or {}), _true(status)
+    before, after = _list_true(workload.get("status") or {}), _list_true(status)
     if EVICTED in after and EVICTED not in before:
-        told = after[EVICTED]
-        return find_held_eviction(pause, str(told.get("reason") or ""), str(told.get("message") or ""))
-    if pause.admissions is not None and _admits(workload.get("status") or {}, status):
+        evicted = after[EVICTED]
+        return find_held_eviction(pause, str(evicted.get("reason") or ""), str(evicted.get("message") or ""))
+    if pause.admissions is not None and _is_granting(workload.get("status") or {}, status):
         return Stopped(pause.admissions, EVENT_ADMISSION_PAUSED, f"It would be admitted, but {pause.admissions.sentence}")
     return None
 
@@ -59,36 +59,36 @@ def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | Non
     return Stopped(stop, EVENT_EVICTION_PAUSED, f"It would be evicted, but {stop.sentence}. Why it would be: {why}")
 
 
-def runs_or_holds(workload: Json) -> bool:
+def has_effect(workload: Json) -> bool:
     """Whether deactivating a workload takes something from it: it has quota, and is not evicted yet."""
-    true = _true(workload.get("status") or {})
+    true = _list_true(workload.get("status") or {})
     return QUOTA_RESERVED in true and EVICTED not in true
 
 
-def _admits(before: Json, after: Json) -> bool:
+def _is_granting(before: Json, after: Json) -> bool:
     """Whether a status grants what the previous one does not: quota, admission, or another place for pods on nodes that
     have failed or reject them."""
-    had, has = _true(before), _true(after)
+    had, has = _list_true(before), _list_true(after)
     if any(kind in has and kind not in had for kind in (QUOTA_RESERVED, ADMITTED)):
         return True
     was, now = before.get("admission"), after.get("admission")
     if not was or not now or was == now or EVICTED in has:
         return False
     is_replaced = bool(before.get("unhealthyNodes")) and not after.get("unhealthyNodes")
-    return is_replaced or bool(_places(now) - _places(was))
+    return is_replaced or bool(_count_places(now) - _count_places(was))
 
 
-def _places(admission: Json) -> Counter[tuple[str, tuple[str, ...]]]:
+def _count_places(admission: Json) -> Counter[tuple[str, tuple[str, ...]]]:
     """Pods by pod set and domain."""
     found = Counter[tuple[str, tuple[str, ...]]]()
-    read = admission_from_wire(admission)
+    read = decode_admission(admission)
     for given in read.pod_sets if read is not None else ():
         for domain in given.assignment.domains if given.assignment is not None else ():
             found[given.name, domain.values] += domain.count
     return found
 
 
-def _true(status: Json) -> dict[str, Json]:
+def _list_true(status: Json) -> dict[str, Json]:
     """Conditions that are True, by type."""
     conditions: Iterable[Json] = status.get("conditions") or ()
     return {condition["type"]: condition for condition in conditions if condition.get("status") == "True"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.names import EVICTED, QUOTA_RESERVED
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 
 Json = Mapping[str, Any]
 CHANGED_WHILE_RESERVED = "the job's pods, queue or priority class have changed while it waited for its admission checks or its place"
@@ -13,7 +13,7 @@ CHANGED_WHILE_RESERVED = "the job's pods, queue or priority class have changed w
 
 def must_ask_anew(workload: Json, changes: Json) -> bool:
     """Whether changes of a workload's spec cannot be made while quota is reserved for it, and it is not being given back."""
-    if not condition_is_true(workload, QUOTA_RESERVED) or condition_is_true(workload, EVICTED):
+    if not is_condition_true(workload, QUOTA_RESERVED) or is_condition_true(workload, EVICTED):
         return False
     return "podSets" in changes or "queueName" in changes or _is_another_kind_of_class(workload["spec"], changes)
 

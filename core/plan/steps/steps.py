@@ -168,7 +168,7 @@ def report(event: Event) -> Step:
     return Step("report", events=(event,))
 
 
-def made_for(kind: str, name: str) -> dict[str, str]:
+def describe_owner(kind: str, name: str) -> dict[str, str]:
     """Returns the attributes of a span that identify the object for which a Workload was made."""
     known = _NAME_OF_KIND.get(kind)
     return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.places import ended_since
+from core.model.places import count_ended_since
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity
 from core.model.wire.assignment import TopologyAssignment
 from core.names import HOSTNAME_LABEL, INDEX_LABELS
-from core.placement.algorithms.ranks import Distribution, RankedPod, distribute
-from core.plan.steps.coordinates import Coordinates, coordinates_of
+from core.placement.algorithms.ranks import Distribution, RankedPod, assign_pods
+from core.plan.steps.coordinates import Coordinates, compute_coordinates
 from core.plan.steps.excess import OF_CONTROLLERS, explain_excess
 from core.state.facts import PodFacts, PodSetFacts, WorkloadFacts
 
@@ -46,12 +46,12 @@ class Ungatings:
     excessive: tuple[tuple[PodFacts, str], ...] = ()
 
 
-def _emitted(given: PodSetAdmission, domain: int) -> Sequence[str]:
+def _list_emitted_values(given: PodSetAdmission, domain: int) -> Sequence[str]:
     """Level values as far as the assignment itself names them."""
     return given.assignment.domains[domain].values if given.assignment is not None else ()
 
 
-def _no_node(_: str) -> bool:
+def _find_no_node(_: str) -> bool:
     return False
 
 
@@ -67,8 +67,8 @@ def plan_ungating(
     workload: WorkloadFacts,
     admission: Admission,
     pods: Sequence[PodFacts],
-    locate: Locate = _emitted,
-    is_up: Callable[[str], bool] = _no_node,
+    locate: Locate = _list_emitted_values,
+    is_up: Callable[[str], bool] = _find_no_node,
     is_ready: IsReady = _is_always_ready,
     others: Sequence[PodFacts] = (),
     *,
@@ -84,7 +84,7 @@ def plan_ungating(
       each in its domain, so that as many of the workload's own pods stay gated.
     - Pods of a job that `is_elastic` also wait on flavors without a topology until there is quota for them.
     """
-    starts = _first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
+    starts = _compute_first_ranks(workload.pod_sets, {given.name: given.count for given in admission.pod_sets})
     actions: list[Ungate] = []
     strays: list[PodFacts] = []
     broken: dict[str, str] = {}
@@ -99,7 +99,7 @@ def plan_ungating(
             over = _find_excessive(pod_set, released)
             excessive += over.values()
             released = [action for action in released if action.pod.key not in over]
-            actions += released[: max(0, given.count - _staying(live))]
+            actions += released[: max(0, given.count - _count_staying(live))]
             continue
         strays += find_strays(given.assignment, live)
         if not any(pod.gated for pod in live):
@@ -107,9 +107,11 @@ def plan_ungating(
         start = starts[pod_set.name]
         surplus = max(0, given.assignment.count - pod_set.count) if pod_set.reclaimed else 0
         succeeded = (pod for pod in pods if pod.pod_set == pod_set.name and pod.succeeded)
-        ended = ended_since(((pod.created, _domain(pod, given.assignment.levels)) for pod in succeeded), pod_set.reclaimed - surplus)
-        distribution = _distribute(pod_set, given, live, start, ended, surplus)
-        planned = _actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
+        ended = count_ended_since(
+            ((pod.created, _find_domain(pod, given.assignment.levels)) for pod in succeeded), pod_set.reclaimed - surplus
+        )
+        distribution = _assign_pods(pod_set, given, live, start, ended, surplus)
+        planned = _list_actions(pod_set, given, live, distribution, start, locate, workload.unhealthy_nodes)
         if over := _find_excessive(pod_set, planned):
             planned = [action for action in planned if action.pod.key not in over]
             excessive += over.values()
@@ -135,7 +137,7 @@ def _send_with_room(
 ) -> list[Ungate]:
     """Those of a pod set that may go now: the pods that they follow are gone, a node of their domain is ready, and there is room."""
     leaving = _find_leaving(assignment, live, is_up)
-    sent = _without_followers(planned, leaving, given.count - _staying(live) - sum(ended.values()))
+    sent = _remove_followers(planned, leaving, given.count - _count_staying(live) - sum(ended.values()))
     places = {tuple(action.node_selector.values()) for action in sent}  # many pods may share a domain of many nodes
     ready = {values for values in places if is_ready(given, values)}
     sent = [action for action in sent if tuple(action.node_selector.values()) in ready]
@@ -147,7 +149,7 @@ def _send_with_room(
     # anywhere is deleted before it is bound (`strays`).
     nowhere = sum(1 for pod in live if _is_nowhere(pod, assignment.levels))
     past = sum(ended.values()) if used else surplus  # a Job with more completions than pods makes others after those that ended
-    return sent[: max(0, given.count - _staying(live) + nowhere - past - len(used))]
+    return sent[: max(0, given.count - _count_staying(live) + nowhere - past - len(used))]
 
 
 def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str, tuple[PodFacts, str]]:
@@ -179,18 +181,18 @@ def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
     return ""
 
 
-def _distribute(
+def _assign_pods(
     pod_set: PodSetFacts, given: PodSetAdmission, live: Sequence[PodFacts], start: int, ended: Counter[tuple[str, ...]], surplus: int
 ) -> Distribution:
     """Assigns the live pods of a pod set. `ended` are pods that have succeeded, per domain: where they are not replaced
     their places are given up."""
     assignment = given.assignment
     assert assignment is not None
-    ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _domain(pod, assignment.levels), pod.terminating) for pod in live]
-    return distribute(assignment, ranked, pod_set.topology, offset=start, count=given.count, ended=ended, surplus=surplus)
+    ranked = [RankedPod(pod.key, pod.labels, None if pod.gated else _find_domain(pod, assignment.levels), pod.terminating) for pod in live]
+    return assign_pods(assignment, ranked, pod_set.topology, offset=start, count=given.count, ended=ended, surplus=surplus)
 
 
-def _actions(
+def _list_actions(
     pod_set: PodSetFacts,
     given: PodSetAdmission,
     live: Sequence[PodFacts],
@@ -204,7 +206,7 @@ def _actions(
     by_name, actions = {pod.key: pod for pod in live}, []
     places: dict[int, Sequence[str]] = {}
     for name, domain in distribution.domains.items():
-        selector = assignment.selector(domain)
+        selector = assignment.build_selector(domain)
         if selector.get(HOSTNAME_LABEL) in unhealthy:
             continue
         if domain not in places:
@@ -212,7 +214,7 @@ def _actions(
         rank = distribution.ranks.get(name)
         pod = by_name[name]
         size = assignment.domains[domain].count
-        stamp = coordinates_of(places[domain], domain, size, None if rank is None else rank + start, pod.coordinates)
+        stamp = compute_coordinates(places[domain], domain, size, None if rank is None else rank + start, pod.coordinates)
         actions.append(Ungate(pod, pod_set.name, selector, distribution.by_rank, stamp))
     return actions
 
@@ -224,14 +226,14 @@ def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> lis
     for pod in sorted(live, key=lambda pod: (not pod.node, pod.key)):
         if pod.gated or pod.terminating:
             continue
-        domain = _domain(pod, assignment.levels)
+        domain = _find_domain(pod, assignment.levels)
         room[domain] -= 1
         if room[domain] < 0:
             strays.append(pod)
     return strays
 
 
-def _without_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
+def _remove_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places: int) -> list[Ungate]:
     """Returns the ungatings without those of pods that replace pods which are not gone yet: of the same index, where
     pods have one, and no more than there are places."""
     if not leaving:
@@ -245,10 +247,10 @@ def _keep_with_room(
     sent: list[Ungate], assignment: TopologyAssignment, live: Sequence[PodFacts], ended: Counter[tuple[str, ...]], used: Sequence[PodFacts]
 ) -> list[Ungate]:
     """Returns those for which their domain has a place left beside pods that still use places there: they end, or have another owner."""
-    using = Counter(_domain(pod, assignment.levels) for pod in used)
+    using = Counter(_find_domain(pod, assignment.levels) for pod in used)
     room = Counter({domain.values: domain.count for domain in assignment.domains})
     room.subtract(using + ended)
-    room.subtract(_domain(pod, assignment.levels) for pod in live if not pod.gated and not pod.terminating)
+    room.subtract(_find_domain(pod, assignment.levels) for pod in live if not pod.gated and not pod.terminating)
     kept = []
     for action in sent:
         domain = tuple(action.node_selector[level] for level in assignment.levels)
@@ -262,7 +264,7 @@ def _index_of(pod: PodFacts) -> str | None:
     return next((pod.labels[label] for label in INDEX_LABELS if label in pod.labels), None)
 
 
-def _staying(live: Sequence[PodFacts]) -> int:
+def _count_staying(live: Sequence[PodFacts]) -> int:
     return sum(1 for pod in live if not pod.gated and not pod.terminating)
 
 
@@ -274,10 +276,10 @@ def _is_nowhere(pod: PodFacts, levels: tuple[str, ...]) -> bool:
 def _find_leaving(assignment: TopologyAssignment, live: Sequence[PodFacts], is_up: Callable[[str], bool]) -> list[PodFacts]:
     """Pods that end on a node that is up, outside of the assignment."""
     assigned = {domain.values for domain in assignment.domains}
-    return [pod for pod in live if pod.terminating and is_up(pod.node) and _domain(pod, assignment.levels) not in assigned]
+    return [pod for pod in live if pod.terminating and is_up(pod.node) and _find_domain(pod, assignment.levels) not in assigned]
 
 
-def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
+def _compute_first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -> dict[str, int]:
     """Returns where the ranks of each pod set start: its index offset; in a group with continuous indexes, after the
     smaller pod sets."""
     starts: dict[str, int] = {}
@@ -292,7 +294,7 @@ def _first_ranks(pod_sets: Sequence[PodSetFacts], admitted: Mapping[str, int]) -
     return starts
 
 
-def _domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
+def _find_domain(pod: PodFacts, levels: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the domain to which an ungated pod is pinned; empty level values for a pod that was bound by hand."""
     selected = tuple(pod.node_selector.get(level, "") for level in levels)
     return selected if all(selected) else ("",) * len(levels)

@@ -27,7 +27,7 @@ from core.names import (
 from core.plan.steps import api_resources as r
 from core.plan.steps.merge import merge_patch
 from core.plan.steps.ungate import Ungate
-from core.podgroups.members import Member, pin
+from core.podgroups.members import Member, build_pin
 from core.resource import Obj, PatchKind, Resource
 from core.state.facts import PodFacts
 
@@ -147,12 +147,12 @@ def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
 
 def change_job(kind: JobKind, job: Obj, changed: Json) -> Patch:
     """A job becomes what it should be."""
-    return Patch(r.resource_of(kind), job, merge_patch(job, changed))
+    return Patch(r.get_resource(kind), job, merge_patch(job, changed))
 
 
 def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
     """A merge patch of the status of a job."""
-    return Patch(r.resource_of(kind), job, {"status": status}, subresource="status")
+    return Patch(r.get_resource(kind), job, {"status": status}, subresource="status")
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------
@@ -198,21 +198,21 @@ def release_pod(pod: Obj) -> Patch:
     return _patch_pod(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": [MANAGED]}})
 
 
-def nominate(pod: PodFacts | Member, node: str) -> Patch:
+def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
     """A node keeps the place of a gated pod against pods of no higher priority (kube-scheduler 1.34); an empty `node` gives it back."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 
-def let_go(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
+def ungate_to_node(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
     """A pod of a group loses its gate and is sent to its node alone; with an empty `node` to any. `traceparent`: what it is to name."""
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
     if node:
-        spec["affinity"] = {"nodeAffinity": pin(pod["spec"], node)}
+        spec["affinity"] = {"nodeAffinity": build_pin(pod["spec"], node)}
     named = {"metadata": {"annotations": {TRACEPARENT_ANNOTATION: traceparent}}} if traceparent is not None else {}
     return _patch_pod(pod, {**named, "spec": spec}, Guard.AS_SEEN)
 
 
-def terminate_pod(pod: Obj, message: str, now: str) -> Patch:
+def fail_pod(pod: Obj, message: str, now: str) -> Patch:
     """A pod that waits has failed, and this is why. What controls it makes another one."""
     condition = {
         "type": TERMINATED_BY,
@@ -245,7 +245,7 @@ def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = F
     return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY, yields=yields)
 
 
-def annotate(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
+def set_annotations(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
     """Sets annotations of an object; those that are None are removed."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 

@@ -31,8 +31,8 @@ from core.names import (
 )
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
 from core.plan.steps.conditions import Condition
-from core.plan.workloads.requeue import forget
-from core.state.facts import condition_is_true, find_condition
+from core.plan.workloads.requeue import build_reset
+from core.state.facts import find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 DEACTIVATED = "The workload is deactivated"
@@ -44,12 +44,12 @@ ACTIVATE = (
 
 def plan_activity(workload: Json, now: datetime) -> Action | None:
     """The next step, None while there is nothing to do until something changes."""
-    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+    if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}
     active = workload["spec"].get("active", True) is not False
-    target = find_condition(workload, DEACTIVATION_TARGET) if condition_is_true(workload, DEACTIVATION_TARGET) else None
-    runs = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    target = find_condition(workload, DEACTIVATION_TARGET) if is_condition_true(workload, DEACTIVATION_TARGET) else None
+    runs = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     if target is not None and runs:
         return _stop(target, state)
     if target is not None and active:
@@ -57,18 +57,18 @@ def plan_activity(workload: Json, now: datetime) -> Action | None:
     if not active:
         # A workload that still runs, or has quota, is stopped by the code that knows its pods or checks, with the
         # reason in the same write.
-        holds = condition_is_true(workload, QUOTA_RESERVED) and not condition_is_true(workload, EVICTED)
+        holds = is_condition_true(workload, QUOTA_RESERVED) and not is_condition_true(workload, EVICTED)
         return None if runs or holds or (target is None and _is_marked(workload)) else _mark(workload, state)
     if _is_marked(workload):
         reactivated = Condition(REQUEUED, True, REASON_REACTIVATED, "The workload was reactivated")
-        return Amend((reactivated,), None, annotations=forget(workload))
+        return Amend((reactivated,), None, annotations=build_reset(workload))
     return _time(workload, state, now) if runs else None
 
 
 def _stop(target: Json, state: Json) -> Evict:
     reason = f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"
     message = f"{DEACTIVATED} due to {target.get('message') or 'its condition DeactivationTarget'}. {ACTIVATE}"
-    return Evict(reason, message, (Condition(REQUEUED, False, reason, message),), _counted(state))
+    return Evict(reason, message, (Condition(REQUEUED, False, reason, message),), _read_counted(state))
 
 
 def _time(workload: Json, state: Json, now: datetime) -> Evict | Wait | None:
@@ -85,7 +85,7 @@ def _time(workload: Json, state: Json, now: datetime) -> Evict | Wait | None:
     message = f"{DEACTIVATED}: {over}. {ACTIVATE}; both give it this time again"
     target = Condition(DEACTIVATION_TARGET, True, REASON_MAX_EXEC_TIME, f"exceeding the maximum execution time of {limit} s")
     requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_TIME, message)
-    return Evict(REASON_DEACTIVATED_BY_TIME, message, (target, requeued), _counted(state))
+    return Evict(REASON_DEACTIVATED_BY_TIME, message, (target, requeued), _read_counted(state))
 
 
 def _is_marked(workload: Json) -> bool:
@@ -98,9 +98,9 @@ def _mark(workload: Json, state: Json) -> Amend:
     of_it = evicted.get("status") == "True" and str(evicted.get("reason") or "").startswith(REASON_DEACTIVATED)
     reason, message = (evicted["reason"], evicted.get("message") or DEACTIVATED) if of_it else (REASON_DEACTIVATED, DEACTIVATED)
     mark = () if _is_marked(workload) else (Condition(REQUEUED, False, reason, message),)
-    return Amend(mark, _counted(state), (DEACTIVATION_TARGET,))
+    return Amend(mark, _read_counted(state), (DEACTIVATION_TARGET,))
 
 
-def _counted(state: Json) -> dict[str, Any]:
+def _read_counted(state: Json) -> dict[str, Any]:
     """Without a time of requeuing: a backoff that ends would take the mark away, and with it the new beginning."""
     return {name: value for name, value in state.items() if name != "requeueAt"}

@@ -7,10 +7,10 @@ owns (KEP-2724; field manager of Kueue).
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from core.model.admission import Admission, admission_to_wire
+from core.model.admission import Admission, encode_admission
 from core.model.configuration import ResourceRules
 from core.model.quantity import format_quantity
-from core.model.transformation import counted_by_quota
+from core.model.transformation import compute_quota_requests
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -32,9 +32,9 @@ from core.names import (
 from core.placement.refusals import MAX_MESSAGE, truncate
 from core.plan.steps.actions import to_time
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.steps.eviction_counts import stats_with_eviction
-from core.plan.workloads.checks import admitted_condition, reset_checks, sync_checks
-from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.plan.steps.eviction_counts import build_eviction_stats
+from core.plan.workloads.checks import build_admitted_condition, reset_checks, sync_checks
+from core.state.facts import WorkloadFacts, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 MANAGED_CONDITIONS = (
@@ -64,7 +64,7 @@ NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
 
 
-def managed_status(workload: Json) -> dict[str, Any]:
+def read_managed_status(workload: Json) -> dict[str, Any]:
     """What `kueue-admission` owns of a Workload's status as it stands, admission and unhealthy nodes included."""
     status = workload.get("status") or {}
     kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
@@ -76,45 +76,47 @@ def is_as_judged(now: Json, seen: Json) -> bool:
     """Whether nothing of a Workload has changed by which decisions on it are made."""
     parts = ("uid", "generation", "deletionTimestamp")
     is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
-    return is_alike and managed_status(now) == managed_status(seen)
+    return is_alike and read_managed_status(now) == read_managed_status(seen)
 
 
-def admitted_status(workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = "") -> dict[str, Any]:
+def build_admitted_status(
+    workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = ""
+) -> dict[str, Any]:
     """Returns a status with quota reserved. It is admitted unless there are admission checks to pass (None: those it
     has) or a place is still to be found.
 
     The status of one that was evicted keeps the reason, and where it was; `place` is where it is now.
     """
-    status = managed_status(workload)
+    status = read_managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
     if entries:
         status["admissionChecks"] = list(entries)
     status.pop("unhealthyNodes", None)
     status.pop("resourceRequests", None)
-    status["admission"] = admission_to_wire(admission)
+    status["admission"] = encode_admission(admission)
     conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
     for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":
-            told = f"{PREVIOUSLY}{before.get('message', '')}"
-            told += _placed_again(told, place) if kind == EVICTED and place else ""
-            conditions.append(Condition(kind, False, QUOTA_RESERVED, told))
-        elif before is not None and kind == EVICTED and place and comes_back(workload):  # its place follows its quota
-            told = str(before.get("message") or "")
-            conditions.append(Condition(kind, False, QUOTA_RESERVED, told + _placed_again(told, place)))
-    conditions.append(admitted_condition(entries, awaits_topology=admission.awaits_topology))
+            text = f"{PREVIOUSLY}{before.get('message', '')}"
+            text += _describe_new_place(text, place) if kind == EVICTED and place else ""
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, text))
+        elif before is not None and kind == EVICTED and place and is_returning(workload):  # its place follows its quota
+            text = str(before.get("message") or "")
+            conditions.append(Condition(kind, False, QUOTA_RESERVED, text + _describe_new_place(text, place)))
+    conditions.append(build_admitted_condition(entries, awaits_topology=admission.awaits_topology))
     conditions += _end_backoff(status, now)
     return _with(workload, status, conditions, now)
 
 
-def comes_back(workload: Json) -> bool:
+def is_returning(workload: Json) -> bool:
     """Whether a workload was evicted, and its new place has not been recorded since."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True
     text = str(evicted.get("message") or "")
-    return not condition_is_true(workload, ADMITTED) and text.startswith(PREVIOUSLY) and PLACED_AGAIN not in text
+    return not is_condition_true(workload, ADMITTED) and text.startswith(PREVIOUSLY) and PLACED_AGAIN not in text
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
@@ -126,25 +128,25 @@ def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
     return truncate(truncate(why, max(1, limit - len(known) - len(places))) + known + places, limit)
 
 
-def _placed_again(before: str, place: str) -> str:
+def _describe_new_place(before: str, place: str) -> str:
     return f"{PLACED_AGAIN}{'the same' if before.endswith(f'{WAS_ON}{place}') else place}"
 
 
-def waiting_status(
+def build_waiting_status(
     workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
 ) -> dict[str, Any]:
     """Returns a status that is not admitted, with the reason. `rules` define how quota counts the requests."""
-    status = managed_status(workload)
+    status = read_managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
         {"name": pod_set.name, "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in counted.items()}}
         for pod_set in facts.pod_sets
-        for counted in (counted_by_quota(pod_set.requests, rules or ResourceRules()),)
+        for counted in (compute_quota_requests(pod_set.requests, rules or ResourceRules()),)
     ]
-    return _with(workload, status, _waiting(workload, reason, message) + _end_backoff(status, now), now)
+    return _with(workload, status, _list_waiting_conditions(workload, reason, message) + _end_backoff(status, now), now)
 
 
-def evicted_status(
+def build_evicted_status(
     workload: Json,
     reason: str,
     message: str,
@@ -154,11 +156,11 @@ def evicted_status(
 ) -> dict[str, Any]:
     """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
-    status = amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
+    status = build_amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
     return _begin_eviction(workload, status, reason, now)
 
 
-def amended_status(
+def build_amended_status(
     workload: Json,
     conditions: Sequence[Condition],
     now: str,
@@ -166,7 +168,7 @@ def amended_status(
     drops: Collection[str] = (),
 ) -> dict[str, Any]:
     """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
-    status = managed_status(workload)
+    status = read_managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
         status["requeueState"] = dict(requeue_state)
@@ -174,34 +176,34 @@ def amended_status(
     return _with(workload, status, list(conditions), now)
 
 
-def preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
+def build_preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """Returns a status to be stopped for another workload; `reason` names the right by which it is preempted."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
-    return _begin_eviction(workload, _with(workload, managed_status(workload), conditions, now), REASON_PREEMPTED, now)
+    return _begin_eviction(workload, _with(workload, read_managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
 
-def returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
+def build_returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
     """Evicted before anything was started: quota is given back in the same write."""
     state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
-    status = evicted_status(workload, reason, message, now, requeue_state=state)
+    status = build_evicted_status(workload, reason, message, now, requeue_state=state)
     status.pop("admission", None)
     until = f"Not to be admitted before {requeue_at}: " if requeue_at else ""
-    return _with(workload, status, _waiting(workload, REASON_PENDING_EVALUATION, f"{until}{message}"), now)
+    return _with(workload, status, _list_waiting_conditions(workload, REASON_PENDING_EVALUATION, f"{until}{message}"), now)
 
 
 def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
     """As it stands, with other admission checks."""
-    return _with(workload, managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
+    return _with(workload, read_managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
 def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
     """Quota and domains given back by a workload that is not queued again while it asks for no pods."""
-    return _end_admission(released_status(workload, message, now, place, REASON_ON_HOLD), now)
+    return _end_admission(build_released_status(workload, message, now, place, REASON_ON_HOLD), now)
 
 
 def _begin_eviction(workload: Json, status: dict[str, Any], reason: str, now: str) -> dict[str, Any]:
     """The eviction is counted, and the admission ends."""
-    status["schedulingStats"] = stats_with_eviction(workload, reason)
+    status["schedulingStats"] = build_eviction_stats(workload, reason)
     return _end_admission(status, now)
 
 
@@ -213,10 +215,12 @@ def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
     return status
 
 
-def released_status(workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION) -> dict[str, Any]:
+def build_released_status(
+    workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION
+) -> dict[str, Any]:
     """Returns a status without quota and domains, after the job has stopped. `place` is where the workload was: it is
     added to the reason of the eviction."""
-    status = managed_status(workload)
+    status = read_managed_status(workload)
     for condition in status["conditions"]:
         if place and condition["type"] == EVICTED and condition["status"] == "True":
             condition["message"] = f"{str(condition.get('message') or '').removesuffix('.')}{WAS_ON}{place}"
@@ -224,10 +228,10 @@ def released_status(workload: Json, message: str, now: str, place: str = "", rea
     if until and until > now:
         message = f"Not to be admitted before {until}: {message}"
     status.pop("admission", None)
-    return _with(workload, status, _waiting(workload, reason, message), now)
+    return _with(workload, status, _list_waiting_conditions(workload, reason, message), now)
 
 
-def _waiting(workload: Json, reason: str, message: str) -> list[Condition]:
+def _list_waiting_conditions(workload: Json, reason: str, message: str) -> list[Condition]:
     conditions = [Condition(QUOTA_RESERVED, False, reason, message)]
     conditions.append(Condition(ADMITTED, False, REASON_NO_RESERVATION, "The workload has no reservation"))
     ready = find_condition(workload, PODS_READY) or {}
@@ -253,11 +257,11 @@ def _with(workload: Json, status: dict[str, Any], conditions: list[Condition], n
     generation = int(workload["metadata"].get("generation") or 0)
     admitted = find_condition(workload, ADMITTED) or {}
     if admitted.get("status") == "True" and any(new.type == ADMITTED and not new.status for new in conditions):
-        _accumulate(status, admitted, find_condition(workload, EVICTED) or {}, now)
+        _add_admitted_time(status, admitted, find_condition(workload, EVICTED) or {}, now)
     return status | {"conditions": set_conditions(status["conditions"], conditions, now=now, generation=generation)}
 
 
-def _accumulate(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
+def _add_admitted_time(status: dict[str, Any], admitted: Json, evicted: Json, now: str) -> None:
     """Adds the time (s) of an admission that ends to that of earlier ones. A workload that has used up its maximum
     starts again from 0 once it is reactivated."""
     past = int(status.pop("accumulatedPastExecutionTimeSeconds", 0))

@@ -11,12 +11,19 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
 from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, make_plan, wait
-from core.plan.workloads.admission_status import BEFORE, MOST_OF_FORMER, admitted_status, find_former, returned_status, sync_status
+from core.plan.workloads.admission_status import (
+    BEFORE,
+    MOST_OF_FORMER,
+    build_admitted_status,
+    build_returned_status,
+    find_former,
+    sync_status,
+)
 from core.plan.workloads.checks import Admit, GiveBack, Sync, WaitForChecks, plan_checks, plan_refused
 from core.plan.workloads.workload_steps import plan_deactivation, plan_eviction_of
 from core.resource import Obj
 from core.state.check_facts import RetryStrategy
-from core.state.facts import WorkloadFacts, find_condition, object_key
+from core.state.facts import WorkloadFacts, build_object_key, find_condition
 
 REASON_REJECTED = f"{REASON_DEACTIVATED}DueToAdmissionCheckRejected"
 MOST_CHECKS = 64  # on a span
@@ -123,7 +130,7 @@ def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:
         Step("checked", span=build_checked_span(workload, facts, attributes)),
         Step(
             "admit",
-            w.apply_admission(workload, admitted_status(workload, facts.admission, f.written_now, f.needed)),
+            w.apply_admission(workload, build_admitted_status(workload, facts.admission, f.written_now, f.needed)),
             (Event(r.WORKLOADS, workload, ADMITTED, message),),
             Log("workload admitted", {"workload": facts.key, "cluster_queue": queue}),
             Span(t.ADMIT, workload, attributes | ({t.FORMER: before} if before else {})),
@@ -142,7 +149,7 @@ def _give_back(f: CheckedWorkload, action: GiveBack, reason: str) -> Plan:
     at = _requeue_at(f, action)
 
     def build(seen: Obj) -> w.Write:
-        status: dict[str, Any] = returned_status(seen, reason, action.message, f.written_now, at)
+        status: dict[str, Any] = build_returned_status(seen, reason, action.message, f.written_now, at)
         return w.apply_admission(seen, status)
 
     evicted: dict[str, str | int] = {t.WORKLOAD: f.workload["metadata"]["name"], t.REASON: reason, t.MESSAGE: action.message}
@@ -152,7 +159,7 @@ def _give_back(f: CheckedWorkload, action: GiveBack, reason: str) -> Plan:
             "give back",
             Then(r.WORKLOADS, f.workload, build),
             (Event(r.WORKLOADS, f.workload, f"EvictedDueTo{reason}", action.message),),
-            Log("workload gave its quota back", {"workload": object_key(f.workload), "reason": reason}),
+            Log("workload gave its quota back", {"workload": build_object_key(f.workload), "reason": reason}),
             Span(t.EVICT, f.workload, evicted),
         ),
     )

@@ -92,7 +92,7 @@ def plan_checks(
         return WaitForChecks()
     if not awaits_topology:
         return Admit()
-    ready = max(all_ready_since(checks, now), looked_since or _time(None))
+    ready = max(find_ready_time(checks, now), looked_since or _time(None))
     left = (ready + timedelta(seconds=timeout_s + RESOLUTION_S) - now).total_seconds()
     if left > 0:
         return WaitForChecks(left)
@@ -112,20 +112,20 @@ def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
     """Returns what follows for a workload, admitted or not, with a check that is Retry or Rejected; None if it has none."""
     rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
     if rejected:
-        return GiveBack(f"Admission check(s) rejected the workload: {_told(rejected)}", deactivates=True)
+        return GiveBack(f"Admission check(s) rejected the workload: {_describe_checks(rejected)}", deactivates=True)
     retried = [check for check in checks if check.get("state") == CHECK_RETRY]
     if retried:
         after = max(int(check.get("requeueAfterSeconds") or 0) for check in retried)
-        return GiveBack(f"At least one admission check is false: {_told(retried)}", after)
+        return GiveBack(f"At least one admission check is false: {_describe_checks(retried)}", after)
     return None
 
 
-def attempt_of(check: Json) -> int:
+def count_attempts(check: Json) -> int:
     """Which attempt at a check a workload is in, from 1."""
     return int(check.get("retryCount") or 0) + 1
 
 
-def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
+def build_changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
     """A check in another state, or with another message; what the old state carried is gone."""
     kept = {name: check[name] for name in ("name", "retryCount") if name in check}
     since = check["lastTransitionTime"] if check.get("state") == state and check.get("lastTransitionTime") else now
@@ -134,12 +134,12 @@ def changed_check(check: Json, state: str, message: str, now: str) -> dict[str, 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
     """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent."""
-    attempt = attempt_of(check)
+    attempt = count_attempts(check)
     if attempt <= retry.limit:
-        again = changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
-        return again | {"retryCount": attempt, "requeueAfterSeconds": retry.delay_s(attempt)}
-    told = f"{why} (given up after {attempt} attempt{'' if attempt == 1 else 's'})"
-    return changed_check(check, CHECK_REJECTED, told, now)
+        again = build_changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
+        return again | {"retryCount": attempt, "requeueAfterSeconds": retry.compute_delay_s(attempt)}
+    text = f"{why} (given up after {attempt} attempt{'' if attempt == 1 else 's'})"
+    return build_changed_check(check, CHECK_REJECTED, text, now)
 
 
 def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tuple[dict[str, Any], ...]:
@@ -157,16 +157,16 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
         # A workload that is reactivated after all attempts were spent has all of them again.
         counted = {name: check[name] for name in ("retryCount",) if name in check and check.get("state") != CHECK_REJECTED}
         before = f" Previously: {message}" if message and not message.startswith("Reset to Pending") else ""
-        told = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]
+        text = f"Reset to Pending after eviction.{before}"[:MAX_MESSAGE]
         if check.get("state") == CHECK_PENDING:
             reset.append(dict(check))
         else:
-            fresh = {"name": check["name"], "state": CHECK_PENDING, "lastTransitionTime": now, "message": told}
+            fresh = {"name": check["name"], "state": CHECK_PENDING, "lastTransitionTime": now, "message": text}
             reset.append(fresh | counted)
     return reset
 
 
-def admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
+def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
     """Whether a workload that has quota is admitted."""
     if any(check.get("state") != CHECK_READY for check in checks):
         return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, "The workload has not all checks ready")
@@ -175,12 +175,12 @@ def admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Cond
     return Condition(ADMITTED, True, ADMITTED, "The workload is admitted")
 
 
-def all_ready_since(checks: Sequence[Json], now: datetime) -> datetime:
+def find_ready_time(checks: Sequence[Json], now: datetime) -> datetime:
     """When the last of the checks, which are all Ready, became so; now if there are none."""
     return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
 
 
-def _told(checks: Sequence[Json]) -> str:
+def _describe_checks(checks: Sequence[Json]) -> str:
     return "; ".join(f"{check['name']}: {check.get('message') or 'no message'}" for check in checks)
 
 

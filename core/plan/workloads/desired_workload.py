@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
-from core.jobs.execution_time import execution_time
+from core.jobs.execution_time import parse_execution_time
 from core.jobs.templates import remove_duplicate_env
 from core.model.admission import Admission
 from core.names import (
@@ -41,20 +41,20 @@ class MissingFlavor(LookupError):
     """A flavor that pods were admitted to does not exist, so that its nodes are unknown."""
 
 
-def workload_name(kind: JobKind, job: Json) -> str:
+def build_workload_name(kind: JobKind, job: Json) -> str:
     """The name that belongs to one job and no other: kind and name, and a hash that its uid is in, as Kueue names Workloads."""
     metadata = job["metadata"]
-    return hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
+    return build_hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
 
 
-def hashed_name(kind: str, group: str, name: str, uid: str) -> str:
+def build_hashed_name(kind: str, group: str, name: str, uid: str) -> str:
     """The name of a workload from its owner's."""
     prefix = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1]
     text = "\n".join((kind, group, name, uid))
     return f"{prefix}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH]}"
 
 
-def changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
+def find_changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
     """Returns the annotations of a job that its Workload has otherwise, with the job's values; None removes one."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
@@ -69,11 +69,11 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
         "queueName": labels[QUEUE_NAME_LABEL],
         "active": True,
         "priority": priority,
-        "podSets": [pod_set.to_wire() for pod_set in kind.pod_sets(job)],
+        "podSets": [pod_set.to_wire() for pod_set in kind.list_pod_sets(job)],
     }
     if priority_class is not None:
         spec["priorityClassRef"] = dict(priority_class)
-    seconds = execution_time(labels)
+    seconds = parse_execution_time(labels)
     if seconds is not None:
         spec["maximumExecutionTimeSeconds"] = seconds
     kept = {key: value for key, value in annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
@@ -81,7 +81,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
         "apiVersion": API_VERSION,
         "kind": "Workload",
         "metadata": {
-            "name": workload_name(kind, job),
+            "name": build_workload_name(kind, job),
             "namespace": metadata["namespace"],
             "labels": {JOB_UID_LABEL: metadata["uid"]} | ({PRIORITY_CLASS_LABEL: c} if (c := labels.get(PRIORITY_CLASS_LABEL)) else {}),
             "annotations": kept,
@@ -101,14 +101,14 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
     }
 
 
-def pod_sets_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
+def has_other_pod_sets(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
     """Whether a suspended job's pod sets are no longer those of its workload."""
-    return [pod_set.to_wire() for pod_set in wanted] != [_comparable(pod_set) for pod_set in workload["spec"]["podSets"]]
+    return [pod_set.to_wire() for pod_set in wanted] != [_normalize_pod_set(pod_set) for pod_set in workload["spec"]["podSets"]]
 
 
-def counts_differ(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
+def has_other_counts(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
     """Whether a running job's pod counts are no longer those it was admitted with; its templates carry what the start gave them."""
-    admitted = admitted_counts(workload)
+    admitted = get_admitted_counts(workload)
     return [(p.name, p.count) for p in wanted] != [(p["name"], admitted[p["name"]]) for p in workload["spec"]["podSets"]]
 
 
@@ -120,11 +120,11 @@ def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dic
     admitted = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
     if not any(pod_set.get("minCount") is not None and pod_set["name"] in admitted for pod_set in pod_sets):
         return pod_sets
-    kept = {pod_set.name for pod_set in kind.pod_sets(job) if pod_set.count != admitted.get(pod_set.name, pod_set.count)}
+    kept = {pod_set.name for pod_set in kind.list_pod_sets(job) if pod_set.count != admitted.get(pod_set.name, pod_set.count)}
     return [{key: value for key, value in one.items() if key != "minCount" or one["name"] not in kept} for one in pod_sets]
 
 
-def admitted_counts(workload: Json) -> dict[str, int]:
+def get_admitted_counts(workload: Json) -> dict[str, int]:
     """Returns the pods that a job is to have per pod set: the admitted number for a pod set with a `minCount`, else the
     requested number.
 
@@ -140,7 +140,7 @@ def admitted_counts(workload: Json) -> dict[str, int]:
     }
 
 
-def _comparable(pod_set: Json) -> dict[str, Any]:
+def _normalize_pod_set(pod_set: Json) -> dict[str, Any]:
     compared = {key: pod_set[key] for key in ("name", "count", "minCount", "template", "topologyRequest") if key in pod_set}
     return compared | ({"template": remove_duplicate_env(compared["template"])} if "template" in compared else {})
 
@@ -170,31 +170,31 @@ def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, Flav
             annotations[UNCONSTRAINED_TOPOLOGY] = "true"
         if traceparent:
             annotations[TRACEPARENT_ANNOTATION] = traceparent
-        updates = _updates_of(workload, given.name)
+        updates = _list_updates(workload, given.name)
         infos.append(
             PodSetStart(
                 given.name,
                 # Pods that it gets later wait until they are admitted.
                 given.assignment is not None or not given.count or SLICE_NAME in annotations,
-                {key: value for flavor in used for key, value in flavor.node_labels.items()} | _joined(updates, "nodeSelector"),
+                {key: value for flavor in used for key, value in flavor.node_labels.items()} | _join_updates(updates, "nodeSelector"),
                 tuple(
                     t
                     for source in (*(flavor.tolerations for flavor in used), *(u.get("tolerations") or () for u in updates))
                     for t in source
                 ),
-                _joined(updates, "labels") | labels,
-                _joined(updates, "annotations") | annotations,
+                _join_updates(updates, "labels") | labels,
+                _join_updates(updates, "annotations") | annotations,
                 given.count if pod_set.get("minCount") is not None else None,
             )
         )
     return infos
 
 
-def _updates_of(workload: Json, pod_set: str) -> list[Json]:
+def _list_updates(workload: Json, pod_set: str) -> list[Json]:
     """What admission checks add to a pod set (status.admissionChecks[].podSetUpdates)."""
     checks = (workload.get("status") or {}).get("admissionChecks") or ()
     return [update for check in checks for update in check.get("podSetUpdates") or () if update.get("name") == pod_set]
 
 
-def _joined(updates: Iterable[Json], field: str) -> dict[str, str]:
+def _join_updates(updates: Iterable[Json], field: str) -> dict[str, str]:
     return {key: value for update in updates for key, value in (update.get(field) or {}).items()}

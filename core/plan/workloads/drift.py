@@ -56,22 +56,24 @@ def find_drift(
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
         if given.assignment is not None:
             own = [pod for pod in there if pod.pod_set == pod_set.name]
-            found += _of_places(given, own, nodes, departure)
-            found += _of_domain(f"pods of pod set {pod_set.name}", _required(pod_set), own, nodes, levels(given))
+            found += _list_place_drifts(given, own, nodes, departure)
+            found += _list_domain_drifts(f"pods of pod set {pod_set.name}", _find_required_level(pod_set), own, nodes, levels(given))
     together = workload.together
     placed = [given for given in workload.admission.pod_sets if given.assignment is not None]
     if together is not None and together.required and placed:
-        found += _of_domain("its pods", together.level, there, nodes, levels(placed[0]))
+        found += _list_domain_drifts("its pods", together.level, there, nodes, levels(placed[0]))
     order = [DriftKind.SPLIT, DriftKind.RELABELLED, DriftKind.OUTSIDE]
     return tuple(sorted(found, key=lambda drift: order.index(drift.kind)))
 
 
-def _required(pod_set: PodSetFacts) -> str | None:
+def _find_required_level(pod_set: PodSetFacts) -> str | None:
     topology = pod_set.topology
     return topology.level if topology is not None and topology.mode is Mode.REQUIRED else None
 
 
-def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], departure: Departure) -> Iterator[Drift]:
+def _list_place_drifts(
+    given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], departure: Departure
+) -> Iterator[Drift]:
     assert given.assignment is not None
     labels = given.assignment.levels
     left = Counter[tuple[str, ...]]()
@@ -99,13 +101,13 @@ def _of_places(given: PodSetAdmission, pods: Sequence[PodFacts], nodes: Mapping[
         if why := departure(given, nodes[name]):
             relabelled[name] = f"node {name}: {why}"
     if outside:
-        yield Drift(DriftKind.OUTSIDE, f"pod set {given.name}: outside of its assignment: {_some(outside)}")
+        yield Drift(DriftKind.OUTSIDE, f"pod set {given.name}: outside of its assignment: {_format_some(outside)}")
     if relabelled:
-        yield Drift(DriftKind.RELABELLED, f"pod set {given.name}: {_some(list(relabelled.values()), '; ')}")
+        yield Drift(DriftKind.RELABELLED, f"pod set {given.name}: {_format_some(list(relabelled.values()), '; ')}")
 
 
-def _of_domain(
-    who: str, level: str | None, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], levels: Sequence[str]
+def _list_domain_drifts(
+    subject: str, level: str | None, pods: Sequence[PodFacts], nodes: Mapping[str, NodeFacts], levels: Sequence[str]
 ) -> Iterator[Drift]:
     if level is None or level not in levels:
         return
@@ -113,9 +115,9 @@ def _of_domain(
     domains = Counter("/".join(nodes[pod.node].labels.get(label, "") for label in down_to) for pod in pods)
     if len(domains) > 1:
         counts = [f"{domain or 'none'} ({count})" for domain, count in sorted(domains.items())]
-        yield Drift(DriftKind.SPLIT, f"{who} run in {_some(counts)}, though one {level} is required")
+        yield Drift(DriftKind.SPLIT, f"{subject} run in {_format_some(counts)}, though one {level} is required")
 
 
-def _some(texts: Sequence[str], between: str = ", ") -> str:
+def _format_some(texts: Sequence[str], between: str = ", ") -> str:
     more = f"{between}and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return between.join(texts[:_NAMED]) + more

@@ -36,11 +36,11 @@ from core.names import (
     REASON_WAIT_FOR_START,
     REQUEUED,
 )
-from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Evict, Wait, rounded_up, to_time
-from core.plan.steps.conditions import Condition, says
+from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Evict, Wait, format_rounded_up, to_time
+from core.plan.steps.conditions import Condition, has_condition
 from core.plan.workloads.activity import ACTIVATE
 from core.plan.workloads.admission_status import NOT_READY
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 REASON_DEACTIVATED_BY_LIMIT = f"{REASON_DEACTIVATED}DueTo{REASON_LIMIT_EXCEEDED}"
@@ -60,30 +60,30 @@ class Seen:
 
 def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
     """The next step, None while there is nothing to do until something changes. `jitter` is a share of the backoff."""
-    if condition_is_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
+    if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}
-    if workload["spec"].get("active", True) is False or condition_is_true(workload, DEACTIVATION_TARGET):
+    if workload["spec"].get("active", True) is False or is_condition_true(workload, DEACTIVATION_TARGET):
         return None
-    if seen.over or not condition_is_true(workload, ADMITTED) or condition_is_true(workload, EVICTED):
+    if seen.over or not is_condition_true(workload, ADMITTED) or is_condition_true(workload, EVICTED):
         return None
-    return _while_admitted(workload, state, seen, rules, now, jitter)
+    return _plan_while_admitted(workload, state, seen, rules, now, jitter)
 
 
-def pods_are_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
+def are_pods_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
     """Whether so many pods of each pod set are ready or have succeeded."""
     found: Counter[str] = Counter()
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status") or {}
-        if status.get("phase") == "Succeeded" or (condition_is_true(pod, "Ready") and not metadata.get("deletionTimestamp")):
+        if status.get("phase") == "Succeeded" or (is_condition_true(pod, "Ready") and not metadata.get("deletionTimestamp")):
             found[(metadata.get("labels") or {}).get(PODSET_LABEL, "")] += 1
     return all(found[name] >= count for name, count in counts.items())
 
 
-def _while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
-    condition = _condition(find_condition(workload, PODS_READY) or {}, ready=seen.ready)
-    stands = says((workload.get("status") or {}).get("conditions") or (), condition)
-    timer = None if seen.ready else _timer(workload, condition, seen, rules)
+def _plan_while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
+    condition = _build_condition(find_condition(workload, PODS_READY) or {}, ready=seen.ready)
+    stands = has_condition((workload.get("status") or {}).get("conditions") or (), condition)
+    timer = None if seen.ready else _compute_deadline(workload, condition, seen, rules)
     if timer is None or (not stands and condition.reason == REASON_WAIT_FOR_RECOVERY):
         # The time from which a recovery counts is that of the very transition which is written now.
         return None if stands else Amend((condition,), state)
@@ -93,7 +93,7 @@ def _while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRul
     return Wait((deadline - now).total_seconds()) if stands else Amend((condition,), state)
 
 
-def _condition(before: Json, *, ready: bool) -> Condition:
+def _build_condition(before: Json, *, ready: bool) -> Condition:
     """PodsReady as it should stand, by what it was before."""
     was_ready = before.get("status") == "True" or before.get("reason") == REASON_WAIT_FOR_RECOVERY
     if not ready:
@@ -106,7 +106,7 @@ def _condition(before: Json, *, ready: bool) -> Condition:
 NOT_STARTED = Condition(PODS_READY, False, REASON_WAIT_FOR_START, NOT_READY)
 
 
-def _timer(workload: Json, condition: Condition, seen: Seen, rules: PodsReadyRules) -> tuple[datetime, str] | None:
+def _compute_deadline(workload: Json, condition: Condition, seen: Seen, rules: PodsReadyRules) -> tuple[datetime, str] | None:
     """Returns until when pods may take to be ready, and the message if they take longer; None if they may for ever."""
     admitted = str((find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or "")
     if condition.reason == REASON_WAIT_FOR_START:
@@ -132,7 +132,7 @@ def _evict(state: Json, why: str, rules: PodsReadyRules, now: datetime, jitter: 
         target = Condition(DEACTIVATION_TARGET, True, REASON_LIMIT_EXCEEDED, "exceeding the maximum number of re-queuing retries")
         requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_LIMIT, message)
         return Evict(REASON_DEACTIVATED_BY_LIMIT, message, (target, requeued), {"count": times} if times else {})
-    until = rounded_up(now + timedelta(seconds=rules.backoff_s(times + 1, jitter)))
+    until = format_rounded_up(now + timedelta(seconds=rules.compute_backoff_s(times + 1, jitter)))
     of = "" if rules.backoff_limit is None else f" of {rules.backoff_limit}"
     message = f"{why}. It is queued again at {until} (requeue {times + 1}{of})"
     requeued = Condition(REQUEUED, False, REASON_PODS_READY_TIMEOUT, message)

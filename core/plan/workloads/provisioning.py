@@ -22,17 +22,17 @@ from typing import Any
 from core.model.admission import Admission
 from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, FINISHED, PROVISIONING_CONTENT, PROVISIONING_RESERVATION, QUOTA_RESERVED
 from core.plan.steps.conditions import Condition
-from core.plan.workloads.checks import attempt_of, changed_check, fail_check
+from core.plan.workloads.checks import build_changed_check, count_attempts, fail_check
 from core.plan.workloads.provisioning_objects import (
     DesiredRequest,
+    build_pod_set_updates,
     build_wanted,
-    needed_pod_sets,
-    pod_set_updates,
+    find_reservation_time,
+    list_needed_pod_sets,
     request_name,
-    reservation_of,
 )
 from core.state.check_facts import CheckFacts, ProvisioningConfig
-from core.state.facts import FlavorFacts, condition_is_true, find_condition
+from core.state.facts import FlavorFacts, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 FAILED, REVOKED, EXPIRED, PROVISIONED, ACCEPTED = "Failed", "CapacityRevoked", "BookingExpired", "Provisioned", "Accepted"
@@ -87,21 +87,25 @@ def plan_provisioning(
     if state not in (CHECK_PENDING, CHECK_READY):
         return WaitForProvider()
     if config is None:
-        return _say(entry, f"AdmissionCheck {entry['name']} is not active", now) if state == CHECK_PENDING else WaitForProvider()
-    name = request_name(workload["metadata"]["name"], entry["name"], attempt_of(entry))
+        return _report_state(entry, f"AdmissionCheck {entry['name']} is not active", now) if state == CHECK_PENDING else WaitForProvider()
+    name = request_name(workload["metadata"]["name"], entry["name"], count_attempts(entry))
     found = requests.get(name)
     if found is not None and not is_owned(found, workload):
-        return _say(entry, f"ProvisioningRequest {name} is not of this workload", now) if state == CHECK_PENDING else WaitForProvider()
-    ended = ending(found) if found is not None else None
+        return (
+            _report_state(entry, f"ProvisioningRequest {name} is not of this workload", now)
+            if state == CHECK_PENDING
+            else WaitForProvider()
+        )
+    ended = find_ending(found) if found is not None else None
     if state == CHECK_READY:
-        if found is None and not admitted and needed_pod_sets(workload, config):
-            return SetState(changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
+        if found is None and not admitted and list_needed_pod_sets(workload, config):
+            return SetState(build_changed_check(entry, CHECK_PENDING, f"ProvisioningRequest {name} is gone", now))
         over = ended is not None and (not admitted or ended[0] == REVOKED)
         return _fail(entry, config, ended, now) if over and ended is not None else WaitForProvider()
     if admitted:
         return WaitForProvider()
-    if not needed_pod_sets(workload, config):
-        return SetState(changed_check(entry, CHECK_READY, NOT_NEEDED, now))
+    if not list_needed_pod_sets(workload, config):
+        return SetState(build_changed_check(entry, CHECK_READY, NOT_NEEDED, now))
     if found is None:
         return Make(build_wanted(workload, admission, config, name, flavors))
     if found["metadata"].get("deletionTimestamp"):
@@ -110,35 +114,39 @@ def plan_provisioning(
     if _note(found, PROVISIONING_CONTENT) != _note(wanted, PROVISIONING_CONTENT):
         return Drop(found)
     if ended is not None:
-        if _note(found, PROVISIONING_RESERVATION) != reservation_of(workload):
+        if _note(found, PROVISIONING_RESERVATION) != find_reservation_time(workload):
             return Drop(found)
         return _fail(entry, config, ended, now)
-    if condition_is_true(found, PROVISIONED):
-        message = _message(found, PROVISIONED) or f"ProvisioningRequest {name} is provisioned"
-        return SetState({**changed_check(entry, CHECK_READY, message, now), "podSetUpdates": pod_set_updates(workload, config, found)})
-    return _say(entry, _message(found, PROVISIONED) or _message(found, ACCEPTED) or f"ProvisioningRequest {name} is pending", now)
+    if is_condition_true(found, PROVISIONED):
+        message = _format_message(found, PROVISIONED) or f"ProvisioningRequest {name} is provisioned"
+        return SetState(
+            {**build_changed_check(entry, CHECK_READY, message, now), "podSetUpdates": build_pod_set_updates(workload, config, found)}
+        )
+    return _report_state(
+        entry, _format_message(found, PROVISIONED) or _format_message(found, ACCEPTED) or f"ProvisioningRequest {name} is pending", now
+    )
 
 
-def superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
+def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
     """Requests of a workload that later attempts have taken the place of; none before those are there. `checks` by name."""
-    current = {request_name(workload["metadata"]["name"], name, attempt_of(entry)) for name, entry in checks.items()}
+    current = {request_name(workload["metadata"]["name"], name, count_attempts(entry)) for name, entry in checks.items()}
     if not current <= requests.keys():
         return []
     return [request for name, request in sorted(requests.items()) if name not in current and is_owned(request, workload)]
 
 
-def withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
+def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
     """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and kept from others meanwhile.
     One that is under way stays for a workload that is queued again."""
-    is_over = condition_is_true(workload, FINISHED)
-    if condition_is_true(workload, QUOTA_RESERVED) and not is_over:
+    is_over = is_condition_true(workload, FINISHED)
+    if is_condition_true(workload, QUOTA_RESERVED) and not is_over:
         return []
     waits = workload["spec"].get("active", True) is not False and not is_over
-    open_ones = (r for _, r in sorted(requests.items()) if ending(r) is None and not r["metadata"].get("deletionTimestamp"))
-    return [r for r in open_ones if is_owned(r, workload) and (condition_is_true(r, PROVISIONED) or not waits)]
+    open_ones = (r for _, r in sorted(requests.items()) if find_ending(r) is None and not r["metadata"].get("deletionTimestamp"))
+    return [r for r in open_ones if is_owned(r, workload) and (is_condition_true(r, PROVISIONED) or not waits)]
 
 
-def active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:
+def build_active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:
     """Whether a check can be performed, and what is missing."""
     if check.parameters is None:
         return Condition(ACTIVE, False, "MissingParameters", "spec.parameters must name a ProvisioningRequestConfig")
@@ -159,11 +167,11 @@ def is_owned(request: Json, workload: Json) -> bool:
     return any(owner.get("uid") == uid for owner in request["metadata"].get("ownerReferences") or ())
 
 
-def ending(request: Json) -> tuple[str, str] | None:
+def find_ending(request: Json) -> tuple[str, str] | None:
     """Returns the condition by which a request has ended without nodes, or lost them, and the provider's message for
     it; None if it has not."""
-    kind = next((kind for kind in _ENDS if condition_is_true(request, kind)), None)
-    return (kind, _message(request, kind)) if kind is not None else None
+    kind = next((kind for kind in _ENDS if is_condition_true(request, kind)), None)
+    return (kind, _format_message(request, kind)) if kind is not None else None
 
 
 def _fail(entry: Json, config: ProvisioningConfig, ended: tuple[str, str], now: str) -> SetState:
@@ -171,11 +179,11 @@ def _fail(entry: Json, config: ProvisioningConfig, ended: tuple[str, str], now: 
     return SetState(fail_check(entry, config.retry, _ENDS[kind], message or kind, now))
 
 
-def _say(entry: Json, message: str, now: str) -> SetState | WaitForProvider:
-    return WaitForProvider() if entry.get("message") == message else SetState(changed_check(entry, CHECK_PENDING, message, now))
+def _report_state(entry: Json, message: str, now: str) -> SetState | WaitForProvider:
+    return WaitForProvider() if entry.get("message") == message else SetState(build_changed_check(entry, CHECK_PENDING, message, now))
 
 
-def _message(request: Json, kind: str) -> str:
+def _format_message(request: Json, kind: str) -> str:
     return str((find_condition(request, kind) or {}).get("message") or "")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.jobs.contract import PodSetStart
 from core.jobs.template_parts import copy_object
-from core.jobs.templates import started
+from core.jobs.templates import build_started
 from core.model.admission import Admission, PodSetAdmission
 from core.names import (
     ADMISSION_GATE,
@@ -52,7 +52,7 @@ def request_name(workload: str, check: str, attempt: int) -> str:
     return _cut(f"{workload}-{check}-{attempt}")
 
 
-def template_name(request: str, pod_set: str) -> str:
+def build_template_name(request: str, pod_set: str) -> str:
     """Of the PodTemplate of a pod set in a request."""
     return _cut(f"ppt-{request}-{pod_set}")
 
@@ -65,13 +65,13 @@ def _cut(name: str) -> str:
     return f"{name[: _MAX_NAME - _HASH - 1].rstrip('-.')}-{digest}"
 
 
-def needed_pod_sets(workload: Json, config: ProvisioningConfig) -> list[Json]:
+def list_needed_pod_sets(workload: Json, config: ProvisioningConfig) -> list[Json]:
     """The pod sets that nodes are to be asked for: those with pods, which request one of the managed resources where there are such."""
     pod_sets = [pod_set for pod_set in workload["spec"]["podSets"] if int(pod_set.get("count", 1)) > 0]
-    return [pod_set for pod_set in pod_sets if not config.managed_resources or _asks_for(pod_set, config.managed_resources)]
+    return [pod_set for pod_set in pod_sets if not config.managed_resources or _has_request(pod_set, config.managed_resources)]
 
 
-def _asks_for(pod_set: Json, resources: frozenset[str]) -> bool:
+def _has_request(pod_set: Json, resources: frozenset[str]) -> bool:
     spec = pod_set["template"].get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     asked = {
@@ -80,7 +80,7 @@ def _asks_for(pod_set: Json, resources: frozenset[str]) -> bool:
     return not asked.isdisjoint(resources)
 
 
-def reservation_of(workload: Json) -> str:
+def find_reservation_time(workload: Json) -> str:
     """Returns the time at which a workload got its present reservation of quota, which identifies the reservation."""
     return str((find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "")
 
@@ -92,20 +92,20 @@ def build_wanted(
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
     merged: dict[str, tuple[str, dict[str, Any], int]] = {}
-    for pod_set in needed_pod_sets(workload, config):
-        template = _template(pod_set, given[pod_set["name"]], flavors)
+    for pod_set in list_needed_pod_sets(workload, config):
+        template = _build_template(pod_set, given[pod_set["name"]], flavors)
         key = _merge_key(pod_set["name"], template, config.merge_policy)
         first, shown, count = merged.get(key, (pod_set["name"], template, 0))
         merged[key] = (first, shown, count + given[pod_set["name"]].count)
-    parts = [(template_name(name, first), template, count) for first, template, count in merged.values()]
+    parts = [(build_template_name(name, first), template, count) for first, template, count in merged.values()]
     spec: dict[str, Any] = {
         "provisioningClassName": config.class_name,
         "podSets": [{"podTemplateRef": {"name": part}, "count": count} for part, _, count in parts],
     }
-    parameters = dict(config.parameters) | _own_parameters(metadata.get("annotations") or {})
+    parameters = dict(config.parameters) | _read_own_parameters(metadata.get("annotations") or {})
     if parameters:
         spec["parameters"] = parameters
-    content = _digest([spec, [template for _, template, _ in parts]])
+    content = _compute_digest([spec, [template for _, template, _ in parts]])
     owner = {
         "apiVersion": API_VERSION,
         "kind": "Workload",
@@ -114,28 +114,28 @@ def build_wanted(
         "controller": True,
     }
 
-    def envelope(called: str) -> dict[str, Any]:
+    def build_envelope(called: str) -> dict[str, Any]:
         return {
             "name": called,
             "namespace": metadata["namespace"],
             "labels": {MANAGED: "true"},
-            "annotations": {PROVISIONING_CONTENT: content, PROVISIONING_RESERVATION: reservation_of(workload)},
+            "annotations": {PROVISIONING_CONTENT: content, PROVISIONING_RESERVATION: find_reservation_time(workload)},
             "ownerReferences": [dict(owner)],
         }
 
     return DesiredRequest(
-        {"apiVersion": REQUEST_VERSION, "kind": REQUEST_KIND, "metadata": envelope(name), "spec": spec},
-        tuple({"apiVersion": "v1", "kind": "PodTemplate", "metadata": envelope(part), "template": shown} for part, shown, _ in parts),
+        {"apiVersion": REQUEST_VERSION, "kind": REQUEST_KIND, "metadata": build_envelope(name), "spec": spec},
+        tuple({"apiVersion": "v1", "kind": "PodTemplate", "metadata": build_envelope(part), "template": shown} for part, shown, _ in parts),
     )
 
 
-def _own_parameters(annotations: Mapping[str, str]) -> dict[str, str]:
+def _read_own_parameters(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
         key.removeprefix(PROVISIONING_ANNOTATIONS): value for key, value in annotations.items() if key.startswith(PROVISIONING_ANNOTATIONS)
     }
 
 
-def _template(pod_set: Json, given: PodSetAdmission, flavors: Mapping[str, FlavorFacts]) -> dict[str, Any]:
+def _build_template(pod_set: Json, given: PodSetAdmission, flavors: Mapping[str, FlavorFacts]) -> dict[str, Any]:
     """The pods as they will start: on nodes of their flavors, and without our gates, which would make them wait in a simulation."""
     names = dict.fromkeys(given.flavors.values())
     missing = next((name for name in names if name not in flavors), None)
@@ -144,7 +144,7 @@ def _template(pod_set: Json, given: PodSetAdmission, flavors: Mapping[str, Flavo
     used = [flavors[name] for name in names]
     selector = {key: value for flavor in used for key, value in flavor.node_labels.items()}
     tolerations = tuple(toleration for flavor in used for toleration in flavor.tolerations)
-    template = started(pod_set["template"], PodSetStart(given.name, False, selector, tolerations, {}, {}))
+    template = build_started(pod_set["template"], PodSetStart(given.name, False, selector, tolerations, {}, {}))
     spec = template["spec"]
     gates = [gate for gate in spec.pop("schedulingGates", ()) if gate.get("name") != ADMISSION_GATE]
     if gates:
@@ -166,18 +166,18 @@ def _with_requests(container: Json) -> dict[str, Any]:
 
 def _merge_key(pod_set: str, template: Json, policy: str | None) -> str:
     if policy == SAME_TEMPLATE:
-        return _digest(template)
+        return _compute_digest(template)
     if policy == SAME_REQUIREMENTS:
         spec = template["spec"]
         containers = [
             [(container.get("resources"), container.get("restartPolicy")) for container in spec.get(part) or ()]
             for part in ("containers", "initContainers")
         ]
-        return _digest([{name: spec[name] for name in _REQUIREMENTS if spec.get(name)}, containers])
+        return _compute_digest([{name: spec[name] for name in _REQUIREMENTS if spec.get(name)}, containers])
     return pod_set
 
 
-def pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
+def build_pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
     """Returns what pods get when the request is met: the request that they consume, and a node selector for its nodes."""
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
     # A detail that the provider does not report is not selected by.
@@ -188,10 +188,10 @@ def pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -
     }
     return [
         {"name": pod_set["name"], "annotations": dict(annotations)} | ({"nodeSelector": dict(selector)} if selector else {})
-        for pod_set in needed_pod_sets(workload, config)
+        for pod_set in list_needed_pod_sets(workload, config)
     ]
 
 
-def _digest(value: Json | Sequence[Any]) -> str:
+def _compute_digest(value: Json | Sequence[Any]) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,13 +12,13 @@ from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.steps import Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.workloads.admission_status import sync_status
-from core.plan.workloads.checks import changed_check
+from core.plan.workloads.checks import build_changed_check
 from core.plan.workloads.desired_workload import MissingFlavor
-from core.plan.workloads.provisioning import Action, Drop, Make, SetState, plan_provisioning, superseded, withdrawn
+from core.plan.workloads.provisioning import Action, Drop, Make, SetState, list_superseded, list_withdrawn, plan_provisioning
 from core.plan.workloads.provisioning_objects import DesiredRequest
 from core.resource import Obj
 from core.state.check_facts import ProvisioningConfig
-from core.state.facts import FlavorFacts, WorkloadFacts, object_key
+from core.state.facts import FlavorFacts, WorkloadFacts, build_object_key
 
 Json = Mapping[str, Any]
 _GONE = frozenset({Overtaken.GONE})
@@ -75,7 +75,7 @@ class ProvisioningDecision:
 
 def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
     """What is to be done."""
-    ending = {request["metadata"]["name"]: dict(request) for request in withdrawn(f.workload, f.requests)}
+    ending = {request["metadata"]["name"]: dict(request) for request in list_withdrawn(f.workload, f.requests)}
     if not f.asks:
         return ProvisioningDecision({}, tuple(ending.values()))
     assert f.facts.admission is not None
@@ -89,7 +89,7 @@ def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
         except MissingFlavor as error:
             problem = str(error)
     ending |= {action.request["metadata"]["name"]: dict(action.request) for action in actions.values() if isinstance(action, Drop)}
-    over = superseded(f.workload, {name: checks[name] for name in f.configs}, f.requests)
+    over = list_superseded(f.workload, {name: checks[name] for name in f.configs}, f.requests)
     return ProvisioningDecision(actions, tuple(ending.values()), tuple(dict(request) for request in over), problem)
 
 
@@ -109,7 +109,7 @@ def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, 
         "ask for nodes",
         w.Create(r.PROVISIONING_REQUESTS, wanted.request),
         (Event(r.WORKLOADS, workload, EVENT_PROVISIONING_CREATED, f"Created ProvisioningRequest: {name}"),),
-        Log("nodes asked for", {"workload": object_key(workload), "request": name}),
+        Log("nodes asked for", {"workload": build_object_key(workload), "request": name}),
         Span(t.PROVISION, workload, {t.WORKLOAD: workload["metadata"]["name"], t.PROVISIONING_REQUEST: name}),
         frozenset({Overtaken.CHANGED}),  # it is there: its event, which is on its way, leads to another plan
     )
@@ -126,7 +126,7 @@ def plan_rest(f: ProvisionedWorkload, decided: ProvisioningDecision, templates: 
     judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, SetState)}
     for name, why in refused.items():
         if why != checks[name].get("message"):
-            judged[name] = changed_check(checks[name], checks[name]["state"], why, f.now)
+            judged[name] = build_changed_check(checks[name], checks[name]["state"], why, f.now)
     ends, later = (
         [step for request in requests for step in _end_request(request, templates)] for requests in (decided.ending, decided.superseded)
     )

@@ -27,7 +27,7 @@ from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.steps import Event, Hold, Log, Overtaken, Plan, Step, make_plan
 from core.plan.workloads.workload_steps import plan_eviction_of
 from core.resource import Obj, Resource
-from core.state.facts import profile_of
+from core.state.facts import read_profile_name
 from core.state.queue_facts import ClusterQueueFacts
 
 Json = Mapping[str, Any]
@@ -162,7 +162,7 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
     # A Topology has no condition of its own for this, and a reader of its status should not have to look for events.
     held = f"{f.users}. " if f.users.hold(f.obj) else ""
     if problems:
-        message = f"{held}Left out, since their place is not known: {'; '.join(problems)}"
+        message = f"{held}Left out, because their place in the topology is unknown: {'; '.join(problems)}"
         condition = Condition(NODES_PLACED, False, "NodesLeftOut", message)
     else:
         carried = "1 node carries" if f.nodes == 1 else f"{f.nodes} nodes carry"
@@ -205,7 +205,7 @@ def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
 
 def _report_unknown_profile(resource: Resource, obj: Obj) -> Step | None:
     """Reports a profile that does not exist to the author of the object: the profile is ignored."""
-    profile = profile_of(obj)
+    profile = read_profile_name(obj)
     if profile is None or profile in PLACEMENT_PROFILES:
         return None
     message = (

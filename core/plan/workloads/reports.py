@@ -11,12 +11,12 @@ from typing import Any
 from core.names import BORROWED_SPARES, PLACEMENT_KEPT, PODS_SCHEDULABLE, RANK_ORDER_KEPT, SPARES, SPARES_HELD
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
-from core.plan.steps.conditions import Condition, says, set_conditions
+from core.plan.steps.conditions import Condition, has_condition, set_conditions
 from core.plan.steps.steps import Event, Log, Overtaken, Step
 from core.plan.workloads.drift import Drift
 from core.queueing.cycle.kept_spares import KeptSpares
 from core.resource import Obj
-from core.state.facts import PodFacts, find_condition, object_key
+from core.state.facts import PodFacts, build_object_key, find_condition
 
 DRIFT_MANAGER, STUCK_MANAGER = "topogate-drift", "topogate-node-health"
 SPARES_MANAGER, RANKS_MANAGER = "topogate-spares", "topogate-ungater"
@@ -59,16 +59,18 @@ def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) 
 
 def name_spares(workload: Obj, held: str | None, kept: Collection[KeptSpares]) -> Step:
     """The nodes that are kept free for a workload, on itself: so the next leader keeps the same."""
-    log = Log("spares kept", {"workload": object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
-    return Step("name spares", w.annotate(r.WORKLOADS, workload, {SPARES: held}), log=log)
+    log = Log("spares kept", {"workload": build_object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
+    return Step("name spares", w.set_annotations(r.WORKLOADS, workload, {SPARES: held}), log=log)
 
 
 def restore_borrowed(workload: Obj, borrowed: str) -> Step:
     """The nodes that a workload has borrowed, which another program has changed: without them their holder could not have them back."""
     log = Log(
-        "borrowed nodes of a workload were changed by another program, and are written again", {"workload": object_key(workload)}, True
+        "borrowed nodes of a workload were changed by another program, and are written again",
+        {"workload": build_object_key(workload)},
+        True,
     )
-    return Step("restore borrowed", w.annotate(r.WORKLOADS, workload, {BORROWED_SPARES: borrowed}), log=log)
+    return Step("restore borrowed", w.set_annotations(r.WORKLOADS, workload, {BORROWED_SPARES: borrowed}), log=log)
 
 
 def report_rank_order(workload: Obj, broken: Mapping[str, str], now: str, *, kept: bool) -> Step | None:
@@ -89,12 +91,12 @@ def _end(workload: Obj, condition: Condition, manager: str, now: str) -> Step | 
 
 def _report(workload: Obj, condition: Condition, manager: str, now: str, *, warning: str = "", is_event: bool = False) -> Step | None:
     before: list[Any] = [c for c in (workload.get("status") or {}).get("conditions") or () if c.get("type") == condition.type]
-    if says(before, condition):
+    if has_condition(before, condition):
         return None
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions(before, [condition], now=now, generation=generation)[0]
     events = (Event(r.WORKLOADS, workload, condition.reason, condition.message, warning=True),) if is_event else ()
-    fields = {"workload": object_key(workload), "reason": condition.reason, "why": condition.message}
+    fields = {"workload": build_object_key(workload), "reason": condition.reason, "why": condition.message}
     log = Log(warning, fields, warning=True) if warning else None
     gone = frozenset({Overtaken.GONE})
     return Step(f"report {condition.type}", w.apply_workload_condition(workload, wire, manager), events, log, passes=gone)

@@ -17,23 +17,23 @@ from core.model.node_health_rules import RequeueRules
 from core.model.quantity import show_count
 from core.names import ADMITTED, FORGOTTEN_FAILURES, PODS_READY, REASON_NODE_FAILURES, REASON_WAIT_FOR_START, REQUEUED
 from core.placement.refusals import MAX_MESSAGE, truncate
-from core.plan.steps.actions import Evict, rounded_up, to_time
+from core.plan.steps.actions import Evict, format_rounded_up, to_time
 from core.plan.steps.conditions import Condition
 from core.plan.steps.eviction_counts import count_evictions
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 
 
 def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
     """A workload that has lost nodes for which there are no others is to be stopped, and queued again: at once, or after a while."""
-    ran_well = _ran_well(workload, rules, now)
-    times, forgotten = (1, forget(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
+    ran_well = _has_run_well(workload, rules, now)
+    times, forgotten = (1, build_reset(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
     state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
     wait = rules.wait_s(times)
     if not wait:
         return Evict(REASON_NODE_FAILURES, why, (), state, forgotten)
-    until = rounded_up(now + timedelta(seconds=wait))
+    until = format_rounded_up(now + timedelta(seconds=wait))
     then = f". It is queued again at {until}: it has lost its nodes {show_count(times, 'time')} in a row"
     message = truncate(why.removesuffix("."), MAX_MESSAGE - len(then)) + then
     requeued = Condition(REQUEUED, False, REASON_NODE_FAILURES, message)
@@ -47,15 +47,15 @@ def count_in_a_row(workload: Json) -> int:
     return max(0, count_evictions(workload, REASON_NODE_FAILURES) - forgotten)
 
 
-def forget(workload: Json) -> dict[str, str]:
+def build_reset(workload: Json) -> dict[str, str]:
     """Returns the annotation by which earlier evictions count no more; empty where none counts."""
     return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
 
 
-def _ran_well(workload: Json, rules: RequeueRules, now: datetime) -> bool:
+def _has_run_well(workload: Json, rules: RequeueRules, now: datetime) -> bool:
     """Whether the admission that ends has lasted, and its pods were ready, where that is known."""
     admitted = find_condition(workload, ADMITTED) or {}
-    if not condition_is_true(workload, ADMITTED) or not admitted.get("lastTransitionTime"):
+    if not is_condition_true(workload, ADMITTED) or not admitted.get("lastTransitionTime"):
         return False
     if (find_condition(workload, PODS_READY) or {}).get("reason") == REASON_WAIT_FOR_START:
         return False

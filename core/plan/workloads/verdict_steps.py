@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from core import trace_names as t
-from core.model.admission import Admission, admission_from_wire, admission_to_wire
+from core.model.admission import Admission, decode_admission, encode_admission
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.node_health_rules import RequeueRules
 from core.model.spare_nodes import must_be_named, show_borrowed, show_held_spares
-from core.model.wire.encoding import encoded_size
+from core.model.wire.encoding import compute_encoded_size
 from core.names import (
     ADMITTED,
     BORROWED_SPARES,
@@ -30,7 +30,7 @@ from core.placement.explain.choice import show_choices
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
-from core.plan.steps.conditions import Condition, says
+from core.plan.steps.conditions import Condition, has_condition
 from core.plan.steps.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.workloads.admission_status import (
     BEFORE,
@@ -38,22 +38,22 @@ from core.plan.workloads.admission_status import (
     MAX_ETCD_BYTES,
     MOST_OF_FORMER,
     PLACED,
-    amended_status,
-    comes_back,
+    build_amended_status,
+    build_preempted_status,
+    build_waiting_status,
     find_former,
-    preempted_status,
-    waiting_status,
+    is_returning,
 )
 from core.plan.workloads.check_steps import build_checked_span
 from core.plan.workloads.requeue import evict_for_lost_nodes
-from core.plan.workloads.verdicts import next_pass_s, verdict_status
+from core.plan.workloads.verdicts import build_verdict_status, compute_next_pass_s
 from core.plan.workloads.workload_steps import plan_action
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible, Victim
 from core.queueing.flavors.spare_lending import show_loans
 from core.queueing.ordering.partial_admission import describe_shortfalls
 from core.resource import Obj
-from core.state.facts import WorkloadFacts, condition_is_true, controller_of, object_key
+from core.state.facts import WorkloadFacts, build_object_key, find_controller, is_condition_true
 from core.state.whereabouts import describe_move
 
 LOST_ANSWER = "the answer to the last write was lost; it is decided on anew"
@@ -126,12 +126,12 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
         return _evict(f, outcome)
     if f.judged.verdict.is_second_pass:
         return _try_again(f, outcome)
-    return _let_wait(f, outcome)
+    return _plan_waiting(f, outcome)
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
     """Whether the status reports where a workload is now: it was evicted before."""
-    return isinstance(outcome, Admissible) and comes_back(workload) and not outcome.admission.awaits_topology
+    return isinstance(outcome, Admissible) and is_returning(workload) and not outcome.admission.awaits_topology
 
 
 def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotAdmissible | None:
@@ -143,7 +143,7 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
     if found is None:
         return None
     status = {key: value for key, value in (workload.get("status") or {}).items() if key != "admission"}
-    size = encoded_size({**workload, "status": status}) + encoded_size(admission_to_wire(found.admission))
+    size = compute_encoded_size({**workload, "status": status}) + compute_encoded_size(encode_admission(found.admission))
     if size <= MAX_ETCD_BYTES:
         return None
     message = f"the Workload with its assignment would have {size} bytes; etcd takes {MAX_ETCD_BYTES}"
@@ -165,10 +165,10 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
     `now`: the workload without what was written."""
     if verdict.is_second_pass and _read_admission(now) is not None:
         lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
-        if condition_is_true(now, ADMITTED):
+        if is_condition_true(now, ADMITTED):
             lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
-        return w.apply_admission(now, amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState")))
-    return w.apply_admission(now, waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
+        return w.apply_admission(now, build_amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState")))
+    return w.apply_admission(now, build_waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
@@ -199,12 +199,12 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
     workload, facts = f.workload, f.facts
     bound = next((pod for pod in f.moved if pod["spec"].get("nodeName")), None)
     if bound is not None:
-        return Plan(problem=f"pod {object_key(bound)} is bound by now, and needs no other place")
+        return Plan(problem=f"pod {build_object_key(bound)} is bound by now, and needs no other place")
     notes = _name_spares(f, found)
     status = _build_status(workload, f)
-    before = find_former(status, MOST_OF_FORMER) if comes_back(workload) else ""
+    before = find_former(status, MOST_OF_FORMER) if is_returning(workload) else ""
     attributes = f.attributes | ({t.FORMER: before} if before else {})
-    is_admitted = condition_is_true({"status": status}, ADMITTED)
+    is_admitted = is_condition_true({"status": status}, ADMITTED)
     events = [] if f.judged.verdict.is_second_pass else [_report_quota(f, is_minor=is_admitted)]
     if facts.admitted:
         events += _report_move(workload, facts, found)
@@ -215,7 +215,7 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
         _trace_decision(f),
         *end_stuck(f.moved),
         # Before the admission by which they are held, so that the next leader holds the same.
-        Step("name spares", w.annotate(r.WORKLOADS, workload, notes)) if notes else None,
+        Step("name spares", w.set_annotations(r.WORKLOADS, workload, notes)) if notes else None,
         Step(
             "admit", w.apply_admission(workload, status), tuple(events), _log_of(f, found, is_admitted), Span(t.ADMIT, workload, attributes)
         ),
@@ -225,7 +225,7 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
 def _name_spares(f: DecidedWorkload, found: Admissible) -> dict[str, str | None]:
     said, notes = f.workload["metadata"].get("annotations") or {}, dict[str, str | None]()
     asked = {pod_set.name: pod_set.spares for pod_set in f.facts.pod_sets}
-    replaces = _pass_of(f.judged.verdict) == t.REPLACEMENT  # its assignment shows for both which of them count no more
+    replaces = _find_pass(f.judged.verdict) == t.REPLACEMENT  # its assignment shows for both which of them count no more
     if must_be_named(found.admission, said.get(SPARES), asked, replaces=replaces):
         notes[SPARES] = show_held_spares(found.admission)
     borrowed = show_borrowed(found.admission)
@@ -235,7 +235,7 @@ def _name_spares(f: DecidedWorkload, found: Admissible) -> dict[str, str | None]
 
 
 def _report_quota(f: DecidedWorkload, *, is_minor: bool) -> Event:
-    waited = _seconds_since(f, f.facts.queued_since)
+    waited = _count_seconds_since(f, f.facts.queued_since)
     message = f"Quota reserved in ClusterQueue {f.attributes[t.CLUSTER_QUEUE]}, wait time since queued was {waited}s"
     return Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)
 
@@ -247,7 +247,7 @@ def _report_move(workload: Obj, facts: WorkloadFacts, found: Admissible) -> list
 
 
 def _describe_admission(f: DecidedWorkload, found: Admissible, before: str) -> str:
-    waited = _seconds_since(f, f.facts.reserved_at if f.judged.verdict.is_second_pass else None)
+    waited = _count_seconds_since(f, f.facts.reserved_at if f.judged.verdict.is_second_pass else None)
     message = f"Admitted by ClusterQueue {found.admission.cluster_queue}, wait time since reservation was {waited}s"
     fewer = describe_shortfalls(f.facts, found)
     placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
@@ -271,7 +271,7 @@ def _log_of(f: DecidedWorkload, found: Admissible, is_admitted: bool) -> Log:
 def _try_again(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     """It keeps its quota, and is tried again when something that could help has changed, or after a pause that doubles."""
     events = _report_on_both(f.workload, EVENT_SECOND_PASS_FAILED, EVENT_SECOND_PASS_FAILED, outcome.message)
-    pause = next_pass_s(f.workload, f.now, f.rules.second_pass)
+    pause = compute_next_pass_s(f.workload, f.now, f.rules.second_pass)
     return make_plan(_trace_decision(f), Step("report failed pass", events=tuple(events)), again_s=pause)
 
 
@@ -281,12 +281,12 @@ def _evict(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     return plan_action(f.workload, evict, f.written_now, follows_decision=True).begin_with(_trace_decision(f))
 
 
-def _let_wait(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
+def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     """One that breaks a rule is deactivated: after what is wrong is written, so that no deactivated workload is without a reason."""
     workload = f.workload
     deactivate = Step("deactivate", w.deactivate(workload, outcome.reason)) if outcome.breaks_rule else None
     condition = Condition(QUOTA_RESERVED, False, outcome.reason, outcome.message)
-    if says((workload.get("status") or {}).get("conditions") or (), condition):
+    if has_condition((workload.get("status") or {}).get("conditions") or (), condition):
         return make_plan(deactivate)
     reason = EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason
     return make_plan(
@@ -309,14 +309,14 @@ def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: 
     preemptor and of the victim are among the cohorts. Nothing where it is evicted already.
 
     One that has ended or changed since may not have to go any more: the write is guarded by all of it."""
-    if seen["metadata"]["uid"] != victim.workload.uid or condition_is_true(seen, EVICTED):
+    if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
         return NOTHING
-    owner = controller_of(cause) if cause is not None else None
+    owner = find_controller(cause) if cause is not None else None
     message = (
         f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
         f"due to {victim.why}; preemptor path: {paths[0]}; preemptee path: {paths[1]}"
     )
-    status = preempted_status(seen, victim.reason, message, now)
+    status = build_preempted_status(seen, victim.reason, message, now)
     attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
     return make_plan(
         Step(
@@ -344,7 +344,7 @@ def _trace_wait(f: DecidedWorkload) -> Step | None:
 
 
 def _trace_decision(f: DecidedWorkload) -> Step:
-    attributes = f.attributes | {t.PASS: _pass_of(f.judged.verdict)}
+    attributes = f.attributes | {t.PASS: _find_pass(f.judged.verdict)}
     swapped = list_swapped_in(f.facts, f.outcome)
     if swapped:
         attributes[t.SPARES] = ", ".join(swapped)
@@ -362,20 +362,20 @@ def _report_on_both(workload: Obj, reason: str, reason_on_job: str, message: str
 
 def _build_status(workload: Obj, f: DecidedWorkload) -> dict[str, Any]:
     verdict = Verdict(f.facts, f.outcome, f.judged.verdict.is_second_pass)
-    status = verdict_status(workload, verdict, f.written_now, f.rules.resources, f.rules.requeue, f.place)
+    status = build_verdict_status(workload, verdict, f.written_now, f.rules.resources, f.rules.requeue, f.place)
     assert status is not None, "a second pass that failed writes nothing"
     return status
 
 
-def _seconds_since(f: DecidedWorkload, moment: str | None) -> int:
+def _count_seconds_since(f: DecidedWorkload, moment: str | None) -> int:
     return max(0, int((f.now - to_time(moment)).total_seconds())) if moment else 0
 
 
 def _read_admission(workload: Obj) -> Admission | None:
-    return admission_from_wire((workload.get("status") or {}).get("admission"))
+    return decode_admission((workload.get("status") or {}).get("admission"))
 
 
-def _pass_of(verdict: Verdict) -> str:
+def _find_pass(verdict: Verdict) -> str:
     if not verdict.is_second_pass:
         return t.FIRST_PASS
     return t.REPLACEMENT if verdict.workload.unhealthy_nodes or verdict.workload.admitted else t.SECOND_PASS

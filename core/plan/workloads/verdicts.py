@@ -7,14 +7,14 @@ from typing import Any
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.node_health_rules import RequeueRules
 from core.plan.steps.actions import to_time
-from core.plan.workloads.admission_status import admitted_status, evicted_status, waiting_status
-from core.plan.workloads.checks import all_ready_since
+from core.plan.workloads.admission_status import build_admitted_status, build_evicted_status, build_waiting_status
+from core.plan.workloads.checks import find_ready_time
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
 
 
-def verdict_status(
+def build_verdict_status(
     workload: Mapping[str, Any],
     verdict: Verdict,
     now: str,
@@ -29,16 +29,16 @@ def verdict_status(
     """
     outcome = verdict.outcome
     if isinstance(outcome, Admissible):
-        return admitted_status(workload, outcome.admission, now, outcome.checks, place)
+        return build_admitted_status(workload, outcome.admission, now, outcome.checks, place)
     if outcome.evicts:  # as `core.plan.workloads.verdict_steps` does in two writes
         evict = evict_for_lost_nodes(workload, outcome.message, requeue, to_time(now))
-        return evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
+        return build_evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
     if verdict.is_second_pass:
         return None
-    return waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
+    return build_waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
 
 
-def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
+def compute_next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
     """Returns the seconds until a failed second pass is repeated; None where only an event can help, or the workload is
     evicted before.
 
@@ -49,5 +49,5 @@ def next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondP
     checks = status.get("admissionChecks") or ()
     if not checks or status.get("unhealthyNodes"):
         return None
-    waited = (now - all_ready_since(checks, now)).total_seconds()
-    return second_pass.until_next_s(max(0.0, waited))
+    waited = (now - find_ready_time(checks, now)).total_seconds()
+    return second_pass.compute_wait_s(max(0.0, waited))

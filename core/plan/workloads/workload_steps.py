@@ -19,9 +19,9 @@ from core.plan.steps import writes as w
 from core.plan.steps.actions import Action, Amend, Deactivate, Evict, Wait
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Span, Step, Then, make_plan, wait
-from core.plan.workloads.admission_status import amended_status, build_held_status, evicted_status, released_status
+from core.plan.workloads.admission_status import build_amended_status, build_evicted_status, build_held_status, build_released_status
 from core.resource import Obj
-from core.state.facts import PodFacts, condition_is_true, find_condition, is_on_hold, object_key
+from core.state.facts import PodFacts, build_object_key, find_condition, is_condition_true, is_on_hold
 
 Json = Mapping[str, Any]
 EVICT, END_POD, RELEASE, FINISH, DROP_FINALIZER, DEACTIVATE = "evict", "end pod", "release", "finish", "drop finalizer", "deactivate"
@@ -42,7 +42,7 @@ def plan_eviction_of(
     queued again. `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here."""
 
     def build(seen: Obj) -> w.Write:
-        return w.apply_admission(seen, evicted_status(seen, reason, message, now, also, requeue_state))
+        return w.apply_admission(seen, build_evicted_status(seen, reason, message, now, also, requeue_state))
 
     queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
     attributes = {t.WORKLOAD: workload["metadata"]["name"]} | ({t.CLUSTER_QUEUE: queue} if queue else {})
@@ -50,14 +50,14 @@ def plan_eviction_of(
         EVICT,
         Then(r.WORKLOADS, workload, build) if follows else build(workload),
         (Event(r.WORKLOADS, workload, f"EvictedDueTo{reason}", message),),
-        Log("workload evicted", {"workload": object_key(workload), "reason": reason, "why": message}),
+        Log("workload evicted", {"workload": build_object_key(workload), "reason": reason, "why": message}),
         Span(t.EVICT, workload, attributes | {t.REASON: reason, t.MESSAGE: message}, follows_decision),
     )
 
 
 def plan_deactivation(workload: Obj, reason: str) -> Step:
     """One step: `spec.active` is false from now on."""
-    return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": object_key(workload)}))
+    return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": build_object_key(workload)}))
 
 
 def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
@@ -68,7 +68,7 @@ def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
 def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[Step, ...]:
     """Deletes pods that no controller ends. The event on each has the reason of the workload's eviction, `otherwise`
     where there was none."""
-    evicted = find_condition(workload, EVICTED) if condition_is_true(workload, EVICTED) else None
+    evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)
     return tuple(Step(END_POD, w.delete_pod(pod), (Event(r.PODS, pod, EVENT_STOPPED, why),), passes=PASSED_OVER) for pod in ended)
@@ -83,13 +83,15 @@ def plan_action(workload: Obj, action: Action | None, now: str, *, follows_decis
         case Wait(seconds):
             return wait(seconds)
         case Amend(conditions, state, drop, annotations):
-            before = _annotate(workload, annotations)
+            before = _plan_annotations(workload, annotations)
             build = partial(_build_amendment, conditions=conditions, now=now, state=state, drop=drop)
-            log = Log("workload amended", {"workload": object_key(workload), "reasons": [condition.reason for condition in conditions]})
+            log = Log(
+                "workload amended", {"workload": build_object_key(workload), "reasons": [condition.reason for condition in conditions]}
+            )
             write: w.Write | Then = build(workload) if before is None else Then(r.WORKLOADS, workload, build)
             return make_plan(before, Step("amend", write, log=log))
         case Evict(reason, message, also, state, annotations):
-            before = _annotate(workload, annotations)
+            before = _plan_annotations(workload, annotations)
             follows = before is not None
             evict = plan_eviction_of(workload, reason, message, now, also, state, follows=follows, follows_decision=follows_decision)
             return make_plan(before, evict)
@@ -101,20 +103,20 @@ def plan_action(workload: Obj, action: Action | None, now: str, *, follows_decis
 
 
 def _build_amendment(workload: Obj, conditions: Sequence[Condition], now: str, state: Json | None, drop: Sequence[str]) -> w.Write:
-    return w.apply_admission(workload, amended_status(workload, conditions, now, state, drop))
+    return w.apply_admission(workload, build_amended_status(workload, conditions, now, state, drop))
 
 
-def _annotate(workload: Obj, annotations: Mapping[str, str]) -> Step | None:
+def _plan_annotations(workload: Obj, annotations: Mapping[str, str]) -> Step | None:
     """Before the status that goes with them."""
-    return Step("annotate", w.annotate(r.WORKLOADS, workload, annotations)) if annotations else None
+    return Step("annotate", w.set_annotations(r.WORKLOADS, workload, annotations)) if annotations else None
 
 
 def give_back(workload: Obj, place: str, now: str) -> Step | None:
     """Quota and domains of what has stopped; None where there is nothing to give back. `place`: where it was."""
-    if not condition_is_true(workload, QUOTA_RESERVED):
+    if not is_condition_true(workload, QUOTA_RESERVED):
         return None
     before = find_condition(workload, EVICTED) or {}
-    return _release(workload, before.get("message") or "The workload was stopped", released_status, place, now)
+    return _release(workload, before.get("message") or "The workload was stopped", build_released_status, place, now)
 
 
 def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
@@ -124,7 +126,7 @@ def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
 
 def end_hold(workload: Obj, now: str) -> Step | None:
     """A workload that was on hold waits for quota; None where it is not on hold."""
-    return _release(workload, "The workload is no longer on hold", released_status, "", now) if is_on_hold(workload) else None
+    return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if is_on_hold(workload) else None
 
 
 def _release(workload: Obj, why: str, build_status: Callable[[Obj, str, str, str], dict[str, Any]], place: str, now: str) -> Step:
@@ -137,7 +139,7 @@ def finish(workload: Obj, condition: Condition, now: str, message: str = "worklo
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions([], [condition], now=now, generation=generation)[0]
     attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}
-    log = Log(message, {"workload": object_key(workload), "reason": condition.reason})
+    log = Log(message, {"workload": build_object_key(workload), "reason": condition.reason})
     return Step(FINISH, w.apply_workload_condition(workload, wire), log=log, span=Span(t.FINISH, workload, attributes))
 
 
@@ -156,5 +158,5 @@ def drop_finalizer(workload: Obj) -> Step | None:
 
 def may_run(workload: Obj) -> bool:
     """Whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor deleted."""
-    admitted = condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+    admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from core.model.quantity import InvalidQuantity
 from core.placement.topology.node_eligibility import Taint, find_untolerated
-from core.podgroups.devices.device_expressions import UnknownExpression, has_at_least, quantity, selects, semver
+from core.podgroups.devices.device_expressions import UnknownExpression, has_at_least, is_selected, parse_device_quantity, parse_semver
 
 Json = Mapping[str, Any]
 _OF_DEVICES = frozenset({"name", "attributes", "capacity", "taints"})
@@ -100,14 +100,14 @@ class ResourceSlice:
 
     def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
         """Per device "" if a request takes it, else why it is left out; None where the request wants another. Raises NotServed."""
-        for _ in self.judging(matcher):
+        for _ in self.evaluate_in_pieces(matcher):
             pass
         answer = self.answers[matcher]
         if isinstance(answer, str):
             raise NotServed(answer)
         return answer
 
-    def judging(self, matcher: Matcher) -> Generator[None]:
+    def evaluate_in_pieces(self, matcher: Matcher) -> Generator[None]:
         """Evaluates the matcher on each device that has no answer yet, with a pause after each: any user may write the
         expression. A caller that gives up throws NotServed into it; then the reason is the answer."""
         if matcher in self.answers:
@@ -120,7 +120,7 @@ class ResourceSlice:
         except NotServed as error:
             self.refuse(matcher, str(error))
         else:
-            self._remember(matcher, tuple(answers))
+            self._cache_answer(matcher, tuple(answers))
 
     def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
         """Returns the matchers without an answer. Evaluating them does not drop the answers of the others."""
@@ -132,9 +132,9 @@ class ResourceSlice:
 
     def refuse(self, matcher: Matcher, why: str) -> None:
         """Notes that a matcher cannot be evaluated."""
-        self._remember(matcher, why)
+        self._cache_answer(matcher, why)
 
-    def _remember(self, matcher: Matcher, answer: _Answers | str) -> None:
+    def _cache_answer(self, matcher: Matcher, answer: _Answers | str) -> None:
         if len(self.answers) >= _KEPT:
             del self.answers[next(iter(self.answers))]
         self.answers[matcher] = answer
@@ -142,7 +142,7 @@ class ResourceSlice:
     def _judge(self, device: Device, matcher: Matcher) -> str | None:
         for expression in matcher.expressions:
             try:
-                if not selects(expression, device.fields):
+                if not is_selected(expression, device.fields):
                     return None
             except UnknownExpression as error:
                 raise NotServed(f"{expression!r} cannot be evaluated for device {device.name} of pool {self.pool}: {error}") from error
@@ -195,15 +195,15 @@ def _read_device(device: Json, driver: str, unknown: str) -> Device:
 
 def _read_attribute(value: Json) -> Any:
     if "version" in value:
-        return _lenient(semver, value["version"])
+        return _read_leniently(parse_semver, value["version"])
     return next(iter(value.values()), None)
 
 
 def _read_capacity(value: Json) -> Any:
-    return _lenient(quantity, str(value["value"]))
+    return _read_leniently(parse_device_quantity, str(value["value"]))
 
 
-def _lenient(read: Any, text: str) -> Any:
+def _read_leniently(read: Any, text: str) -> Any:
     """Returns what `read` makes of a text; the text itself where the API server would not have accepted it: expressions
     on it fail, and report that."""
     try:
@@ -234,32 +234,32 @@ class ClaimSpec:
 def read_claim_spec(spec: Json) -> ClaimSpec:
     """The spec of a ResourceClaim, which is that of a template's `spec.spec`."""
     devices = spec.get("devices") or {}
-    unknown = _unknown(devices, _OF_CLAIMS)
+    unknown = _describe_unknown(devices, _OF_CLAIMS)
     if unknown:
         return ClaimSpec(problem=f"devices.{unknown}")
     requests = []
     for request in devices.get("requests") or ():
         name, exactly = f"devices.requests[{request['name']}]", request.get("exactly")
         if exactly is None:
-            return ClaimSpec(problem=f"{name}.{_unknown(request, frozenset({'name'})) or 'exactly'}")
-        unknown = _unknown(exactly, _OF_REQUESTS)
+            return ClaimSpec(problem=f"{name}.{_describe_unknown(request, frozenset({'name'})) or 'exactly'}")
+        unknown = _describe_unknown(exactly, _OF_REQUESTS)
         if unknown:
             return ClaimSpec(problem=f"{name}.exactly.{unknown}")
         if (exactly.get("allocationMode") or "ExactCount") != "ExactCount":
             return ClaimSpec(problem=f"{name}.exactly.allocationMode {exactly['allocationMode']}")
-        unknown = _unknown(exactly.get("capacity") or {}, frozenset({"requests"}))
+        unknown = _describe_unknown(exactly.get("capacity") or {}, frozenset({"requests"}))
         if unknown:
             return ClaimSpec(problem=f"{name}.exactly.capacity.{unknown}")
         capacity = tuple(sorted((str(key), str(text)) for key, text in ((exactly.get("capacity") or {}).get("requests") or {}).items()))
         for key, text in capacity:
             try:
-                quantity(text)
+                parse_device_quantity(text)
             except InvalidQuantity:
                 return ClaimSpec(problem=f"{name}.exactly.capacity.requests[{key}] {text}")
         expressions = []
         for number, selector in enumerate(exactly.get("selectors") or ()):
             if "cel" not in selector:
-                return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_unknown(selector, frozenset())}")
+                return ClaimSpec(problem=f"{name}.exactly.selectors[{number}].{_describe_unknown(selector, frozenset())}")
             expressions.append(str(selector["cel"]["expression"]))
         tolerations = DeviceTolerations(map(_read_toleration, exactly.get("tolerations") or ()))
         count = int(exactly.get("count") or 1)
@@ -276,7 +276,7 @@ def read_template(obj: Json) -> ClaimSpec:
     return read_claim_spec(obj["spec"].get("spec") or {})
 
 
-def _unknown(obj: Json, known: Iterable[str]) -> str:
+def _describe_unknown(obj: Json, known: Iterable[str]) -> str:
     return next((name for name in sorted(obj) if name not in known and obj[name]), "")
 
 
@@ -310,11 +310,11 @@ def read_claim(obj: Json) -> Claim:
         allocation is not None,
         tuple(DeviceId(str(one["driver"]), str(one["pool"]), str(one["device"])) for one in results if not one.get("adminAccess")),
         _read_selector((allocation or {}).get("nodeSelector")),
-        tuple(sorted(set(_users(metadata, status)))),
+        tuple(sorted(set(_list_users(metadata, status)))),
     )
 
 
-def _users(metadata: Json, status: Json) -> Iterator[str]:
+def _list_users(metadata: Json, status: Json) -> Iterator[str]:
     pods = [owner["name"] for owner in metadata.get("ownerReferences") or () if owner.get("kind") == "Pod"]
     pods += [user["name"] for user in status.get("reservedFor") or () if user.get("resource") == "pods"]
     yield from (f"{metadata['namespace']}/{name}" for name in pods)

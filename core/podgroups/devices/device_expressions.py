@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from core.model.quantity import InvalidQuantity, exact_quantity
+from core.model.quantity import InvalidQuantity, parse_exact_quantity
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -37,24 +37,24 @@ class UnknownExpression(ValueError):
     """An expression that cannot be evaluated; the message has the reason."""
 
 
-def quantity(text: str) -> Fields:
+def parse_device_quantity(text: str) -> Fields:
     """A Kubernetes quantity as expressions have it: equal ones are equal, however they are written. Raises InvalidQuantity."""
-    return {_QUANTITY: str(exact_quantity(text))}
+    return {_QUANTITY: str(parse_exact_quantity(text))}
 
 
 def has_at_least(value: Any, least: str) -> bool:
     """Whether a capacity of a device is a quantity that is not less than another. Raises InvalidQuantity for `least`."""
-    return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= exact_quantity(least)
+    return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= parse_exact_quantity(least)
 
 
-def semver(text: str) -> Fields:
+def parse_semver(text: str) -> Fields:
     """A version as expressions have it. Raises ValueError."""
     if _SEMVER.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no semantic version")
     return {_SEMVER_KEY: text}
 
 
-def selects(expression: str, device: Mapping[str, Any]) -> bool:
+def is_selected(expression: str, device: Mapping[str, Any]) -> bool:
     """Whether an expression selects a device, as `devices.Device.fields` has it. Raises UnknownExpression.
 
     If a driver reports no attributes of a device, the device has none, as for kube-scheduler: that is no error, a
@@ -80,37 +80,37 @@ def selects(expression: str, device: Mapping[str, Any]) -> bool:
 def _evaluate(expression: str, fields: Fields) -> bool | str:
     """Returns the value of an expression, or the error as text."""
     try:
-        value = _compile(expression).eval(data={"device": fields})
+        value = _compile_expression(expression).eval(data={"device": fields})
     except RuntimeError as error:  # too much work, most of all
-        return _in_a_line(error)
+        return _format_in_one_line(error)
     result: object = value.plain_value()
     if isinstance(result, bool):
         return result
-    return result if isinstance(result, str) and value.type() == _error_type() else "it is neither true nor false"
+    return result if isinstance(result, str) and value.type() == _load_error_type() else "it is neither true nor false"
 
 
 @lru_cache(_KEPT)
-def _compile(expression: str) -> "cel.Expression":
+def _compile_expression(expression: str) -> "cel.Expression":
     try:
-        return _environment().compile(expression)
+        return _load_environment().compile(expression)
     except RuntimeError as error:
-        raise UnknownExpression(_in_a_line(error)) from error
+        raise UnknownExpression(_format_in_one_line(error)) from error
 
 
-def _in_a_line(error: Exception) -> str:
+def _format_in_one_line(error: Exception) -> str:
     text = str(error).split("\n", 1)[0]
     return re.sub(r"^(INVALID_ARGUMENT|INTERNAL): (ERROR: )?|\s*\[[A-Z_]+\]$", "", text).strip()
 
 
 @cache
-def _error_type() -> "cel.Type":
+def _load_error_type() -> "cel.Type":
     from cel_expr_python import cel
 
     return cel.Type.ERROR
 
 
 @cache
-def _environment() -> "cel.Env":
+def _load_environment() -> "cel.Env":
     """Loaded when the first expression is met: most clusters have none."""
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
@@ -118,7 +118,7 @@ def _environment() -> "cel.Env":
     kinds = {"bool": cel.Type.BOOL, "int": cel.Type.INT, "string": cel.Type.STRING, "double": cel.Type.DOUBLE}
     kinds |= {"value": cel.Type.Map(cel.Type.STRING, cel.Type.DYN), "list": cel.Type.List(cel.Type.DYN), "any": cel.Type.DYN}
 
-    def declare(name: str, *overloads: tuple[str, str, Callable[..., Any]]) -> "cel.FunctionDecl":
+    def declare_function(name: str, *overloads: tuple[str, str, Callable[..., Any]]) -> "cel.FunctionDecl":
         made = []
         for number, (returned, parameters, function) in enumerate(overloads):
             given = [kinds[one] for one in parameters.lstrip(".").split()]
@@ -126,22 +126,28 @@ def _environment() -> "cel.Env":
         return cel.FunctionDecl(name, made)
 
     functions = [
-        declare("quantity", ("value", "string", quantity)),
-        declare("isQuantity", ("bool", "string", _can(quantity))),
-        declare("semver", ("value", "string", semver)),
-        declare("isSemver", ("bool", "string", _can(semver))),
-        declare("compareTo", ("int", ".value value", _compare)),
-        declare("isLessThan", ("bool", ".value value", lambda one, other: _compare(one, other) < 0)),
-        declare("isGreaterThan", ("bool", ".value value", lambda one, other: _compare(one, other) > 0)),
-        declare("isInteger", ("bool", ".value", lambda one: _number_of(one).denominator == 1)),
-        declare("asInteger", ("int", ".value", _as_integer)),
-        declare("asApproximateFloat", ("double", ".value", lambda one: float(_number_of(one)))),
-        declare("sign", ("int", ".value", lambda one: _order(_number_of(one), Fraction(0)))),
-        declare("add", ("value", ".value value", _add), ("value", ".value int", lambda one, number: _add(one, _of(number)))),
-        declare("sub", ("value", ".value value", _subtract), ("value", ".value int", lambda one, number: _subtract(one, _of(number)))),
-        declare("major", ("int", ".value", lambda one: _numbers(one)[0])),
-        declare("minor", ("int", ".value", lambda one: _numbers(one)[1])),
-        declare("patch", ("int", ".value", lambda one: _numbers(one)[2])),
+        declare_function("quantity", ("value", "string", parse_device_quantity)),
+        declare_function("isQuantity", ("bool", "string", _can(parse_device_quantity))),
+        declare_function("semver", ("value", "string", parse_semver)),
+        declare_function("isSemver", ("bool", "string", _can(parse_semver))),
+        declare_function("compareTo", ("int", ".value value", _compare)),
+        declare_function("isLessThan", ("bool", ".value value", lambda one, other: _compare(one, other) < 0)),
+        declare_function("isGreaterThan", ("bool", ".value value", lambda one, other: _compare(one, other) > 0)),
+        declare_function("isInteger", ("bool", ".value", lambda one: _number_of(one).denominator == 1)),
+        declare_function("asInteger", ("int", ".value", _as_integer)),
+        declare_function("asApproximateFloat", ("double", ".value", lambda one: float(_number_of(one)))),
+        declare_function("sign", ("int", ".value", lambda one: _order(_number_of(one), Fraction(0)))),
+        declare_function(
+            "add", ("value", ".value value", _add), ("value", ".value int", lambda one, number: _add(one, _build_quantity(number)))
+        ),
+        declare_function(
+            "sub",
+            ("value", ".value value", _subtract),
+            ("value", ".value int", lambda one, number: _subtract(one, _build_quantity(number))),
+        ),
+        declare_function("major", ("int", ".value", lambda one: _get_numbers(one)[0])),
+        declare_function("minor", ("int", ".value", lambda one: _get_numbers(one)[1])),
+        declare_function("patch", ("int", ".value", lambda one: _get_numbers(one)[2])),
     ]
     extensions = [ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
     return cel.NewEnv(variables={"device": cel.Type.DYN}, extensions=extensions, functions=functions)
@@ -173,7 +179,7 @@ def _can(parse: Callable[[str], Fields]) -> Callable[[str], bool]:
 def _compare(one: Fields, other: Fields) -> int:
     if _QUANTITY in one and _QUANTITY in other:
         return _order(_number_of(one), _number_of(other))
-    return _order(_precedence(one), _precedence(other))
+    return _order(_compute_precedence(one), _compute_precedence(other))
 
 
 def _order(one: Any, other: Any) -> int:
@@ -196,27 +202,27 @@ def _as_integer(one: Fields) -> int:
     return int(value)
 
 
-def _of(number: int | Fraction) -> Fields:
+def _build_quantity(number: int | Fraction) -> Fields:
     return {_QUANTITY: str(number)}
 
 
 def _add(one: Fields, other: Fields) -> Fields:
-    return _of(_number_of(one) + _number_of(other))
+    return _build_quantity(_number_of(one) + _number_of(other))
 
 
 def _subtract(one: Fields, other: Fields) -> Fields:
-    return _of(_number_of(one) - _number_of(other))
+    return _build_quantity(_number_of(one) - _number_of(other))
 
 
-def _numbers(one: Fields) -> tuple[int, int, int]:
+def _get_numbers(one: Fields) -> tuple[int, int, int]:
     match = _SEMVER.fullmatch(one[_SEMVER_KEY])
     assert match is not None  # `semver` made it
     return int(match[1]), int(match[2]), int(match[3])
 
 
-def _precedence(one: Fields) -> tuple[Any, ...]:
+def _compute_precedence(one: Fields) -> tuple[Any, ...]:
     """Returns the sort key by the rules of semantic versions: a pre-release comes before its release, numbers before text."""
     match = _SEMVER.fullmatch(one[_SEMVER_KEY])
     assert match is not None
     words = match[4].split(".") if match[4] else []
-    return (*_numbers(one), not words, [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words])
+    return (*_get_numbers(one), not words, [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in words])

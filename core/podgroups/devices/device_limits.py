@@ -8,7 +8,7 @@ import numpy as np
 
 from core.placement.changes import Amount
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
-from core.placement.topology.node_eligibility import term_mask
+from core.placement.topology.node_eligibility import match_term
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 from core.podgroups.devices.claims import Claim, DeviceId, Json, Matcher, NotServed, PodClaim, ResourceSlice
 from core.podgroups.devices.inventory import Inventory, Need, Pool
@@ -33,15 +33,15 @@ class DesiredDevices:
         """Whether nothing is to be looked for any more."""
         return self.claim is not None and self.claim.is_allocated
 
-    def per_pod(self, claims: Sequence[PodClaim]) -> int:
+    def count_per_pod(self, claims: Sequence[PodClaim]) -> int:
         """How many claims of it a pod has for itself."""
         return 0 if self.claim is not None else sum(one.template == self.template for one in claims)
 
-    def claims(self, group: PodGroupInfo) -> int:
+    def count_claims(self, group: PodGroupInfo) -> int:
         """How many claims are to be allocated for pods of a group that have no place."""
         if self.claim is not None:
             return 1
-        return sum(pods.count * self.per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
+        return sum(pods.count * self.count_per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,24 +66,24 @@ class DeviceLimits:
     asked: tuple[tuple[str, tuple[int, ...]], ...] = ()
     for_all: tuple[Amount, ...] = ()
 
-    def within(self, pod_set: int, per_node: Indices) -> Indices:
+    def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
         if self.for_all:
             return np.zeros_like(per_node)
-        return self.rations.within(pod_set, self._padded(per_node))[: self.nodes]
+        return self.rations.limit_pods(pod_set, self._pad(per_node))[: self.nodes]
 
-    def after(self, pod_set: int, counts: Indices) -> Limits:
-        return DeviceLimits(self.rations.after(pod_set, self._padded(counts)), self.nodes, self.asked, self.for_all)
+    def compute_remaining(self, pod_set: int, counts: Indices) -> Limits:
+        return DeviceLimits(self.rations.compute_remaining(pod_set, self._pad(counts)), self.nodes, self.asked, self.for_all)
 
-    def lacks(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        short = [(template, self.rations.short_of(needs, self.nodes)) for template, needs in self.asked]
-        return (*(_amount(template, lacks) for template, lacks in short if lacks), *self.for_all)
+    def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
+        short = [(template, self.rations.count_missing(needs, self.nodes)) for template, needs in self.asked]
+        return (*(_build_amount(template, lacks) for template, lacks in short if lacks), *self.for_all)
 
-    def _padded(self, per_node: Indices) -> Indices:
+    def _pad(self, per_node: Indices) -> Indices:
         others = self.rations.own.shape[1] - self.nodes
         return np.concatenate([per_node, np.zeros(others, dtype=np.int64)]) if others else per_node
 
 
-def _amount(template: str, count: int) -> Amount:
+def _build_amount(template: str, count: int) -> Amount:
     return Amount(f"{'device' if count == 1 else 'devices'} of claim template {template}", count)
 
 
@@ -104,13 +104,13 @@ class Cells:
             self._to_come = tuple(self.inventory.to_come())
         return self._to_come
 
-    def of_pool(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
+    def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
         """How many free devices there are by reach and by which of the matchers take them. Raises NotServed."""
         key = pool.id, tuple(matchers)
         if key not in self._of_pool:
             found: Counter[_Cell] = Counter()
             for one in pool.slices:
-                reach = _reach_of(one)
+                reach = _build_reach_key(one)
                 answers = [one.judge(matcher) for matcher in matchers]
                 for at, device in enumerate(one.devices):
                     kinds = sum(1 << number for number, of_matcher in enumerate(answers) if of_matcher[at] == "")
@@ -119,56 +119,56 @@ class Cells:
             self._of_pool[key] = found
         return self._of_pool[key]
 
-    def nodes_of(self, tree: TopologyTree, selector: Json | None) -> Flags:
+    def find_nodes(self, tree: TopologyTree, selector: Json | None) -> Flags:
         """Nodes that a node selector takes; all where there is none. Raises InvalidSelector."""
         if selector is None:
             return np.ones(len(tree), dtype=bool)
         flags = np.zeros(len(tree), dtype=bool)
         for term in selector.get("nodeSelectorTerms") or ():
-            flags |= term_mask(tree, term)
+            flags |= match_term(tree, term)
         return flags
 
-    def reach(self, tree: TopologyTree, one: ResourceSlice) -> Flags:
+    def find_reach(self, tree: TopologyTree, one: ResourceSlice) -> Flags:
         """Nodes in reach of a slice's devices."""
-        key = _reach_of(one)
+        key = _build_reach_key(one)
         if key not in self._reach:
             if one.node:
                 self._reach[key] = np.zeros(len(tree), dtype=bool)
                 if one.node in tree.index:
                     self._reach[key][tree.index[one.node]] = True
             else:
-                self._reach[key] = self.nodes_of(tree, one.selector)
+                self._reach[key] = self.find_nodes(tree, one.selector)
         return self._reach[key]
 
-    def sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
+    def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
         """The pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices."""
-        having = {_reach_of(one): one for one in pool.slices if _has_any(one, wanted)}
-        masks = {key: self.reach(tree, having[key]) for key in sorted(having)}
+        having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
+        masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:
             yield Source(f"pool {pool.id}", pool, np.logical_or.reduce(list(masks.values())))
             return
         for number, (key, mask) in enumerate(masks.items(), start=1):
             part = "" if len(masks) == 1 else f" of node {key[0]}" if key[0] else f" part {number}"
-            yield Source(f"pool {pool.id}{part}", pool, mask if key[0] else mask & ~self._narrower(tree, wanted, mask), is_for_all=True)
+            yield Source(f"pool {pool.id}{part}", pool, mask if key[0] else mask & ~self._narrow(tree, wanted, mask), is_for_all=True)
         # A node with devices of its own in another pool is no part of what is shared, but all pods may be on it alone.
         shared = [mask for key, mask in masks.items() if not key[0]]
-        for key, mask in self._having(tree, wanted).items():
+        for key, mask in self._find_having(tree, wanted).items():
             if key[0] and key not in masks and any((mask & other).any() for other in shared):
                 yield Source(f"pool {pool.id} of node {key[0]}", pool, mask, is_for_all=True)
 
-    def _narrower(self, tree: TopologyTree, wanted: DesiredDevices, mask: Flags) -> Flags:
+    def _narrow(self, tree: TopologyTree, wanted: DesiredDevices, mask: Flags) -> Flags:
         """Nodes that reach other such devices, too, which not all of some nodes do: kube-scheduler may take those."""
         found: Flags = np.zeros_like(mask)
-        for other in self._having(tree, wanted).values():
+        for other in self._find_having(tree, wanted).values():
             if not (other >= mask).all():
                 found |= other
         return found
 
-    def _having(self, tree: TopologyTree, wanted: DesiredDevices) -> dict[_Reach, Flags]:
+    def _find_having(self, tree: TopologyTree, wanted: DesiredDevices) -> dict[_Reach, Flags]:
         """Nodes in reach of devices that are wanted, of all pools, by reach."""
         if self._masks is None or self._masks[0] is not wanted:
             having = (one for pool in self.inventory.pools.values() for one in pool.slices if _has_any(one, wanted))
-            self._masks = wanted, {_reach_of(one): self.reach(tree, one) for one in having}
+            self._masks = wanted, {_build_reach_key(one): self.find_reach(tree, one) for one in having}
         return self._masks[1]
 
 
@@ -176,7 +176,7 @@ def _has_any(one: ResourceSlice, wanted: DesiredDevices) -> bool:
     return any("" in one.judge(matcher) for matcher in wanted.need)
 
 
-def _reach_of(one: ResourceSlice) -> _Reach:
+def _build_reach_key(one: ResourceSlice) -> _Reach:
     return one.node, "" if one.selector is None else repr(one.selector)
 
 
@@ -191,7 +191,7 @@ def build_limits(
     pools = {source.pool.id: source.pool for source in sources}
     supply = _Supply(tree, nodes, kinds, cells)
     for pool in pools.values():
-        supply.promise(pool)
+        supply.reserve_pool(pool)
     for pool in pools.values():
         supply.add(pool)
     needs = [[0] * len(kinds) for _ in group.pod_sets]
@@ -200,13 +200,13 @@ def build_limits(
     for one, source in zip(wanted, sources, strict=True):
         asked = [one.need.get(matcher, 0) if pool == source.pool.id else 0 for pool, matcher in kinds]
         for number, claims in enumerate(group.claims):
-            needs[number] = [has + count * one.per_pod(claims) for has, count in zip(needs[number], asked, strict=True)]
-        of_all = tuple(count * one.claims(group) for count in asked)
+            needs[number] = [has + count * one.count_per_pod(claims) for has, count in zip(needs[number], asked, strict=True)]
+        of_all = tuple(count * one.count_claims(group) for count in asked)
         if not source.is_for_all:
             asked_of_all.append((one.template, of_all))
-        elif lacks := supply.for_all(nodes).short_of(of_all, len(nodes)):
-            for_all.append(_amount(one.template, lacks))
-    rations = replace(supply.rations(needs), budget=view.budget)
+        elif lacks := supply.build_rations_for_all(nodes).count_missing(of_all, len(nodes)):
+            for_all.append(_build_amount(one.template, lacks))
+    rations = replace(supply.build_rations(needs), budget=view.budget)
     return DeviceLimits(rations, len(nodes), tuple(asked_of_all), tuple(for_all))
 
 
@@ -227,32 +227,36 @@ class _Supply:
     def __post_init__(self) -> None:
         self.columns = {node: column for column, node in enumerate(self.nodes.tolist())}
 
-    def promise(self, pool: Pool) -> None:
+    def reserve_pool(self, pool: Pool) -> None:
         """Counts what pods will have that are placed: of the kind that they ask for, or of all that they may take some devices of."""
         for node, need in self.cells.to_come:
             at = self.tree.index.get(node, -1)
-            if at < 0 or not any(self.cells.reach(self.tree, one)[at] for one in pool.slices):
+            if at < 0 or not any(self.cells.find_reach(self.tree, one)[at] for one in pool.slices):
                 continue
             for matcher, count in need.items():
-                for kind in self._kinds_like(pool, matcher):
+                for kind in self._list_kinds_like(pool, matcher):
                     self.promised[kind, self.columns.setdefault(at, len(self.columns))] += count
 
-    def _kinds_like(self, pool: Pool, asked: Matcher) -> list[int]:
+    def _list_kinds_like(self, pool: Pool, asked: Matcher) -> list[int]:
         mine = {matcher: kind for kind, (of_pool, matcher) in enumerate(self.kinds) if of_pool == pool.id}
         if asked in mine:
             return [mine[asked]]
         try:
-            return [kind for matcher, kind in mine.items() if any(kinds == 3 for _, kinds in self.cells.of_pool(pool, (matcher, asked)))]
+            return [
+                kind
+                for matcher, kind in mine.items()
+                if any(kinds == 3 for _, kinds in self.cells.count_pool_cells(pool, (matcher, asked)))
+            ]
         except NotServed:
             return []  # kube-scheduler allocates no device of this pool by an expression that fails: it is of another group
 
     def add(self, pool: Pool) -> None:
         """Counts its free devices."""
         mine = [(kind, matcher) for kind, (of_pool, matcher) in enumerate(self.kinds) if of_pool == pool.id]
-        slices = {_reach_of(one): one for one in pool.slices}
-        for (reach, bits), count in self.cells.of_pool(pool, [matcher for _, matcher in mine]).items():
+        slices = {_build_reach_key(one): one for one in pool.slices}
+        for (reach, bits), count in self.cells.count_pool_cells(pool, [matcher for _, matcher in mine]).items():
             kinds = sum(1 << kind for number, (kind, _) in enumerate(mine) if bits >> number & 1)
-            mask = self.cells.reach(self.tree, slices[reach])
+            mask = self.cells.find_reach(self.tree, slices[reach])
             if reach[0]:
                 column = self.columns.get(self.tree.index.get(reach[0], -1))
                 if column is not None:
@@ -261,20 +265,20 @@ class _Supply:
                 self.shared[kinds, reach[1]] += count
                 self.masks[reach[1]] = mask
 
-    def rations(self, needs: Sequence[Sequence[int]]) -> Rations:
+    def build_rations(self, needs: Sequence[Sequence[int]]) -> Rations:
         """For pod sets with these needs."""
         at = np.array(list(self.columns), dtype=np.int64)
         shared = [SharedCell(kinds, count, self.masks[text][at]) for (kinds, text), count in sorted(self.shared.items())]
-        own = self._matrix(self.own, 1 << len(self.kinds))
-        return Rations(tuple(map(tuple, needs)), own, tuple(shared), self._matrix(self.promised, len(self.kinds)))
+        own = self._build_matrix(self.own, 1 << len(self.kinds))
+        return Rations(tuple(map(tuple, needs)), own, tuple(shared), self._build_matrix(self.promised, len(self.kinds)))
 
-    def for_all(self, nodes: Indices) -> Rations:
+    def build_rations_for_all(self, nodes: Indices) -> Rations:
         """Only what each of the placement's nodes reaches."""
-        whole = self.rations(())
+        whole = self.build_rations(())
         shared = tuple(cell for cell in whole.shared if cell.reach[: len(nodes)].all())
-        return Rations((), whole.own, shared, whole.taken)  # of several nodes none has devices of its own (`_narrower`)
+        return Rations((), whole.own, shared, whole.taken)  # of several nodes none has devices of its own (`_narrow`)
 
-    def _matrix(self, counts: Mapping[tuple[int, int], int], rows: int) -> Matrix:
+    def _build_matrix(self, counts: Mapping[tuple[int, int], int], rows: int) -> Matrix:
         matrix = np.zeros((rows, len(self.columns)), dtype=np.int64)
         for (row, column), count in counts.items():
             matrix[row, column] = count

@@ -48,8 +48,8 @@ class DevicePlacement:
         self._inventory.check_kinds(self._namespace, self._templates)
         wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
         self._wanted = tuple(one for one in wanted_of_all if not one.is_allocated)  # the others only confine it
-        inside = self._inside(cycle.view.tree, group)
-        found = [_confined(one, inside) for one in parents]
+        inside = self._find_inside(cycle.view.tree, group)
+        found = [_confine_placements(one, inside) for one in parents]
         self._sources = {placement.name: () for placements in found for placement in placements}
         for wanted in self._wanted:
             sources = self._find_sources(cycle, wanted)
@@ -63,28 +63,28 @@ class DevicePlacement:
 
     def _find_wanted(self, group: PodGroupInfo, template: str) -> DesiredDevices:
         """What the group's pods want of a template. A claim that is there for many counts as one of a template that asks for the same."""
-        need = self._inventory.need_of_template(self._namespace, template)
+        need = self._inventory.compute_template_need(self._namespace, template)
         named = [claim for claims in (*group.claims, *self._placed) for claim in claims]
         if any(claim.template == template for claim in named):
             return DesiredDevices(template, need)
         for name in sorted({claim.name for claim in named if not claim.template}):
-            claim = self._inventory.claim(self._namespace, name)
-            if claim is not None and self._inventory.stands_for(claim, self._namespace, template):
+            claim = self._inventory.find_claim(self._namespace, name)
+            if claim is not None and self._inventory.is_equivalent(claim, self._namespace, template):
                 return DesiredDevices(template, need, claim)
         raise NotServed(f"no pod of it has a claim made from ResourceClaimTemplate {template}, or names one that asks for the same")
 
-    def _inside(self, tree: TopologyTree, group: PodGroupInfo) -> Flags:
+    def _find_inside(self, tree: TopologyTree, group: PodGroupInfo) -> Flags:
         """Nodes that reach what is allocated already of the claims that pods share."""
         inside = np.ones(len(tree), dtype=bool)
         for name in sorted({claim.name for claims in group.claims for claim in claims if not claim.template}):
-            claim = self._inventory.claim(self._namespace, name)
+            claim = self._inventory.find_claim(self._namespace, name)
             if claim is not None and claim.is_allocated:
-                inside &= self._cells.nodes_of(tree, claim.selector)
+                inside &= self._cells.find_nodes(tree, claim.selector)
         return inside
 
     def _find_sources(self, cycle: PlacementCycle, wanted: DesiredDevices) -> list[Source]:
         """Returns pools that have devices of each wanted kind. Records what it leaves out."""
-        allowed = self._allowed(cycle, wanted)
+        allowed = self._count_allowed(cycle, wanted)
         if allowed is None:
             return []
         found: list[Source] = []
@@ -99,15 +99,15 @@ class DevicePlacement:
             if pool.problem:
                 left_out[f"pool {pool.id} {pool.problem}"] += 1
                 continue
-            found += self._cells.sources(cycle.view.tree, pool, wanted)
-        _say(cycle, wanted, found, left_out)
+            found += self._cells.list_sources(cycle.view.tree, pool, wanted)
+        _explain_left_out(cycle, wanted, found, left_out)
         return found
 
-    def _allowed(self, cycle: PlacementCycle, wanted: DesiredDevices) -> Counter[PoolId] | None:
+    def _count_allowed(self, cycle: PlacementCycle, wanted: DesiredDevices) -> Counter[PoolId] | None:
         """The pool that its placed pods have devices of; empty where there are none, None where there is none for the others."""
-        pools, waiting = devices_of(self._inventory, self._namespace, wanted.template, self._placed)
+        pools, waiting = count_devices(self._inventory, self._namespace, wanted.template, self._placed)
         if len(pools) > 1:
-            cycle.why = f"{_apart(wanted.template, pools)}, so that there is none for the others."
+            cycle.why = f"{_describe_apart(wanted.template, pools)}, so that there is none for the others."
         elif not pools and waiting:
             cycle.why = (
                 f"the devices of claim template {wanted.template} of its placed pods are not allocated yet: the others wait for that."
@@ -134,22 +134,24 @@ class DevicePlacement:
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Its pods can have free devices of the placement's pools, and of no others."""
         self._before.append(cycle.limits)
-        cycle.limits = self._limits(cycle, group, placement)
+        cycle.limits = self._build_limits(cycle, group, placement)
 
-    def revert(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
+    def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         cycle.limits = self._before.pop()
 
-    def _limits(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
+    def _build_limits(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
         return build_limits(cycle.view, group, placement.nodes, self._wanted, self._sources[placement.name], self._cells)
 
 
-def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]) -> tuple[Counter[PoolId], int]:
+def count_devices(
+    inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]
+) -> tuple[Counter[PoolId], int]:
     """By pool the devices of a template that pods have, and how many claims of it are not allocated yet."""
     pools: Counter[PoolId] = Counter()
     waiting = 0
     for one in sorted({claim for claims in placed for claim in claims if claim.name}):
-        claim = inventory.claim(namespace, one.name)
-        if one.template == template or (not one.template and claim is not None and inventory.stands_for(claim, namespace, template)):
+        claim = inventory.find_claim(namespace, one.name)
+        if one.template == template or (not one.template and claim is not None and inventory.is_equivalent(claim, namespace, template)):
             pools.update(claim.pools if claim is not None else {})
             waiting += claim is None or not claim.is_allocated
     return pools, waiting + sum(claim.template == template and not claim.name for claims in placed for claim in claims)
@@ -158,19 +160,19 @@ def devices_of(inventory: Inventory, namespace: str, template: str, placed: Sequ
 def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
     """Returns the message about the first template with devices of a group in several pools; empty where there is none."""
     for template in templates:
-        pools, _ = devices_of(inventory, namespace, template, placed)
+        pools, _ = count_devices(inventory, namespace, template, placed)
         if len(pools) > 1:
-            return _apart(template, pools)
+            return _describe_apart(template, pools)
     return ""
 
 
-def _apart(template: str, pools: Counter[PoolId]) -> str:
+def _describe_apart(template: str, pools: Counter[PoolId]) -> str:
     shown = ", ".join(f"{pool} ({pools[pool]})" for pool in sorted(pools)[:_SHOWN])
     more = f" and {len(pools) - _SHOWN} more" if len(pools) > _SHOWN else ""
     return f"its devices of claim template {template} do not lie together, but in pools {shown}{more}"
 
 
-def _say(cycle: PlacementCycle, wanted: DesiredDevices, found: Sequence[Source], left_out: Counter[str]) -> None:
+def _explain_left_out(cycle: PlacementCycle, wanted: DesiredDevices, found: Sequence[Source], left_out: Counter[str]) -> None:
     """What users should know where the group finds no place."""
     text = "" if found else f"no pool has all devices that a claim made from ResourceClaimTemplate {wanted.template} asks for"
     if left_out:
@@ -180,7 +182,7 @@ def _say(cycle: PlacementCycle, wanted: DesiredDevices, found: Sequence[Source],
         cycle.why = f"{cycle.why} {text}." if cycle.why else f"{text}."
 
 
-def _confined(placements: Placements, inside: Flags) -> Placements:
+def _confine_placements(placements: Placements, inside: Flags) -> Placements:
     """The parts of placements that lie inside."""
     if inside.all():
         return placements

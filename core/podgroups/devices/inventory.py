@@ -84,34 +84,34 @@ class Inventory:
             by_pool: dict[PoolId, list[ResourceSlice]] = {}
             for key in sorted(self._slices):
                 by_pool.setdefault(self._slices[key].pool, []).append(self._slices[key])
-            self._pools = {pool: _newest(pool, by_pool[pool]) for pool in sorted(by_pool)}
+            self._pools = {pool: _find_newest(pool, by_pool[pool]) for pool in sorted(by_pool)}
         return self._pools
 
     def is_free(self, device: DeviceId) -> bool:
         return device not in self._taken
 
-    def claim(self, namespace: str, name: str) -> Claim | None:
+    def find_claim(self, namespace: str, name: str) -> Claim | None:
         return self._claims.get(f"{namespace}/{name}")
 
-    def need_of_template(self, namespace: str, template: str) -> Need:
+    def compute_template_need(self, namespace: str, template: str) -> Need:
         """What a claim made from a template asks for. Raises NotServed."""
         spec = self._templates.get(f"{namespace}/{template}")
         if spec is None:
             raise NotServed(f"there is no ResourceClaimTemplate {template}")
-        return self._need(spec, f"ResourceClaimTemplate {template}: spec.spec")
+        return self._compute_need(spec, f"ResourceClaimTemplate {template}: spec.spec")
 
     def check_kinds(self, namespace: str, templates: Sequence[str]) -> None:
         """Raises NotServed where claims made from the templates of a group together ask for more unlike devices than are served."""
-        kinds = {matcher for template in templates for matcher in self.need_of_template(namespace, template)}
+        kinds = {matcher for template in templates for matcher in self.compute_template_need(namespace, template)}
         if len(kinds) > MOST_KINDS:
             named = f"ResourceClaimTemplates {', '.join(templates)} together ask"
             raise NotServed(f"{named} for {len(kinds)} unlike devices; at most {MOST_KINDS} are served")
 
-    def need_of_claim(self, claim: Claim) -> Need:
+    def compute_claim_need(self, claim: Claim) -> Need:
         """What a claim asks for. Raises NotServed."""
-        return self._need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
+        return self._compute_need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
 
-    def stands_for(self, claim: Claim, namespace: str, template: str) -> bool:
+    def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
         """Whether a claim asks for what a template does."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
@@ -123,13 +123,13 @@ class Inventory:
         asked = set[Matcher]()
         for template in templates:
             with contextlib.suppress(NotServed):  # the decision reports it
-                asked |= self.need_of_template(namespace, template).keys()
+                asked |= self.compute_template_need(namespace, template).keys()
         if len(asked) <= MOST_KINDS:  # else the decision refuses them all
             matchers |= asked
         for pool in tuple(self.pools.values()):
             yield from ((one, one.find_missing(matchers)) for one in pool.slices)
 
-    def _need(self, spec: ClaimSpec, where: str) -> Need:
+    def _compute_need(self, spec: ClaimSpec, where: str) -> Need:
         if spec.problem:
             raise NotServed(f"{where}.{spec.problem} is not served")
         need: Counter[Matcher] = Counter()
@@ -152,11 +152,11 @@ class Inventory:
         for pod in sorted(self.kept):
             kept = self.kept[pod]
             for one in kept.claims:
-                claim = self.claim(kept.namespace, one.name) if one.name else None
+                claim = self.find_claim(kept.namespace, one.name) if one.name else None
                 if claim is not None and (claim.is_allocated or claim.key in seen):
                     continue
                 try:
-                    need = self.need_of_claim(claim) if claim is not None else self.need_of_template(kept.namespace, one.template)
+                    need = self.compute_claim_need(claim) if claim is not None else self.compute_template_need(kept.namespace, one.template)
                 except NotServed:
                     continue
                 if len(promised | need.keys()) > MOST_PROMISED:
@@ -174,7 +174,7 @@ def _put(store: dict[str, Value], key: str, found: Value | None) -> None:
         store[key] = found
 
 
-def _newest(pool: PoolId, slices: Sequence[ResourceSlice]) -> Pool:
+def _find_newest(pool: PoolId, slices: Sequence[ResourceSlice]) -> Pool:
     generation = max(one.generation for one in slices)
     newest = tuple(one for one in slices if one.generation == generation)
     names = Counter(device.name for one in newest for device in one.devices)

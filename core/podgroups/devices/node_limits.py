@@ -50,10 +50,10 @@ class Rations:
         left = np.zeros_like(self.own)
         for choice in range(1, len(left)):
             left[choice] = sum((self.own[kinds] for kinds in range(1, len(left)) if kinds & choice), left[0])
-            left[choice] -= sum((self.taken[kind] for kind in _bits(choice)), left[0])
+            left[choice] -= sum((self.taken[kind] for kind in _list_bits(choice)), left[0])
         object.__setattr__(self, "_left", left)
 
-    def within(self, pod_set: int, per_node: Indices) -> Indices:
+    def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
         """At most `per_node` pods of a set on each node, and so few that all of them together have their devices."""
         needs = self._needs_by_choice(pod_set)
         alone, without_shared = per_node.copy(), per_node.copy()
@@ -63,23 +63,23 @@ class Rations:
             np.minimum(without_shared, np.maximum(self._left[choice], 0) // need, out=without_shared)
         return self._from_shared(needs, without_shared, alone) if self.shared and needs else alone
 
-    def after(self, pod_set: int, counts: Indices) -> "Rations":
+    def compute_remaining(self, pod_set: int, counts: Indices) -> "Rations":
         """What is left for others once so many pods of a set are on each node."""
         needs = np.array(self.needs[pod_set], dtype=np.int64).reshape(-1, 1)
         return replace(self, taken=self.taken + needs * counts)
 
-    def short_of(self, needs: Sequence[int], nodes: int) -> int:
+    def count_missing(self, needs: Sequence[int], nodes: int) -> int:
         """How many devices the first `nodes` nodes together lack for so many of each kind, on whichever of them."""
         short = 0
         for choice in range(1, len(self._left)):
             left = self._left[choice]
             shared = sum(cell.count for cell in self.shared if cell.kinds & choice and cell.reach[:nodes].any())
             has = int(np.maximum(left[:nodes], 0).sum()) + max(0, shared - int(np.maximum(-left, 0).sum()))
-            short = max(short, sum(needs[kind] for kind in _bits(choice)) - has)
+            short = max(short, sum(needs[kind] for kind in _list_bits(choice)) - has)
         return short
 
     def _needs_by_choice(self, pod_set: int) -> dict[int, int]:
-        found = {choice: sum(self.needs[pod_set][kind] for kind in _bits(choice)) for choice in range(1, len(self._left))}
+        found = {choice: sum(self.needs[pod_set][kind] for kind in _list_bits(choice)) for choice in range(1, len(self._left))}
         return {choice: need for choice, need in found.items() if need}
 
     def _from_shared(self, needs: Mapping[int, int], counts: Indices, most: Indices) -> Indices:
@@ -97,15 +97,15 @@ class Rations:
         while waiting and left[-1] >= waiting[0][0] and self.budget.spend(_STEPS):
             price, room, at = heappop(waiting)
             count = int(counts[at])
-            before = demand.of(at, count)
+            before = demand.list_demand(at, count)
             more = min(int(most[at]) - count, demand.find_most_within(at, before + left) - count)
             if more <= 0:
                 continue
             more = demand.find_most_at(at, count, more, price)
-            left = left - (demand.of(at, count + more) - before)
+            left = left - (demand.list_demand(at, count + more) - before)
             counts[at] = count = count + more
             if count < most[at]:
-                heappush(waiting, (demand.step(at, count), room, at))
+                heappush(waiting, (demand.compute_step(at, count), room, at))
         return counts
 
 
@@ -133,7 +133,7 @@ class _Demand:
             self._counted[key] = elsewhere == 0
         return self._counted[key]
 
-    def of(self, at: int, count: int) -> Indices:
+    def list_demand(self, at: int, count: int) -> Indices:
         """What so many pods on a node take, by choice of cells."""
         short = np.where(self._count_at(at), count * self._needs - self._left[:, at], 0)
         taken: Indices = np.maximum(short.max(axis=1), 0)
@@ -157,7 +157,7 @@ class _Demand:
         taken: Indices = np.maximum(short.max(axis=0), 0)
         return taken
 
-    def step(self, at: int, count: int) -> int:
+    def compute_step(self, at: int, count: int) -> int:
         """What one pod more takes of all cells together."""
         left = self._left[:, at]
         now, then = (max(0, int((many * self._needs - left).max())) for many in (count, count + 1))
@@ -174,9 +174,9 @@ class _Demand:
         low, high = 1, more
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.step(at, count + middle - 1) == price else (low, middle - 1)
+            low, high = (middle, high) if self.compute_step(at, count + middle - 1) == price else (low, middle - 1)
         return low
 
 
-def _bits(number: int) -> list[int]:
+def _list_bits(number: int) -> list[int]:
     return [bit for bit in range(number.bit_length()) if number >> bit & 1]

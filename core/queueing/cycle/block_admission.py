@@ -17,8 +17,8 @@ def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsRead
         return None
     among = None if rules.blocks is Scope.CLUSTER else {queue.name}
     if rules.blocks is Scope.COHORT:
-        among = {queue.name, *state.quota.relatives(queue.name)}
-    first = min((key for key, name in state.starting() if among is None or name in among), default=None)
+        among = {queue.name, *state.quota.list_relatives(queue.name)}
+    first = min((key for key, name in state.list_starting() if among is None or name in among), default=None)
     if first is None:
         return None
     why = f"waits until the pods of workload {first} are ready: one workload {_AMONG[rules.blocks]} starts at a time (blockAdmission)"

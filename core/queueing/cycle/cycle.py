@@ -138,12 +138,12 @@ class Cycle:
 
     def _may_decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool) -> bool:
         """Whether a workload without a standing refusal gets a decision in this round."""
-        asked = self._asked_by(workload, queue, is_promised=is_promised)
+        asked = self._build_request(workload, queue, is_promised=is_promised)
         if may := self._decisions.has_begun(workload, queue) or self._portions.may_decide(asked):
             self._portions.begin_decision(asked)
         return may
 
-    def _asked_by(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> DecisionRequest:
+    def _build_request(self, workload: WorkloadFacts, queue: ClusterQueueFacts, *, is_promised: bool = False) -> DecisionRequest:
         order, number = self._pending.order_of(workload.uid), self._pending.number_of(workload.uid)
         return DecisionRequest((queue.name, is_promised), order, number, queue.strict)
 
@@ -173,7 +173,7 @@ class Cycle:
             return False
         if self._claims.begin(self._pending):
             self._own = {uid: refusal for uid, refusal in self._own.items() if not refusal.outcome.spares}
-            for group in self._pending.groups():
+            for group in self._pending.list_classes():
                 if group.refusal is not None and group.refusal.outcome.spares:
                     group.refusal = None
         self._pending.move_changed(self._claims.circles.collect_changed())
@@ -187,40 +187,40 @@ class Cycle:
             self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
             self._precedence.begin_round()
         if self._is_for_passes:
-            yield from self._second_passes(run)
+            yield from self._judge_second_passes(run)
             if self._are_passes_cut:
                 self._is_for_passes = False
                 return
         self._is_for_passes, self.wants_more = True, False
         if not self._is_cut:
-            self._round_began = self._moment()
+            self._round_began = self._read_moment()
             self._portions.begin_round(self._pending.last_number)
         yield from self._keep_promises(run)
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
-        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.next()) is not None:
+        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.get_next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
-            yield from self._take(*following, turns, run)
+            yield from self._judge_turn(*following, turns, run)
             self._current, is_first = None, False
         if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
         # A workload that was refused early in a round of several cycles was not judged again, whatever changed since.
-        self.wants_more = self._is_cut and self._moment() != self._round_began
+        self.wants_more = self._is_cut and self._read_moment() != self._round_began
         self._end_round()
 
-    def _moment(self) -> tuple[int, int, int]:
+    def _read_moment(self) -> tuple[int, int, int]:
         return self._state.changes, self._state.config_changes, self._state.quota.all_changes
 
     # --- second passes ------------------------------------------------------------------------------
 
-    def _second_passes(self, run: Run) -> Iterator[Verdict]:
+    def _judge_second_passes(self, run: Run) -> Iterator[Verdict]:
         """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet. Where that
         takes longer than the cycle may, the next cycle is for the other turns, and the one after it continues here."""
-        due, is_again = second_pass.due_for_second_pass(self._state, self._replacement), False
+        due, is_again = second_pass.list_due_for_second_pass(self._state, self._replacement), False
         self._passed.intersection_update(w.uid for w in due)
         self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
         for workload in due:
@@ -238,7 +238,7 @@ class Cycle:
                 return
             self._passed.add(workload.uid)
             self._current, self.has_decided = workload, True
-            self._state.lift_beside(workload.key)
+            self._state.release_beside(workload.key)
             outcome = self._judge_again(workload, queue)
             if isinstance(outcome, Admissible):
                 plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
@@ -247,9 +247,9 @@ class Cycle:
             else:
                 self._failed_at[workload.uid] = now
                 if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
-                    self._claims.take_back(workload, outcome.preempting)
+                    self._claims.reserve_replacement(workload, outcome.preempting)
                 else:
-                    self._claims.claim_rest(workload)
+                    self._claims.reserve_rest(workload)
             self._current = None
             yield Verdict(workload, outcome, is_second_pass=True)
         self._passed.clear()
@@ -262,7 +262,7 @@ class Cycle:
         if pause.admissions is not None:
             return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
         keeps = replace(self._replacement, fails_fast=False)
-        outcome = self._second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
+        outcome = self._judge_second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
         if pause.evictions is None or isinstance(outcome, Admissible):
             return outcome
         if outcome.preempting is not None:
@@ -272,15 +272,15 @@ class Cycle:
             return replace(outcome, message=truncate(why), preempting=None)
         if not outcome.evicts:
             return outcome
-        outcome = self._second_pass(workload, queue, keeps)
+        outcome = self._judge_second_pass(workload, queue, keeps)
         assert isinstance(outcome, NotAdmissible)
         return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
 
-    def _second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: second_pass.NodeReplacement) -> Outcome:
+    def _judge_second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: second_pass.NodeReplacement) -> Outcome:
         if (unwritable := self.unwritable.find(workload)) is not None:
             return second_pass.refuse_unwritable(workload, unwritable, replacement)
         try:
-            return second_pass.find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.leaving())
+            return second_pass.find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.list_leaving())
         except Exception as error:
             return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
@@ -293,10 +293,10 @@ class Cycle:
         take it, and evictions would never end: each would take what another's victims left, and be preempted by that one as soon as
         it runs. In a StrictFIFO queue this holds for the head alone: no other workload may be served before it.
         """
-        promised = sorted(self._claims.preemptors(), key=self._pending.order_of)
+        promised = sorted(self._claims.list_preemptors(), key=self._pending.order_of)
         if not self._is_cut:
             is_strict = any(self._find_strict(workload) for workload in map(self._pending.find, promised) if workload is not None)
-            self._heads = find_heads(self._pending.groups(), self._find_strict, run.is_held_back) if is_strict else {}
+            self._heads = find_heads(self._pending.list_classes(), self._find_strict, run.is_held_back) if is_strict else {}
         for uid in promised:
             workload, group = self._pending.find(uid), self._pending.group_of(uid)
             assert workload is not None
@@ -308,7 +308,7 @@ class Cycle:
             self._current = workload
             refusal = self._own.get(uid)
             hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
-            stands = refusal is not None and refusal.stands(self._state, workload, queue, self._round)
+            stands = refusal is not None and refusal.is_valid(self._state, workload, queue, self._round)
             if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:
@@ -330,7 +330,7 @@ class Cycle:
 
     def _place(self, workload: WorkloadFacts) -> None:
         """Takes what a workload waits for out of what the others see, until the end of the round."""
-        if self._claims.of(workload.uid) is not None:
+        if self._claims.find_preempting(workload.uid) is not None:
             self._placed.add(workload.uid)
             self._claims.reserve(workload)
 
@@ -346,24 +346,24 @@ class Cycle:
         changed. None: the next cycle sorts the rest."""
         changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
         if self._turns is None or config != self._turns_by:
-            changed = self._pending.groups()
+            changed = self._pending.list_classes()
             most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
             self._turns_by, self._unsorted = config, []
             self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
-        promised = map(self._promise_of, self._claims.uids() if self._sharing is not None else ())
+        promised = map(self._find_promise, self._claims.list_uids() if self._sharing is not None else ())
         portion, self._unsorted = (self._unsorted + changed)[:most], (self._unsorted + changed)[most:]
         self._turns.begin(portion, ((queue.name, order) for queue, order in promised if queue is not None))
         return self._turns if not self._unsorted else None
 
-    def _promise_of(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
+    def _find_promise(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)
         assert workload is not None  # only a workload that is pending has a reservation
         return self._state.find_cluster_queue(workload), self._pending.order_of(uid)
 
-    def _take(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
+    def _judge_turn(self, turn: Turn, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
         workload = turn.workload
         if run.is_held_back(workload.uid) or workload.uid in run.admitted:
-            turns.pass_on(turn)
+            turns.add_follower(turn)
             return
         self._current = workload
         queue, problem = self._find_queue(workload.queue)
@@ -378,12 +378,12 @@ class Cycle:
                 turns.end(turn)
                 return
             why = f'ClusterQueue "{queue.name}" is StrictFIFO and a workload that is before this one cannot be admitted yet'
-            yield from self._tell(turn, NotAdmissible(REASON_PENDING_EVALUATION, why, ()), turns, run)
+            yield from self._report_outcome(turn, NotAdmissible(REASON_PENDING_EVALUATION, why, ()), turns, run)
         elif obstacle is not None:
             turn.group.is_held_up = True
             if problem is None:  # a queue that admits none leaves the room to others
                 self._place(workload)
-            yield from self._tell(turn, obstacle, turns, run)
+            yield from self._report_outcome(turn, obstacle, turns, run)
         elif queue is not None:
             if queue.name in self._borrowing and (not may_borrow or self._precedence.is_behind(turn, queue, turns)):
                 self._precedence.note(turn, queue, self._round)
@@ -400,7 +400,7 @@ class Cycle:
         else:
             uids = [workload.uid for _, workload in group.members[turn.at :] if workload.uid in self._own]
         for uid in uids:
-            if uid != head and uid not in self.unwritable and self._claims.of(uid) is None:
+            if uid != head and uid not in self.unwritable and self._claims.find_preempting(uid) is None:
                 del self._own[uid]
                 group.unheard[uid] = None
 
@@ -408,27 +408,27 @@ class Cycle:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
         refusal, is_busy = self._own.get(uid) or group.refusal, run.is_busy(uid)
         outcome: Admissible | NotAdmissible | None = None
-        if not is_busy and uid not in run.served and (refusal is None or not refusal.stands(self._state, workload, queue, self._round)):
+        if not is_busy and uid not in run.served and (refusal is None or not refusal.is_valid(self._state, workload, queue, self._round)):
             if not self._may_decide(workload, queue, is_promised=False):
                 self._place(workload)
                 if queue.strict:
                     self._blocked.setdefault(queue.name, uid)
                     self._skipped.add(queue.name)
-                (turns.pass_on if uid in self._own else turns.end)(turn)
+                (turns.add_follower if uid in self._own else turns.end)(turn)
                 return
             outcome = self._decide(workload, queue, run)
             if outcome is None:
                 return
-        claim = self._claims.of(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotAdmissible) else None
+        claim = self._claims.find_preempting(uid) if outcome is None else outcome.preempting if isinstance(outcome, NotAdmissible) else None
         found = outcome if isinstance(outcome, Admissible) else claim.found if claim is not None else None
         if found is not None and found.borrows and (not may_borrow or self._precedence.should_wait(turn, found, turns, self._round)):
             self._borrowing.add(queue.name)
-            self._portions.put_off(self._asked_by(workload, queue))
+            self._portions.put_off(self._build_request(workload, queue))
             turns.put_off(turn)
             return
         if isinstance(outcome, Admissible):
             self._admit(group, workload, outcome)
-            turns.pass_on(turn)
+            turns.add_follower(turn)
             yield Verdict(workload, outcome)
             return
         if outcome is not None:
@@ -437,17 +437,17 @@ class Cycle:
         if queue.strict:
             self._blocked.setdefault(queue.name, uid)
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
-            turns.pass_on(turn)
+            turns.add_follower(turn)
             if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
                 yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.drop_victims())
         else:
-            yield from self._tell(turn, group.refusal.outcome, turns, run)
+            yield from self._report_outcome(turn, group.refusal.outcome, turns, run)
 
     def _admit(self, group: EquivalenceClass, workload: WorkloadFacts, found: Admissible) -> None:
         self._own.pop(workload.uid, None)
         self._told.pop(workload.uid, None)
         group.unheard.pop(workload.uid, None)
-        self._claims.fulfil(workload)
+        self._claims.record_admission(workload)
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
 
@@ -467,7 +467,7 @@ class Cycle:
 
     def _find_trait(self, workload: WorkloadFacts) -> Hashable:
         """What else than its request decides on a workload: the pods that it has left behind, and the workloads that it spares."""
-        return workload.uid if Past.of(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
+        return workload.uid if Past.read_past(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
 
     def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
         if local_queue not in self._ways:
@@ -476,7 +476,7 @@ class Cycle:
 
     # --- reporting ----------------------------------------------------------------------------------
 
-    def _tell(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
+    def _report_outcome(self, turn: Turn, outcome: NotAdmissible, turns: Turns, run: Run) -> Iterator[Verdict]:
         """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is reported yet, and for
         all if the reason does not change with each workload that starts or ends. Where that takes too long the group has another turn
         in the next cycle."""
@@ -508,7 +508,7 @@ class Cycle:
         group.unheard.pop(workload.uid, None)
         return before != now
 
-    def catch_up(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
+    def update_next_reason(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
         """Returns a verdict for the next pending workload with a reason that is not reported yet; None: none among the next `steps`."""
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
@@ -516,7 +516,7 @@ class Cycle:
                 if not self._is_stale:
                     return None
                 self._is_stale = False
-                self._walk = iter([(group, workload) for group in self._pending.groups() for _, workload in group.members])
+                self._walk = iter([(group, workload) for group in self._pending.list_classes() for _, workload in group.members])
                 continue
             uid = workload.uid
             own = self._own.get(uid) if not group.is_held_up else None
@@ -538,10 +538,10 @@ class Cycle:
         """Drops refusals of rounds before this one, no more than `most`, so that reasons get current amounts. Refusals with a
         reservation stay. Returns how many were dropped."""
         own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
-        old = [uid for uid in own if self._claims.of(uid) is None][:most]
+        old = [uid for uid in own if self._claims.find_preempting(uid) is None][:most]
         for uid in old:
             del self._own[uid]
-        groups = (group for group in self._pending.groups() if group.refusal is not None and group.refusal.round < before)
+        groups = (group for group in self._pending.list_classes() if group.refusal is not None and group.refusal.round < before)
         for group in (stale := list(islice(groups, most - len(old)))):
             group.refusal = None
         return len(old) + len(stale)
@@ -550,7 +550,7 @@ class Cycle:
         """Returns, per LocalQueue, how many workloads were refused or held back, and are not decided on again until something has
         changed. In a StrictFIFO queue all wait for their turn: none is counted unless its group is held up."""
         counts: Counter[str] = Counter()
-        for group in self._pending.groups():
+        for group in self._pending.list_classes():
             _, first = group.members[0]
             queue = self._state.find_cluster_queue(first)
             is_strict = queue is not None and queue.strict
@@ -579,18 +579,18 @@ class Cycle:
     def makes_room(self) -> bool:
         """Whether a workload waits until others, evicted for it, are gone. No other workload may take what they hold before it is
         decided on."""
-        return self._claims.any()
+        return self._claims.has_any()
 
-    def spare(self, key: str) -> None:
+    def exclude_victim(self, key: str) -> None:
         """Records that the victim `key` could not be evicted. The workloads that wait for it are decided on again."""
-        for uid in self._claims.spare(key):
+        for uid in self._claims.exclude_victim(key):
             self._remove_verdict(uid)
 
     def _remove_verdict(self, uid: str) -> None:
         for known in (self._own, self._told, self._failed_at):
             known.pop(uid, None)
 
-    def reconsider(self, uid: str) -> None:
+    def requeue_workload(self, uid: str) -> None:
         """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
         self._remove_verdict(uid)
         self._claims.withdraw([uid])

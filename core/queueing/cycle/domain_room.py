@@ -17,7 +17,7 @@ from core.model.podset import PodSetRequest
 from core.model.quantity import show_count
 from core.model.wire.assignment import DomainCount
 from core.names import HOSTNAME_LABEL
-from core.placement.explain.survey import out_of_use
+from core.placement.explain.survey import list_out_of_use
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Indices
@@ -90,8 +90,8 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
     """Of a workload's pod sets those that were assigned to domains of several nodes."""
     found = []
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets if workload.admission is not None else (), strict=False):
-        flavor = state.topology_flavor(given.flavors.values())
-        view = state.view(flavor) if flavor is not None else None
+        flavor = state.find_topology_flavor(given.flavors.values())
+        view = state.get_view(flavor) if flavor is not None else None
         if given.assignment is not None and given.assignment.levels[-1] != HOSTNAME_LABEL and view is not None:
             nodes = {name for domain in given.assignment.domains for name in view.get_domain_names(domain.values)}
             found.append(Wide(pod_set, given, view, nodes))
@@ -121,7 +121,7 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
 def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
     """The first of its domains that does not hold what it should."""
     for each in wide:
-        expected = state.ledger.expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
+        expected = state.ledger.count_expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:
             short = _find_short(each, state.request_for(each.pod_set, each.view.flavor), counted[each.pod_set.name], expected)
         except InvalidSelector:  # the flavor has changed, and its old selector cannot be evaluated
@@ -137,25 +137,25 @@ def _find_short(wide: Wide, request: PodSetRequest, counted: DomainPodCounts, ex
         return None
     free = capacity.free.copy()
     for domain in wide.domains:
-        nodes, names = wide.view.find_domain_places(domain.values), wide.view.domain_nodes(domain.values)
+        nodes, names = wide.view.find_domain_places(domain.values), wide.view.list_domain_nodes(domain.values)
         # What ends on a node that is up makes room for the next; what ends on one that is not may do so for ever.
         placed = counted.sent[domain.values] + sum(
             counted.placed[name] + (counted.ending[name] if capacity.ready[node] else 0) for node, name in zip(nodes, names, strict=True)
         )
         missing = min(domain.count - placed, to_come)
-        room = _room(capacity, free, request, nodes, expected) if missing > 0 else 0
+        room = _count_room(capacity, free, request, nodes, expected) if missing > 0 else 0
         if missing > room:
             there = set(names)
-            out = {name: why for why, named in out_of_use(capacity, request).items() for name in named if name in there}
+            out = {name: why for why, named in list_out_of_use(capacity, request).items() for name in named if name in there}
             return Short(wide.pod_set.name, wide.levels[-1], domain.values, missing, room, out, wide.view.flavor.name, not there)
     return None
 
 
-def _room(capacity: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Indices, expected: Mapping[str, int]) -> int:
+def _count_room(capacity: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Indices, expected: Mapping[str, int]) -> int:
     """Pods that some nodes hold, with what is kept there for those that are expected: it is added to `free`, once for each node."""
     kept = np.array([expected.get(capacity.tree.names[node], 0) for node in nodes], dtype=np.int64)
     for resource, amount in with_pod(request.requests).items():
         row = capacity.axis.get(resource)
         if row is not None:
             free[row, nodes] += amount * kept
-    return int(np.where(capacity.eligible(request, nodes), capacity.pods_that_fit(request, free, nodes), 0).sum())
+    return int(np.where(capacity.find_eligible(request, nodes), capacity.count_pods_that_fit(request, free, nodes), 0).sum())

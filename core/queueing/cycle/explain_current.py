@@ -19,12 +19,12 @@ Given = tuple[PodSetFacts, PodSetAdmission]
 
 def explain_standing(state: ClusterState, workload: WorkloadFacts) -> tuple[Choice, ...]:
     """A choice for each pod set that has an assignment on nodes that are there; others may have come and gone since it was made."""
-    admission = state.workloads.holding(workload.key)
+    admission = state.workloads.find_holding(workload.key)
     if admission is None:
         return ()
     by_flavor: dict[str, list[Given]] = {}
     for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=False):
-        flavor = state.topology_flavor(given.flavors.values())
+        flavor = state.find_topology_flavor(given.flavors.values())
         if flavor is not None and given.assignment is not None:
             by_flavor.setdefault(flavor, []).append((pod_set, given))
     world = World(state)
@@ -36,21 +36,21 @@ def explain_standing(state: ClusterState, workload: WorkloadFacts) -> tuple[Choi
 
 
 def _explain(state: ClusterState, world: World, workload: WorkloadFacts, flavor: str, pairs: Sequence[Given]) -> Sequence[Choice]:
-    view = state.view(flavor)
+    view = state.get_view(flavor)
     if view is None:
         return ()
     requests, placements = list[PodSetRequest](), list[PodSetPlacement]()
     for pod_set, _ in pairs:
         request = state.request_for(pod_set, view.flavor)
-        nodes = state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
-        placement = _placement(view.capacity, request, nodes)
+        nodes = state.ledger.list_counted_nodes((workload.pods_key, pod_set.name, workload.owner_uid))
+        placement = _build_placement(view.capacity, request, nodes)
         if placement is not None:
             requests.append(request)
             placements.append(placement)
-    return explain_choice(view.capacity, requests, Decision(tuple(placements)), free=world.free(view)) if placements else ()
+    return explain_choice(view.capacity, requests, Decision(tuple(placements)), free=world.compute_free(view)) if placements else ()
 
 
-def _placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> PodSetPlacement | None:
+def _build_placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequence[tuple[str, int]]) -> PodSetPlacement | None:
     shape, tree = find_shape(capacity.tree, request), capacity.tree
     known = [(tree.index[name], count) for name, count in nodes if name in tree.index]
     if not isinstance(shape, Shape) or not known:

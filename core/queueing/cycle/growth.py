@@ -14,7 +14,7 @@ from core.placement.algorithms.profile import Profiles
 from core.placement.refusals import truncate
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from core.queueing.flavors.spare_lending import loans_of, offers_to, renewed
+from core.queueing.flavors.spare_lending import list_loans, list_offers, select_offers
 from core.queueing.flavors.what_if_view import World
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -30,7 +30,7 @@ def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Admissible | NotAdmissible:
     """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
-    held = state.workloads.holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
+    held = state.workloads.find_holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):
@@ -38,7 +38,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     # On the spare nodes of another workload it may have more of these nodes, but of no others.
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
-    world = World(state, offers=renewed(offers_to(state, workload.priority), lent) if lent else (), loans=loans_of(state, elder))
+    world = World(state, offers=select_offers(list_offers(state, workload.priority), lent) if lent else (), loans=list_loans(state, elder))
     world.remove(workload.replaces)
     try:
         outcome = find_admission(state, workload, queue, profiles, world, held)

@@ -21,10 +21,10 @@ from core.queueing.cycle.growth import find_growth
 from core.queueing.cycle.rules import find_violation
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
-from core.queueing.flavors.spare_lending import Offer, note_loans, offers_to
+from core.queueing.flavors.spare_lending import Offer, list_offers, note_loans
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
-from core.queueing.ordering.standing_refusals import asked_of_quota, could_be_given
+from core.queueing.ordering.standing_refusals import can_be_given, compute_asked
 from core.queueing.preemption.preemption_policy import Memory
 from core.queueing.preemption.reservations import SHOWN, Claims, show
 from core.queueing.preemption.victim_search import search_preemption
@@ -88,7 +88,7 @@ class Judge:
                 borrowing = self._with_borrowed_spares(workload, queue)
                 if borrowing is not None:
                     return borrowing
-            outcome = yield from self._or_preempting(workload, queue, outcome)
+            outcome = yield from self._judge_with_preemption(workload, queue, outcome)
             if isinstance(outcome, NotAdmissible) and outcome.preempting is None and self._shrinks and can_shrink(workload):
                 outcome = yield from self._with_fewer_pods(workload, queue, outcome)
             if isinstance(outcome, Admissible) and outcome.borrows and self._has_reclaimed(workload):
@@ -119,7 +119,7 @@ class Judge:
         assert outcome.preempting is not None
         if outcome.preempting.victims and self._state.pause.evictions is not None:
             return None
-        world = World(self._state, explains=False, budget=self._budget.part(PLACEMENT_STEPS))
+        world = World(self._state, explains=False, budget=self._budget.split_off(PLACEMENT_STEPS))
         if not asked.is_rather and isinstance(find_admission(self._state, asked.workload, queue, self._profiles, world), Admissible):
             return None
         before, keys = outcome.preempting, frozenset(victim.workload.key for victim in outcome.preempting.victims)
@@ -135,12 +135,12 @@ class Judge:
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()
     ) -> Admissible | NotAdmissible:
         """A way to be admitted as things are, spares that are offered to it counted."""
-        world = World(self._state, offers=offers, budget=self._budget.part(PLACEMENT_STEPS))
+        world = World(self._state, offers=offers, budget=self._budget.split_off(PLACEMENT_STEPS))
         return find_admission(self._state, workload, queue, self._profiles, world)
 
     def _has_reclaimed(self, workload: WorkloadFacts) -> bool:
         """Whether others were evicted for a workload, and what it was to get for that need not be borrowed."""
-        claim = self._claims.of(workload.uid)
+        claim = self._claims.find_preempting(workload.uid)
         return claim is not None and not claim.found.borrows and self._claims.is_preemptor(workload.uid)
 
     def _find_without_borrowing(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Pieces[Admissible | None]:
@@ -168,19 +168,19 @@ class Judge:
         A workload that waits for its victims to leave gets no lent nodes. A workload that asks for spare nodes gets
         none either: a spare node is not reserved on the spare node of another workload.
         """
-        if self._claims.of(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
+        if self._claims.find_preempting(workload.uid) is not None or any(pod_set.spares for pod_set in workload.pod_sets):
             return None
-        offers = offers_to(self._state, workload.priority)
+        offers = list_offers(self._state, workload.priority)
         if not offers:
             return None
         found = self._find_admission(workload, queue, offers)
         return note_loans(self._state, workload, found, offers) if isinstance(found, Admissible) else None
 
-    def _or_preempting(
+    def _judge_with_preemption(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: Admissible | NotAdmissible
     ) -> Pieces[Admissible | NotAdmissible]:
         if isinstance(outcome, Admissible):
-            return (yield from self._rather_preempting(workload, queue, outcome))
+            return (yield from self._prefer_preemption(workload, queue, outcome))
         return (yield from self._with_preemption(workload, queue, outcome))
 
     def _with_fewer_pods(
@@ -192,7 +192,7 @@ class Judge:
 
         def judge(smaller: WorkloadFacts) -> Pieces[Admissible | NotAdmissible]:
             yield
-            outcome = yield from self._or_preempting(smaller, queue, self._find_admission(smaller, queue))
+            outcome = yield from self._judge_with_preemption(smaller, queue, self._find_admission(smaller, queue))
             pods = {pod_set.name: pod_set.count for pod_set in smaller.pod_sets if pod_set.min_count is not None}
             attempts.extend(replace(attempt, pods=pods.get(attempt.pod_set)) for attempt in outcome.attempts)
             return outcome
@@ -210,10 +210,10 @@ class Judge:
         """A refusal that becomes a wait, if it helps that others go."""
         if refused.reason not in _CURABLE:
             return refused
-        asked = asked_of_quota(self._state, workload, queue)
-        by_share, unseen = self._sharing is not None, self._claims.unseen()
-        has_claim = self._claims.of(workload.uid) is not None  # then the victims that it waits for are already chosen
-        if not has_claim and not could_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
+        asked = compute_asked(self._state, workload, queue)
+        by_share, unseen = self._sharing is not None, self._claims.list_unseen()
+        has_claim = self._claims.find_preempting(workload.uid) is not None  # then the victims that it waits for are already chosen
+        if not has_claim and not can_be_given(self._state, workload, queue, asked, by_share=by_share, unseen=unseen):
             return refused
         preempting = yield from self._preempt(workload, queue)
         if preempting is None:
@@ -232,7 +232,7 @@ class Judge:
         message = truncate(f"{refused.message}; {show(preempting)}")
         return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
-    def _rather_preempting(
+    def _prefer_preemption(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, found: Admissible
     ) -> Pieces[Admissible | NotAdmissible]:
         """Returns the admission, or a preemption where the queue prefers one to the next flavor or to borrowing.
@@ -244,7 +244,7 @@ class Judge:
         passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
         preempting, asked = None, PreemptionQuestion(workload, queue, is_rather=True)
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
-            asked = replace(asked, queue=queue.up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)
+            asked = replace(asked, queue=queue.copy_up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)
             preempting = yield from self._preempt(workload, asked.queue, may_borrow=asked.may_borrow)
         if preempting is None and policy.prefers_preemption and found.borrows and queue.preemption.is_possible:
             asked = replace(asked, queue=queue, may_borrow=False)
@@ -268,12 +268,14 @@ class Judge:
     ) -> Pieces[Preempting | None]:
         """The workloads to preempt, if that helps. One that leaves a queue of another root cohort gives no quota: it is waited for only if
         those of this cohort do not help. `spares`: those with which evictions would go in a circle do not go."""
-        leaving, workloads = self._claims.leaving(), self._state.workloads
+        leaving, workloads = self._claims.list_leaving(), self._state.workloads
         spared = self._claims.circles.find_spared(workload.party) if spares else ()
-        near = {queue.name, *self._state.quota.relatives(queue.name)}
-        of_near = {key for key in leaving if (held := workloads.holding(key)) is not None and held.cluster_queue in near}
+        near = {queue.name, *self._state.quota.list_relatives(queue.name)}
+        of_near = {key for key in leaving if (held := workloads.find_holding(key)) is not None and held.cluster_queue in near}
         for gone in (of_near, leaving) if of_near != leaving else (leaving,):
-            budget = self._budget.part(PREEMPTION_STEPS) if spares else StepBudget(CONFIRM_STEPS)  # that search is for a sentence alone
+            budget = (
+                self._budget.split_off(PREEMPTION_STEPS) if spares else StepBudget(CONFIRM_STEPS)
+            )  # that search is for a sentence alone
             found = yield from search_preemption(
                 self._state,
                 workload,

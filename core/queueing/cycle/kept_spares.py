@@ -13,16 +13,16 @@ import numpy as np
 from core.model.admission import Admission, PodSetAdmission
 from core.model.podset import PodSetRequest
 from core.model.quantity import show_count
-from core.model.spare_nodes import fullest
-from core.placement.algorithms.decision import take_from
-from core.placement.algorithms.spare_placement import domain_of, flags_of, pick_spares
-from core.placement.explain.survey import out_of_use
+from core.model.spare_nodes import find_fullest
+from core.placement.algorithms.spare_placement import build_flags, find_domain, pick_spares
+from core.placement.engine import subtract_pods
+from core.placement.explain.survey import list_out_of_use
 from core.placement.topology.free_capacity import Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags
-from core.queueing.cycle.second_pass import updated
+from core.queueing.cycle.second_pass import apply_updates
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.spare_lending import Loan, give_back, loans_of, show_lent
+from core.queueing.flavors.spare_lending import Loan, give_back, list_loans, show_lent
 from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -76,9 +76,9 @@ def keep_spares(
     if workload.admission is None:
         return ()
     kept: list[KeptSpares] = []
-    loans = loans_of(state, workload)
+    loans = list_loans(state, workload)
     pod_sets = zip(workload.pod_sets, workload.admission.pod_sets, strict=False)
-    placed = [(pod_set, given, _view_of(state, given)) for pod_set, given in pod_sets if pod_set.spares and given.assignment is not None]
+    placed = [(pod_set, given, _find_view(state, given)) for pod_set, given in pod_sets if pod_set.spares and given.assignment is not None]
     asking = [(pod_set, given, view) for pod_set, given, view in placed if view is not None and view.capacity.tree.is_hostname]
     worlds: dict[str, tuple[FlavorView, Matrix]] = {}  # by flavor: what is free beside what is decided here, of any flavor
     for _, _, view in asking:
@@ -88,10 +88,10 @@ def keep_spares(
     for pod_set, given, view in asking:
         request = state.request_for(pod_set, view.flavor)
         for other, free in worlds.values():
-            take_from(other.capacity, free, request, view.spares_of(given), -1)
+            subtract_pods(other.capacity, free, request, view.list_spares(given), -1)
         found = _keep(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
         for other, free in worlds.values():
-            take_from(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
+            subtract_pods(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
         kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
     return tuple(kept)
 
@@ -103,14 +103,14 @@ def with_kept(admission: Admission, kept: Collection[KeptSpares]) -> Admission:
     return admission if pod_sets == admission.pod_sets else replace(admission, pod_sets=pod_sets)
 
 
-def _view_of(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
-    flavor = state.topology_flavor(given.flavors.values())
-    return state.view(flavor) if flavor is not None else None
+def _find_view(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
+    flavor = state.find_topology_flavor(given.flavors.values())
+    return state.get_view(flavor) if flavor is not None else None
 
 
-def _nodes_of(view: FlavorView, given: PodSetAdmission) -> list[str]:
+def _list_nodes(view: FlavorView, given: PodSetAdmission) -> list[str]:
     domains = given.assignment.domains if given.assignment is not None else ()
-    return [name for domain in domains for name in view.domain_nodes(domain.values)]
+    return [name for domain in domains for name in view.list_domain_nodes(domain.values)]
 
 
 def _keep(
@@ -124,13 +124,13 @@ def _keep(
     *,
     fills: bool,
 ) -> KeptSpares:
-    capacity, tree, pods = view.capacity, view.capacity.tree, fullest(given)
-    request = replace(state.request_for(updated(replace(pod_set, count=given.count), workload.checks), view.flavor), spares=0)
+    capacity, tree, pods = view.capacity, view.capacity.tree, find_fullest(given)
+    request = replace(state.request_for(apply_updates(replace(pod_set, count=given.count), workload.checks), view.flavor), spares=0)
 
-    own, held = flags_of(tree, _nodes_of(view, given)), flags_of(tree, given.spares)
-    inside = _domain(view, workload, request, own) & ~flags_of(tree, workload.unhealthy_nodes)
+    own, held = build_flags(tree, _list_nodes(view, given)), build_flags(tree, given.spares)
+    inside = _find_domain(view, workload, request, own) & ~build_flags(tree, workload.unhealthy_nodes)
     going = {name for name, node in state.nodes.items() if node.taint_keys and not node.taint_keys.isdisjoint(leaving_taints)}
-    leaving = flags_of(tree, going | Past.of(state, workload).rejecting)
+    leaving = build_flags(tree, going | Past.read_past(state, workload).rejecting)
     serving: list[int] = []
     try:
         others = (inside & ~leaving, inside) if fills else (held & False, held & False)
@@ -139,7 +139,7 @@ def _keep(
             taken = own.copy()
             taken[serving] = True
             serving += pick_spares(capacity, request, wanted, pods, free=free, used=taken, near=own, inside=allowed)
-        why = out_of_use(capacity, request)
+        why = list_out_of_use(capacity, request)
     except InvalidSelector as error:
         serving, why = [], {str(error): list(given.spares)}
     reasons = {name: reason for reason, names in why.items() for name in names}
@@ -151,10 +151,10 @@ def _keep(
     return KeptSpares(pod_set.name, pod_set.spares, tuple(sorted(names)), reported, pods, fills)
 
 
-def _domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:
+def _find_domain(view: FlavorView, workload: WorkloadFacts, request: PodSetRequest, own: Flags) -> Flags:
     """Where spares of a pod set may be: in its required domain, and in that of the whole workload where it asks for one."""
     tree, tie = view.capacity.tree, workload.together
-    inside = domain_of(tree, request, own)
+    inside = find_domain(tree, request, own)
     level = tree.find_level(tie.level) if tie is not None and tie.required else None
     if level is None or not own.any():
         return inside

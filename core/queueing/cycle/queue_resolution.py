@@ -17,7 +17,7 @@ from core.names import (
 from core.queueing.flavors.outcome import NotAdmissible
 from core.state.cluster import ClusterState
 from core.state.queue_facts import ClusterQueueFacts
-from core.state.selectors import labels_match
+from core.state.selectors import is_label_match
 
 _SHOWN = 5  # queues that a message names
 _CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queue that cannot admit
@@ -30,18 +30,18 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
     local = state.local_queues.get(local_queue)
     if local is None:
-        return None, NotAdmissible(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_queues_of(state, namespace)}", ())
+        return None, NotAdmissible(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_list_queues(state, namespace)}", ())
     queue = state.cluster_queues.get(local.cluster_queue)
     if queue is None:
         why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
         return None, NotAdmissible(REASON_MISCONFIGURED, why, ())
     if local.stopped:
-        return None, NotAdmissible(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_stopped(local.stop_policy)}", ())
-    problem = _problem_of(state, queue)
+        return None, NotAdmissible(REASON_SUSPENDED, f"LocalQueue {name} is inactive: {_describe_stop(local.stop_policy)}", ())
+    problem = _find_problem(state, queue)
     if problem is not None:
         why = problem[1].removeprefix(_CANNOT).lstrip(":; ")
         return None, NotAdmissible(REASON_SUSPENDED, f"ClusterQueue {queue.name} is inactive: {why}", ())
-    if not labels_match(queue.namespace_selector, state.namespaces.get(namespace)):
+    if not is_label_match(queue.namespace_selector, state.namespaces.get(namespace)):
         return None, NotAdmissible(
             REASON_MISCONFIGURED, f"namespace {namespace} doesn't match the selector of ClusterQueue {queue.name}", ()
         )
@@ -50,11 +50,11 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
     return queue, None
 
 
-def _stopped(policy: str) -> str:
+def _describe_stop(policy: str) -> str:
     return f"its stopPolicy is {policy}, it admits no workload until stopPolicy is None"
 
 
-def _queues_of(state: ClusterState, namespace: str) -> str:
+def _list_queues(state: ClusterState, namespace: str) -> str:
     """What a job of a namespace could name instead."""
     names = sorted(key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace)
     if not names:
@@ -63,20 +63,20 @@ def _queues_of(state: ClusterState, namespace: str) -> str:
     return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}"
 
 
-def inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
+def find_inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
     """Reason and message if a ClusterQueue can admit nothing, else None (Kueue API, ClusterQueue condition Active; a pause stops all)."""
-    problem, stop = _problem_of(state, queue), state.pause.admissions
+    problem, stop = _find_problem(state, queue), state.pause.admissions
     if problem is not None or stop is None:
         return problem
     return REASON_ADMISSIONS_PAUSED, f"{_CANNOT}: {stop.sentence}"
 
 
-def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
+def _find_problem(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
     """What is wrong with a ClusterQueue itself."""
     if queue.deleting:
         return REASON_TERMINATING, f"{_CANNOT}; the ClusterQueue is being deleted"
     if queue.stopped:
-        return REASON_STOPPED, f"{_CANNOT}: {_stopped(queue.stop_policy)}"
+        return REASON_STOPPED, f"{_CANNOT}: {_describe_stop(queue.stop_policy)}"
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
         return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: references missing ResourceFlavor(s): {', '.join(missing)}"
@@ -86,13 +86,14 @@ def _problem_of(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str
     remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
     topological = [name for name in queue.flavors if state.flavors[name].topology]
     if remote and topological:
-        why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, whose topology flavor {topological[0]} does not know"
+        why = f"AdmissionCheck {remote[0]} sends workloads to other clusters, and flavor {topological[0]} does not know their topology"
         return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"{_CANNOT}: {why}"
     inactive = [name for name, _ in queue.checks if not state.checks[name].active]
     if inactive:
         return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
-    if queue.cohort in state.quota.circular:
-        return REASON_COHORT_CYCLE, f'{_CANNOT}: going up from cohort "{queue.cohort}" ends in a circle of cohorts'
+    cycle = state.quota.find_cycle(queue.cohort)
+    if cycle:
+        return REASON_COHORT_CYCLE, f'{_CANNOT}: cohort "{queue.cohort}" is part of a cycle ({" -> ".join(cycle)})'
     lost = sorted({flavor.topology for name in queue.flavors if (flavor := state.flavors[name]).topology} - state.topologies.keys())
     if lost:
         return REASON_TOPOLOGY_NOT_FOUND, f"{_CANNOT}: there is no Topology {', '.join(map(repr, lost))}"

@@ -25,37 +25,37 @@ REMEDY = "the workload is deactivated; change the job, or the topology: the work
 
 def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
     """Which rule is broken with every topology that the queue's flavors have; None if one of them serves, or there is none."""
-    views = [view for name in queue.flavors if (view := state.view(name)) is not None]
-    if not views or not _names_a_level(workload):
+    views = [view for name in queue.flavors if (view := state.get_view(name)) is not None]
+    if not views or not _has_level(workload):
         return None
     broken: dict[str, str] = {}
     for view in views:
         requests = [state.request_for(pod_set, view.flavor) for pod_set in workload.pod_sets]
-        problem = next(_problems(view.capacity.tree, requests, workload.together), None)
+        problem = next(_list_problems(view.capacity.tree, requests, workload.together), None)
         if problem is None:
             return None
         broken.setdefault(view.topology.name, problem)
-    told = "; ".join(f'topology "{name}": {problem}' for name, problem in broken.items())
-    return f"{truncate(told, 800)}; {REMEDY}"
+    text = "; ".join(f'topology "{name}": {problem}' for name, problem in broken.items())
+    return f"{truncate(text, 800)}; {REMEDY}"
 
 
 def can_be_activated(state: ClusterState, workload: WorkloadFacts, condition: Mapping[str, Any]) -> bool:
     """Whether a workload that was deactivated for a broken rule breaks none any more; `condition` is its `QuotaReserved`."""
     was_ours = condition.get("reason") == REASON_MISCONFIGURED and str(condition.get("message") or "").endswith(REMEDY)
     queue = state.find_cluster_queue(workload) if was_ours and not workload.active else None
-    if queue is None or not any(state.view(name) is not None for name in queue.flavors):
+    if queue is None or not any(state.get_view(name) is not None for name in queue.flavors):
         return False
     return find_violation(state, workload, queue) is None
 
 
-def _names_a_level(workload: WorkloadFacts) -> bool:
+def _has_level(workload: WorkloadFacts) -> bool:
     """Whether a pod set asks for a topology, or the workload for all of them: their pod sets need not ask for anything then."""
     if workload.together is not None:
         return True
     return any(pod_set.topology is not None and pod_set.topology.mode is not Mode.IMPLIED for pod_set in workload.pod_sets)
 
 
-def _problems(tree: TopologyTree, requests: list[PodSetRequest], together: OneDomain | None) -> Iterator[str]:
+def _list_problems(tree: TopologyTree, requests: list[PodSetRequest], together: OneDomain | None) -> Iterator[str]:
     known = ", ".join(tree.declared)
     tie = None
     if together is not None:

@@ -27,23 +27,22 @@ from core.names import (
     TOPOLOGY_PENDING,
     TOPOLOGY_READY,
 )
-from core.placement.algorithms.decision import Decision, PodSetPlacement, take_from
 from core.placement.algorithms.profile import Profile, Profiles
-from core.placement.algorithms.spare_placement import domain_of, flags_of
-from core.placement.engine import place
-from core.placement.refusals import NotFit, RefusalKind, refusal_sentence, truncate
+from core.placement.algorithms.spare_placement import build_flags, find_domain
+from core.placement.engine import Decision, PodSetPlacement, place, subtract_pods
+from core.placement.refusals import NotFit, RefusalKind, format_refusal, truncate
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import Matrix
 from core.placement.topology.placed_pods import PlacedPodSet, find_failed, locate
 from core.placement.topology.tree import Flags
 from core.placement.what_if import WhatIf
-from core.queueing.flavors.flavor_search import FlavorSearch, find_outside, found_by, place_unit
+from core.queueing.flavors.flavor_search import FlavorSearch, build_admissible, find_outside, place_unit
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.outcome import Admissible, Attempt, Beside, NotAdmissible, sentences_of
-from core.queueing.flavors.spare_lending import Loan, give_back, loans_of
-from core.queueing.flavors.what_if_view import World, without
+from core.queueing.flavors.outcome import Admissible, Attempt, Beside, NotAdmissible, join_sentences
+from core.queueing.flavors.spare_lending import Loan, give_back, list_loans
+from core.queueing.flavors.what_if_view import World, copy_without
 from core.queueing.ordering.queue_order import queue_order
-from core.queueing.preemption.reclaimed_spares import choose_loans, fewest_first, find_beside, find_needed, wait_for_borrowers
+from core.queueing.preemption.reclaimed_spares import choose_loans, find_beside, find_needed, sort_fewest_first, wait_for_borrowers
 from core.state.cluster import ClusterState
 from core.state.facts import CheckState, NodeFacts, PodSetFacts, TopologyFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -70,11 +69,11 @@ class NodeReplacement:
 REPLACES = NodeReplacement()
 
 
-def due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
+def list_due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
     """Workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served first."""
-    due = {w.key: w for w in state.workloads.awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
+    due = {w.key: w for w in state.workloads.list_awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
     if replacement.is_on:
-        due |= {w.key: w for w in state.workloads.unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
+        due |= {w.key: w for w in state.workloads.list_unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
         due |= {w.key: w for key in state.stuck if (w := state.workloads.facts.get(key)) is not None and has_stuck_pods(state, w)}
     return sorted(due.values(), key=lambda w: (*queue_order(w), w.key))
 
@@ -85,7 +84,7 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
         return False
     ready = {check.name for check in workload.checks if check.state == CHECK_READY}
     flavors = {flavor for pod_set in workload.admission.pod_sets for flavor in pod_set.flavors.values()}
-    return ready.issuperset(queue.checks_for(flavors))
+    return ready.issuperset(queue.list_checks(flavors))
 
 
 def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
@@ -104,9 +103,9 @@ def _has_lost_nodes(state: ClusterState, workload: WorkloadFacts) -> bool:
         values = {domain.values for domain in given.assignment.domains} if given.assignment is not None else set()
         if workload.unhealthy_nodes & {value[-1] for value in values}:
             return True
-        view = _view_of(state, given)
+        view = _find_view(state, given)
         failed = find_failed(view.capacity.tree, workload.unhealthy_nodes) if view is not None else np.zeros(0, dtype=bool)
-        if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _domains(view, failed)}:
+        if view is not None and values & {view.capacity.tree.emitted[domain] for domain in _find_domains(view, failed)}:
             return True
     return False
 
@@ -121,7 +120,7 @@ def _is_served_again(state: ClusterState, workload: WorkloadFacts) -> bool:
     """
     gone, served = set[str](), _find_served(state, workload)
     for given in workload.admission.pod_sets if workload.admission is not None else ():
-        view, levels = _view_of(state, given), given.assignment.levels if given.assignment is not None else ()
+        view, levels = _find_view(state, given), given.assignment.levels if given.assignment is not None else ()
         for domain in given.assignment.domains if given.assignment is not None and len(levels) > 1 and levels[-1] == HOSTNAME_LABEL else ():
             if domain.values[-1] in workload.unhealthy_nodes and (view is None or view.find_domain(domain.values) is None):
                 gone.add(domain.values[-1])
@@ -146,8 +145,10 @@ def _find_served(state: ClusterState, workload: WorkloadFacts) -> dict[str, dict
     for given in workload.admission.pod_sets if workload.admission is not None else ():
         if given.assignment is not None and given.assignment.levels == (HOSTNAME_LABEL,):
             named[given.name] = {domain.values[-1] for domain in given.assignment.domains} & workload.unhealthy_nodes
-            view = _view_of(state, given)
-            places[given.name] = {name for host in named[given.name] for name in view.domain_nodes((host,))} if view is not None else set()
+            view = _find_view(state, given)
+            places[given.name] = (
+                {name for host in named[given.name] for name in view.list_domain_nodes((host,))} if view is not None else set()
+            )
     anywhere = {name for each in places.values() for name in each}
 
     def judge(pod_set: str, host: str) -> _Served:
@@ -176,14 +177,14 @@ def _is_running_well_on(state: ClusterState, workload: WorkloadFacts, node: Node
     return _is_well(node) and state.ledger.is_running_on(workload.pods_key, node.name)
 
 
-def _domains(view: FlavorView, nodes: Flags) -> set[int]:
+def _find_domains(view: FlavorView, nodes: Flags) -> set[int]:
     level = view.capacity.tree.levels[view.capacity.tree.lowest]
     return set((np.searchsorted(level.starts, np.flatnonzero(nodes), side="right") - 1).tolist())
 
 
-def _view_of(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
-    flavor = state.topology_flavor(given.flavors.values())
-    return state.view(flavor) if flavor is not None else None
+def _find_view(state: ClusterState, given: PodSetAdmission) -> FlavorView | None:
+    flavor = state.find_topology_flavor(given.flavors.values())
+    return state.get_view(flavor) if flavor is not None else None
 
 
 def find_second_pass(
@@ -200,23 +201,23 @@ def find_second_pass(
     workloads `leaving` (keys) are being evicted already and are not evicted again.
     """
 
-    def profile_for(topology: TopologyFacts) -> Profile:
-        return profiles.nearest(workload.profile, queue.profile, topology.profile)
+    def choose_profile(topology: TopologyFacts) -> Profile:
+        return profiles.find_nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = FlavorSearch(World(state), profile_for, workload.together, Past.of(state, workload))
+    search = FlavorSearch(World(state), choose_profile, workload.together, Past.read_past(state, workload))
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement, leaving)
     waiting: dict[str, list[PodSetFacts]] = {}
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=True):
-        flavor = state.topology_flavor(given.flavors.values())
+        flavor = state.find_topology_flavor(given.flavors.values())
         if given.delayed == TOPOLOGY_PENDING and flavor is not None:
-            waiting.setdefault(flavor, []).append(updated(replace(pod_set, count=given.count), workload.checks))
+            waiting.setdefault(flavor, []).append(apply_updates(replace(pod_set, count=given.count), workload.checks))
     for name, pod_sets in waiting.items():
         if not place_unit(state, tuple(pod_sets), state.flavors[name], search):
             names = ", ".join(pod_set.name for pod_set in pod_sets)
-            message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {sentences_of(search.attempts, names)}')
+            message = truncate(f'couldn\'t place pod set {names} on the nodes of flavor "{name}": {join_sentences(search.attempts, names)}')
             return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, tuple(search.attempts))
     placed = {placement.pod_set: placement for _, placement in search.placements}
     pod_sets_given = tuple(
@@ -225,10 +226,10 @@ def find_second_pass(
         else given
         for given in workload.admission.pod_sets
     )
-    return found_by(search, Admission(queue.name, pod_sets_given), queue)
+    return build_admissible(search, Admission(queue.name, pod_sets_given), queue)
 
 
-def updated(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
+def apply_updates(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
     """A pod set with what its admission checks add to it."""
     for check in checks:
         for update in check.updates:
@@ -247,19 +248,19 @@ def _find_replacement(
     """Other nodes for the pods that have lost theirs, flavor by flavor: none of them minds where any of these pods was."""
     state = search.world.state
     held = [
-        (state.topology_flavor(given.flavors.values()) or "", pod_set, given)
+        (state.find_topology_flavor(given.flavors.values()) or "", pod_set, given)
         for pod_set, given in zip(workload.pod_sets, admission.pod_sets, strict=True)
         if given.assignment is not None
     ]
     groups, lost, served = list[_Group](), dict[str, frozenset[str]](), _find_served(state, workload)
     for name, group in groupby(sorted(held, key=lambda one: one[0]), key=lambda one: one[0]):
-        members, view = list(group), state.view(name)
+        members, view = list(group), state.get_view(name)
         if view is None:
             why, fails_fast = f'flavor "{name}" or its topology is not there', _may_evict(workload, replacement)
-            return _no_replacement(search, workload, name, why, fails_fast=fails_fast)
-        parts = [_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
+            return _build_refusal(search, workload, name, why, fails_fast=fails_fast)
+        parts = [_build_held(state, view, workload, pod_set, given) for _, pod_set, given in members]
         failed = workload.unhealthy_nodes - _find_spared(served, [pod_set.name for _, pod_set, _ in members])
-        groups.append(_Group(view, parts, {pod_set.name: view.spares_of(given) for _, pod_set, given in members}, failed))
+        groups.append(_Group(view, parts, {pod_set.name: view.list_spares(given) for _, pod_set, given in members}, failed))
         lost |= _find_lost(state, view, parts, failed)
     with state.ledger.ignore_neighbours(workload.pods_key, lost):
         return _replace_groups(search, workload, admission, groups, replacement, leaving)
@@ -300,31 +301,31 @@ def _replace_groups(
     pods: list[tuple[str, tuple[tuple[str, int], ...]]] = []
     for group in groups:
         view, parts, name = group.view, group.parts, group.view.flavor.name
-        loans = fewest_first(loans_of(state, workload, leaving), leaving)
+        loans = sort_fewest_first(list_loans(state, workload, leaving), leaving)
         decide = partial(_replace_where_it_lasts, search, group, workload, replacement.leaving_taints)
         decision = choose_loans(view.capacity.tree, [part.request for part in parts], loans, decide)
         if decision.refusal is not None:
             # A workload can also have pods on a node that is about to be reported as failed. It is decided on then: no
             # pod is known to be lost yet.
             hurried = _may_evict(workload, replacement) and decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
-            sentence = refusal_sentence(view.topology.name, decision.refusal)
-            return _no_replacement(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
+            sentence = format_refusal(view.topology.name, decision.refusal)
+            return _build_refusal(search, workload, name, sentence, decision.refusal, fails_fast=hurried)
         search.placements += ((name, placement) for placement in decision.placements)
-        gained = _gained(view, parts, decision.placements)
-        spared = _still_spare(group, decision.placements, gained, loans)
+        gained = _compute_gained(view, parts, decision.placements)
+        spared = _find_remaining_spares(group, decision.placements, gained, loans)
         kept |= {name: frozenset(node for node, _ in nodes) for name, nodes in spared.items()}
         if loans:
-            rest = _less(view, parts, gained, _find_free(group))
+            rest = _subtract_gained(view, parts, gained, _find_free(group))
             there = {node for nodes in gained.values() for node, _ in nodes}
             borrowers, taken = find_needed(view.capacity, rest, there, loans)
             going |= {borrower.workload.key: borrower.workload for borrower in borrowers}
             taken_back += taken
-            amounts += find_beside(view.capacity, _less(view, parts, gained, _find_free(replace(group, moved=[]))))
+            amounts += find_beside(view.capacity, _subtract_gained(view, parts, gained, _find_free(replace(group, moved=[]))))
             pods += ((pod_set, tuple(nodes)) for pod_set, nodes in gained.items() if nodes)
         leaves += (
             (placement.pod_set, left)
             for part, placement in zip(parts, decision.placements, strict=True)
-            if (left := _left(view, part, placement))
+            if (left := _list_kept_nodes(view, part, placement))
         )
         search.taken += (
             (part.request, replace(placement, nodes=gained[placement.pod_set]))
@@ -332,11 +333,11 @@ def _replace_groups(
         )
         _add_moves(group, [other for other in groups if other is not group], gained, spared)
     placed = {placement.pod_set: placement for _, placement in search.placements}
-    pod_sets = tuple(_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
+    pod_sets = tuple(_build_moved(given, placed.get(given.name), kept.get(given.name, ())) for given in admission.pod_sets)
     found = replace(admission, pod_sets=pod_sets)
     if found == admission and not workload.unhealthy_nodes:  # else it would be asked for again and again
         why = "their place is named by labels of nodes that are others by now"
-        return _no_replacement(search, workload, groups[0].view.flavor.name, why, fails_fast=False)
+        return _build_refusal(search, workload, groups[0].view.flavor.name, why, fails_fast=False)
     outcome = Admissible(found, tuple(search.placements), tuple(search.attempts), checks=checks, leaves=tuple(leaves))
     if not taken_back:
         return outcome
@@ -368,7 +369,7 @@ def _find_lost(state: ClusterState, view: FlavorView, parts: Sequence[PlacedPodS
     return found
 
 
-def _moved(given: PodSetAdmission, placement: PodSetPlacement | None, kept: Collection[str]) -> PodSetAdmission:
+def _build_moved(given: PodSetAdmission, placement: PodSetPlacement | None, kept: Collection[str]) -> PodSetAdmission:
     """With its new place, and those of its spares that are still kept free."""
     if placement is None:
         return given
@@ -388,51 +389,59 @@ def _add_moves(
             other.moved.extend((asks, nodes) for nodes in (back, gained[asks.name], spared.get(asks.name, ())))
 
 
-def _gained(view: FlavorView, parts: Sequence[PlacedPodSet], placements: Sequence[PodSetPlacement]) -> dict[str, list[tuple[str, int]]]:
+def _compute_gained(
+    view: FlavorView, parts: Sequence[PlacedPodSet], placements: Sequence[PodSetPlacement]
+) -> dict[str, list[tuple[str, int]]]:
     """By pod set how many pods more there are on which nodes than until now."""
     found = {}
     for part, placement in zip(parts, placements, strict=True):
-        before = dict(_before(view, part))
+        before = dict(_list_former_nodes(view, part))
         found[placement.pod_set] = [(name, count - before.get(name, 0)) for name, count in placement.nodes if count > before.get(name, 0)]
     return found
 
 
-def _less(view: FlavorView, parts: Sequence[PlacedPodSet], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix) -> Matrix:
+def _subtract_gained(
+    view: FlavorView, parts: Sequence[PlacedPodSet], gained: Mapping[str, Sequence[tuple[str, int]]], free: Matrix
+) -> Matrix:
     """What these pods leave of what is free."""
     left = free.copy()
     for part in parts:
-        take_from(view.capacity, left, part.request, gained[part.request.name])
+        subtract_pods(view.capacity, left, part.request, gained[part.request.name])
     return left
 
 
-def _still_spare(
+def _find_remaining_spares(
     group: _Group, placements: Sequence[PodSetPlacement], gained: Mapping[str, Sequence[tuple[str, int]]], loans: Sequence[Loan]
 ) -> dict[str, list[tuple[str, int]]]:
     """By pod set its spares, each with pods, that have room for what its fullest node has now, none of its pods, and are in the domain that
     these must share: they may have been given to pods of another pod set, that node may have got more, or all pods have gone to another
     domain."""
     capacity = group.view.capacity
-    left = _less(group.view, group.parts, gained, _find_free(group, loans))
+    left = _subtract_gained(group.view, group.parts, gained, _find_free(group, loans))
     found: dict[str, list[tuple[str, int]]] = {}
     for part, placement in zip(group.parts, placements, strict=True):
         now, kept = dict(placement.nodes), list[tuple[str, int]]()
         if not now:  # all its pods are on nodes outside of the tree
             continue
-        inside = domain_of(capacity.tree, part.request, flags_of(capacity.tree, now))
+        inside = find_domain(capacity.tree, part.request, build_flags(capacity.tree, now))
         for name, _ in group.spares[part.request.name]:
-            room = int(capacity.pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
+            room = int(capacity.count_pods_that_fit(part.request, left, np.array([capacity.tree.index[name]]))[0])
             if name not in now and inside[capacity.tree.index[name]] and room >= max(now.values()):
                 kept.append((name, max(now.values())))
-                take_from(capacity, left, part.request, [(name, max(now.values()))])
+                subtract_pods(capacity, left, part.request, [(name, max(now.values()))])
         found[part.request.name] = kept
     return found
 
 
-def _held(state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission) -> PlacedPodSet:
+def _build_held(
+    state: ClusterState, view: FlavorView, workload: WorkloadFacts, pod_set: PodSetFacts, given: PodSetAdmission
+) -> PlacedPodSet:
     assert given.assignment is not None
     # Spares that are missing keep no pod from its place: they are looked for once all have one.
-    request = state.request_for(updated(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
-    nodes = None if view.capacity.tree.is_hostname else state.ledger.nodes_of((workload.pods_key, pod_set.name, workload.owner_uid))
+    request = state.request_for(apply_updates(replace(pod_set, count=given.count, spares=0), workload.checks), view.flavor)
+    nodes = (
+        None if view.capacity.tree.is_hostname else state.ledger.list_counted_nodes((workload.pods_key, pod_set.name, workload.owner_uid))
+    )
     stuck = state.stuck[workload.key].get(pod_set.name, ()) if has_stuck_pods(state, workload) else ()
     return PlacedPodSet(request, given.assignment, nodes, stuck, find_outside(state, view, given.assignment))
 
@@ -466,7 +475,7 @@ def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
     if not any(group.spares.values()) and not group.moved:
         return capacity.free
     world = WhatIf(capacity)
-    world.take(group.moved)
+    world.use_capacity(group.moved)
     world.release((part.request, group.spares[part.request.name]) for part in group.parts)
     give_back(capacity, world.free, given_back)
     return world.free
@@ -477,17 +486,17 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
     which stay. `free` is what is free for it."""
     profile, tie, parts = search.profile(group.view.topology), search.together, group.parts
     failed = _name_failed(group.view, parts, group.failed)
-    capacity = search.around(search.world.capacity(group.view), [part.request for part in parts])
+    capacity = search.copy_with_pods(search.world.get_capacity(group.view), [part.request for part in parts])
 
-    def anywhere(beyond: Flags | None = None) -> Decision:
+    def place_anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        left = without(free, out_of_reach) if out_of_reach.any() else free
+        left = copy_without(free, out_of_reach) if out_of_reach.any() else free
         is_movable = workload.remade or not search.world.state.ledger.has_bound_pods(workload.pods_key)  # a plain pod may be gated still
         return replace_failed(capacity, parts, failed, profile, free=left, recreated=is_movable)
 
     level = capacity.tree.find_level(tie.level) if tie is not None else None
     if tie is None or level is None or not workload.remade:
-        return anywhere()
+        return place_anywhere()
     tree, out = capacity.tree, find_failed(capacity.tree, failed)
     located = [locate(capacity, part, failed, out) for part in parts]
     kept = np.sum([found.present for found in located], axis=0)
@@ -495,33 +504,33 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
         domain = int(np.searchsorted(tree.levels[level].starts, int(np.argmax(kept > 0)), side="right")) - 1
         beyond = np.ones(len(tree), dtype=bool)
         beyond[tree.levels[level].starts[domain] : tree.levels[level].ends[domain]] = False
-        decision = anywhere(beyond)
+        decision = place_anywhere(beyond)
     elif any(found.outside for found in located):  # in a domain without any node in the tree
-        decision = anywhere(np.ones(len(tree), dtype=bool))
+        decision = place_anywhere(np.ones(len(tree), dtype=bool))
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(capacity.close_nodes(out), requests, profile, free=without(free, out | but), together=tie)
-    return decision if decision.refusal is None or tie.required else anywhere()
+        decision = place(capacity.close_nodes(out), requests, profile, free=copy_without(free, out | but), together=tie)
+    return decision if decision.refusal is None or tie.required else place_anywhere()
 
 
-def _left(view: FlavorView, part: PlacedPodSet, placement: PodSetPlacement) -> tuple[tuple[str, int], ...]:
+def _list_kept_nodes(view: FlavorView, part: PlacedPodSet, placement: PodSetPlacement) -> tuple[tuple[str, int], ...]:
     """How many pods a replacement takes from which nodes that are there."""
     now = dict(placement.nodes)
     return tuple(
         (name, count - now.get(name, 0))
-        for name, count in _before(view, part)
+        for name, count in _list_former_nodes(view, part)
         if count > now.get(name, 0) and name in view.capacity.tree.index
     )
 
 
-def _before(view: FlavorView, part: PlacedPodSet) -> Sequence[tuple[str, int]]:
+def _list_former_nodes(view: FlavorView, part: PlacedPodSet) -> Sequence[tuple[str, int]]:
     """Its pods per node until now."""
     if part.nodes is not None:
         return part.nodes
-    return [(name, domain.count) for domain in part.assignment.domains for name in view.domain_nodes(domain.values)[:1]]
+    return [(name, domain.count) for domain in part.assignment.domains for name in view.list_domain_nodes(domain.values)[:1]]
 
 
-def _no_replacement(
+def _build_refusal(
     search: FlavorSearch, workload: WorkloadFacts, flavor: str, why: str, refusal: NotFit | None = None, *, fails_fast: bool
 ) -> NotAdmissible:
     nodes = ", ".join(sorted(workload.unhealthy_nodes))

@@ -18,18 +18,25 @@ from core.names import (
     REASON_WAITING_FOR_QUOTA,
     TOPOLOGY_PENDING,
 )
-from core.placement.algorithms.decision import take_placed
+from core.placement.algorithms.decision import subtract_placement
 from core.placement.algorithms.profile import Profile, Profiles
 from core.placement.algorithms.spare_placement import with_spares_kept
 from core.placement.engine import OneDomain, PodSetPlacement
 from core.placement.explain.choice import Choice, explain_choice, explain_together
-from core.placement.refusals import NotFit, refusal_sentence, truncate
+from core.placement.refusals import NotFit, format_refusal, truncate
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
-from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, labels_satisfy, taints_of
+from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, is_satisfiable, read_taints
 from core.queueing.flavors.leftover_pods import Leftovers, Past
-from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible, sentences_of
-from core.queueing.flavors.quota_shortage import QuotaShortage, borrows, find_shortage, pod_set_usage, usage_of, usage_of_spares
+from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible, join_sentences
+from core.queueing.flavors.quota_shortage import (
+    QuotaShortage,
+    compute_pod_set_usage,
+    compute_spares_usage,
+    compute_usage,
+    find_shortage,
+    has_to_borrow,
+)
 from core.queueing.flavors.what_if_view import World
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
@@ -81,27 +88,27 @@ class FlavorSearch:
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
         """Notes why a flavor does not serve; None, which is what a choice comes to that does not."""
-        self.attempts.append(Attempt(_names(unit), flavor, reason, sentence, refusal))
+        self.attempts.append(Attempt(_format_names(unit), flavor, reason, sentence, refusal))
         return None
 
-    def free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
+    def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
         """Returns the free amounts on the nodes of a flavor, without what these pod sets use there, and with what
         `leftovers` use; None: as in the ledger."""
-        free, capacity = self.world.free(view), view.capacity
+        free, capacity = self.world.compute_free(view), view.capacity
         if not self.taken and not leftovers:
             return free
         free = (capacity.free if free is None else free).copy()
-        self.world.take(view, free, leftovers, -1)
+        self.world.subtract_held(view, free, leftovers, -1)
         for request, placement in self.taken:
-            take_placed(capacity, free, request, placement)
+            subtract_placement(capacity, free, request, placement)
         return free
 
-    def around(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
+    def copy_with_pods(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
         """A flavor's nodes with the pods of these pod sets on them, where any of them or of the requests minds other pods."""
         company = [(request.traits, placement.nodes) for request, placement in self.taken]
         if not any(traits.is_particular for traits in (*(traits for traits, _ in company), *(request.traits for request in requests))):
             return capacity
-        return capacity.beside(*company)
+        return capacity.copy_with_pods(*company)
 
 
 def find_admission(
@@ -118,27 +125,27 @@ def find_admission(
     at once (rule l of docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
     """
 
-    def profile_for(topology: TopologyFacts) -> Profile:
-        return profiles.nearest(workload.profile, queue.profile, topology.profile)
+    def choose_profile(topology: TopologyFacts) -> Profile:
+        return profiles.find_nearest(workload.profile, queue.profile, topology.profile)
 
-    units = units_of(workload) if grows is None else _list_growing(workload, grows)
+    units = list_units(workload) if grows is None else _list_growing(workload, grows)
     world = World(state) if world is None else world
-    search = FlavorSearch(world, profile_for, workload.together, Past.of(state, workload), grows)
+    search = FlavorSearch(world, choose_profile, workload.together, Past.read_past(state, workload), grows)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
         if outcome is None:
-            names = _names(unit)
+            names = _format_names(unit)
             tried = [attempt for attempt in search.attempts if attempt.pod_set == names]
             if given and grows is None and _may_fit_otherwise(tried, search.quota):
-                found = _find_at_once(world, workload, units, queue, profile_for)
+                found = _find_at_once(world, workload, units, queue, choose_profile)
                 if found is not None:
                     return found
-            message = f"couldn't assign flavors to pod set {names}: {sentences_of(tried, names)}"
-            return NotAdmissible(_worst(tried), truncate(message), tuple(search.attempts))
+            message = f"couldn't assign flavors to pod set {names}: {join_sentences(tried, names)}"
+            return NotAdmissible(_choose_reason(tried), truncate(message), tuple(search.attempts))
         given |= {admission.name: admission for admission in outcome}
     ordered = tuple(given[pod_set.name] for pod_set in workload.pod_sets)
-    return found_by(search, Admission(queue.name, ordered), queue)
+    return build_admissible(search, Admission(queue.name, ordered), queue)
 
 
 def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, int]) -> bool:
@@ -152,7 +159,7 @@ def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, in
     return any(a.reason == REASON_TOPOLOGY_PLACEMENT_FAILED or (a.reason in for_quota and a.flavor in flavors) for a in tried)
 
 
-def found_by(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
+def build_admissible(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
     """What a search has come to."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return Admissible(
@@ -162,7 +169,7 @@ def found_by(search: FlavorSearch, admission: Admission, queue: ClusterQueueFact
         tuple(search.choices),
         search.shared,
         search.borrows,
-        tuple(queue.checks_for(flavors)),
+        tuple(queue.list_checks(flavors)),
     )
 
 
@@ -174,12 +181,12 @@ def _find_at_once(
     profile_for: Callable[[TopologyFacts], Profile],
 ) -> Admissible | None:
     """Flavors for all units first, in the order the queue lists them, then all pod sets of a flavor placed together."""
-    usages = [usage_of(unit, queue, world.state.resource_rules) for unit in units]
-    choices = product(*(list(_combinations(queue, usage)) for usage in usages))
+    usages = [compute_usage(unit, queue, world.state.resource_rules) for unit in units]
+    choices = product(*(list(_list_combinations(queue, usage)) for usage in usages))
     for choice in islice(choices, _MOST_CHOICES):
         if not world.budget.spend(_CHOICE_STEPS):
             return None
-        search, state = FlavorSearch(world, profile_for, None, Past.of(world.state, workload)), world.state
+        search, state = FlavorSearch(world, profile_for, None, Past.read_past(world.state, workload)), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -193,11 +200,11 @@ def _find_at_once(
             given = [each for part in zip(units, choice, strict=True) for each in _admit(*part, queue, search)]
             by_name = {admission.name: admission for admission in given}
             ordered = tuple(by_name[pod_set.name] for pod_set in workload.pod_sets)
-            return found_by(search, Admission(queue.name, ordered), queue)
+            return build_admissible(search, Admission(queue.name, ordered), queue)
     return None
 
 
-def units_of(workload: WorkloadFacts) -> list[Unit]:
+def list_units(workload: WorkloadFacts) -> list[Unit]:
     """Pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or tied to one domain; or one alone."""
     if workload.together is not None:
         return [workload.pod_sets]
@@ -211,7 +218,7 @@ def _list_growing(workload: WorkloadFacts, grows: Admission) -> list[Unit]:
     """What grows at once: pod sets on the same flavors, so that the pods that stay are counted before any is added to another pod set."""
     held = {given.name: given.flavors for given in grows.pod_sets}
     units: list[tuple[dict[str, str], list[PodSetFacts]]] = []
-    for unit in units_of(workload):
+    for unit in list_units(workload):
         own = {resource: flavor for pod_set in unit for resource, flavor in held.get(pod_set.name, {}).items()}
         for known, members in units:
             common = own.keys() & known.keys()
@@ -224,11 +231,11 @@ def _list_growing(workload: WorkloadFacts, grows: Admission) -> list[Unit]:
     return [tuple(members) for _, members in units]
 
 
-def _names(unit: Unit) -> str:
+def _format_names(unit: Unit) -> str:
     return ", ".join(pod_set.name for pod_set in unit)
 
 
-def _worst(attempts: list[Attempt]) -> str:
+def _choose_reason(attempts: list[Attempt]) -> str:
     """The reason that stands for all: what is nearest to being admitted."""
     reasons = {attempt.reason for attempt in attempts}
     for reason in (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA):
@@ -238,18 +245,18 @@ def _worst(attempts: list[Attempt]) -> str:
 
 
 def _find_for_unit(state: ClusterState, unit: Unit, queue: ClusterQueueFacts, search: FlavorSearch) -> list[PodSetAdmission] | None:
-    usage = usage_of(unit, queue, state.resource_rules)
+    usage = compute_usage(unit, queue, state.resource_rules)
     covered = {resource for group in queue.groups for resource in group.resources}
     uncovered = sorted(resource for resource, amount in usage.items() if amount and resource not in covered)
     if uncovered:
         sentence = f'ClusterQueue "{queue.name}" has no quota for {", ".join(uncovered)}'
-        search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, sentence))
+        search.attempts.append(Attempt(_format_names(unit), "", REASON_NO_MATCHING_FLAVOR, sentence))
         return None
     if not queue.groups:
-        search.attempts.append(Attempt(_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
+        search.attempts.append(Attempt(_format_names(unit), "", REASON_NO_MATCHING_FLAVOR, f'ClusterQueue "{queue.name}" has no flavor'))
         return None
     borrowing: tuple[Combination, _Mark] | None = None  # the first that fits by borrowing, while one is looked for that needs not
-    for number, combination in enumerate(_kept(_combinations(queue, usage), unit, search)):
+    for number, combination in enumerate(_filter_kept(_list_combinations(queue, usage), unit, search)):
         if number and not search.world.budget.spend(_CHOICE_STEPS):
             break
         before = search.mark()
@@ -280,7 +287,7 @@ def _count_spares(
 ) -> _Served | None:
     """Judges quota again where it counts spares: how much these hold is known only with the place."""
     rules = search.world.state.resource_rules
-    more = usage_of_spares(unit, search.placements, queue, rules) if rules.counts_spares else {}
+    more = compute_spares_usage(unit, search.placements, queue, rules) if rules.counts_spares else {}
     if not more:
         return served
     tree, borrowed = search.world.quota, served.borrows
@@ -289,8 +296,8 @@ def _count_spares(
         others = {(name, resource): search.quota.get((name, resource), 0) - usage.get(resource, 0) for resource in resources}
         shortage = find_shortage(tree, queue.name, name, resources, whole, others)
         if shortage is not None:
-            return search.refuse(unit, name, _quota_reason(shortage), f"{shortage}, spare nodes counted")
-        borrowed |= borrows(tree, queue.name, name, resources, whole, others)
+            return search.refuse(unit, name, _format_quota_reason(shortage), f"{shortage}, spare nodes counted")
+        borrowed |= has_to_borrow(tree, queue.name, name, resources, whole, others)
     for resources, name in combination:
         for resource in resources:
             search.quota[name, resource] = search.quota.get((name, resource), 0) + more.get(resource, 0)
@@ -300,7 +307,7 @@ def _count_spares(
 
 def _is_delayed(state: ClusterState, queue: ClusterQueueFacts, flavors: Sequence[str]) -> bool:
     """Whether the nodes come only with an admission check, so that the place is found in a second pass."""
-    checks = (state.checks.get(name) for name in queue.checks_for(flavors))
+    checks = (state.checks.get(name) for name in queue.list_checks(flavors))
     return any(check is not None and check.delays_topology for check in checks)
 
 
@@ -310,18 +317,18 @@ def _admit(unit: Unit, combination: Combination, queue: ClusterQueueFacts, searc
     placed = {placement.pod_set: placement for _, placement in search.placements}
     admissions = []
     for pod_set in unit:
-        own = pod_set_usage(pod_set, queue, state.resource_rules)
+        own = compute_pod_set_usage(pod_set, queue, state.resource_rules)
         usage = {resource: own.get(resource, 0) for resource in flavors}
         placement = placed.get(pod_set.name) if pod_set.count else None  # no pods are nowhere
         assignment = placement.assignment if placement is not None else None
-        waits = assignment is None and pod_set.count > 0 and state.topology_flavor(flavors.values()) is not None
+        waits = assignment is None and pod_set.count > 0 and state.find_topology_flavor(flavors.values()) is not None
         delayed = TOPOLOGY_PENDING if waits and _is_delayed(state, queue, list(flavors.values())) else None
         spares = placement.spare_names if placement is not None else ()
         admissions.append(PodSetAdmission(pod_set.name, flavors, usage, pod_set.count, assignment, delayed, spares))
     return admissions
 
 
-def _kept(combinations: Iterator[Combination], unit: Unit, search: FlavorSearch) -> Iterator[Combination]:
+def _filter_kept(combinations: Iterator[Combination], unit: Unit, search: FlavorSearch) -> Iterator[Combination]:
     """Of what grows only the flavors that it has."""
     names = {pod_set.name for pod_set in unit}
     has = [given.flavors for given in search.grows.pod_sets if given.name in names] if search.grows is not None else []
@@ -335,7 +342,7 @@ def _kept(combinations: Iterator[Combination], unit: Unit, search: FlavorSearch)
         search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" is not that of the pods which run')
 
 
-def _combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
+def _list_combinations(queue: ClusterQueueFacts, usage: Mapping[str, int]) -> Iterator[Combination]:
     """One flavor per resource group that pod sets need, in the order the queue lists them.
 
     A pod set that asks for nothing is placed by the first group's flavors, and holds none of each of their resources.
@@ -352,25 +359,25 @@ def _serve(
     """Judges one choice of flavors by what they are and by quota, and takes that; topology is judged by `place_unit`."""
     topological: list[FlavorFacts] = []
     tree, borrowed = search.world.quota, False
-    placed_by = state.topology_flavor(name for _, name in combination)
+    placed_by = state.find_topology_flavor(name for _, name in combination)
     for resources, name in combination:
         flavor = state.flavors.get(name)
         if flavor is None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, f'flavor "{name}" does not exist')
         # Pods need no node for what only quota counts, as long as another flavor has nodes for them.
         in_kind = not placed_by or any(r == PODS or r in pod_set.requests or r in pod_set.none_of for pod_set in unit for r in resources)
-        mismatch = next((why for p in unit if (why := _mismatch(state, p, flavor, queue, in_kind=in_kind)) is not None), None)
+        mismatch = next((why for p in unit if (why := _find_mismatch(state, p, flavor, queue, in_kind=in_kind)) is not None), None)
         if mismatch is not None:
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, mismatch)
         shortage = find_shortage(tree, queue.name, name, resources, usage, search.quota)
         if shortage is not None:
-            return search.refuse(unit, name, _quota_reason(shortage), str(shortage))
-        borrowed |= borrows(tree, queue.name, name, resources, usage, search.quota)
+            return search.refuse(unit, name, _format_quota_reason(shortage), str(shortage))
+        borrowed |= has_to_borrow(tree, queue.name, name, resources, usage, search.quota)
         if flavor.topology:
             topological.append(flavor)
     names = [flavor.name for flavor in topological]
     if len(set(names)) > 1:
-        sentence = f"flavors {' and '.join(map(_quoted, names))} cannot place one pod set together"
+        sentence = f"flavors {' and '.join(map(_quote_name, names))} cannot place one pod set together"
         return search.refuse(unit, names[0], REASON_NO_MATCHING_FLAVOR, sentence)
     if search.together is not None and not topological:
         sentence = f'flavor "{combination[0][1]}" has no topology, and {search.together.why} asks for one {search.together.level}'
@@ -383,26 +390,28 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
-    view = search.world.view(flavor.name)
+    view = search.world.get_view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
-    world, free = search.around(search.world.capacity(view), requests), search.free(view)
+    world, free = search.copy_with_pods(search.world.get_capacity(view), requests), search.compute_free(view)
     profile = search.profile(view.topology)
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
         bare = [replace(request, spares=0) for request in requests]
         outside = {values: labels for each in previous.values() for values, labels in find_outside(state, view, each).items()}
         decision = resize(world, bare, previous, profile, free=free, outside=outside)
-        for_spares = search.world.free_for_spares(view, free)
+        for_spares = search.world.compute_free_for_spares(view, free)
         decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
         past = search.past
-        decision, free = past.place_around(world, requests, profile, search.together, free, lambda: search.free(view, past.leftovers))
+        decision, free = past.place_around(
+            world, requests, profile, search.together, free, lambda: search.compute_free(view, past.leftovers)
+        )
     if decision.refusal is not None:
-        sentence = refusal_sentence(view.topology.name, decision.refusal) if search.world.explains else ""
+        sentence = format_refusal(view.topology.name, decision.refusal) if search.world.explains else ""
         search.refuse(unit, flavor.name, REASON_TOPOLOGY_PLACEMENT_FAILED, sentence, decision.refusal)
         return False
     search.taken += zip(requests, decision.placements, strict=True)
@@ -426,15 +435,17 @@ def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssi
     return {values: node.labels for values, node in nodes if node is not None}
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return f'"{name}"'
 
 
-def _quota_reason(shortage: QuotaShortage) -> str:
+def _format_quota_reason(shortage: QuotaShortage) -> str:
     return REASON_EXCEEDS_MAX_QUOTA if shortage.never_fits else REASON_WAITING_FOR_QUOTA
 
 
-def _mismatch(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, queue: ClusterQueueFacts, *, in_kind: bool) -> str | None:
+def _find_mismatch(
+    state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, queue: ClusterQueueFacts, *, in_kind: bool
+) -> str | None:
     """Why a flavor cannot serve a pod set whatever is free, if so; `in_kind` if it is for what pods themselves ask for."""
     explicit = pod_set.topology is None or pod_set.topology.mode is not Mode.IMPLIED
     if explicit and in_kind and not flavor.topology:
@@ -442,12 +453,12 @@ def _mismatch(state: ClusterState, pod_set: PodSetFacts, flavor: FlavorFacts, qu
     if not explicit and flavor.topology and not all((f := state.flavors.get(name)) is not None and f.topology for name in queue.flavors):
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
     try:
-        satisfied = labels_satisfy(flavor.node_labels, pod_set.node_selector, pod_set.affinity)
+        satisfied = is_satisfiable(flavor.node_labels, pod_set.node_selector, pod_set.affinity)
     except InvalidSelector as error:
         return f"pod set {pod_set.name}: {error}"
     if not satisfied:
         return f'the pod set\'s node selector or affinity does not match the node labels of flavor "{flavor.name}"'
-    taint = find_untolerated(taints_of({"taints": flavor.node_taints}), pod_set.tolerations + flavor.tolerations)
+    taint = find_untolerated(read_taints({"taints": flavor.node_taints}), pod_set.tolerations + flavor.tolerations)
     if taint is not None:
         key, value, effect = taint
         return f'taint {key}{"=" if value else ""}{value}:{effect} of flavor "{flavor.name}" is not tolerated'

@@ -16,10 +16,10 @@ from core.model.pod_resources import Resources
 from core.model.podset import PodSetRequest
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import Profile
-from core.placement.algorithms.spare_placement import flags_of
+from core.placement.algorithms.spare_placement import build_flags
 from core.placement.engine import OneDomain, place
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
-from core.queueing.flavors.what_if_view import without
+from core.queueing.flavors.what_if_view import copy_without
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -35,10 +35,10 @@ class Past:
     rejecting: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
+    def read_past(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
         keys = [(workload.pods_key, pod_set.name, workload.owner_uid) for pod_set in workload.pod_sets]
-        leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.left_behind(key)]
-        return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.rejected(key)))
+        leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.list_left_behind(key)]
+        return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.list_rejected(key)))
 
     def place_around(
         self,
@@ -52,15 +52,15 @@ class Past:
         """On nodes that have rejected none of its pods, if that can be, else on all; if not even so in what is free once its leftovers are
         gone (`vacated`). Beside the decision what is free where it was made."""
 
-        def placed(free: Matrix | None) -> tuple[Decision, Matrix | None]:
+        def place_again(free: Matrix | None) -> tuple[Decision, Matrix | None]:
             return place(view, requests, profile, free=free, together=together), free
 
         if any(name in view.tree.index for name in self.rejecting):
-            elsewhere = placed(without(view.free if free is None else free, flags_of(view.tree, self.rejecting)))
+            elsewhere = place_again(copy_without(view.free if free is None else free, build_flags(view.tree, self.rejecting)))
             if elsewhere[0].refusal is None:
                 return elsewhere
-        anywhere = placed(free)
+        anywhere = place_again(free)
         if anywhere[0].refusal is None or not self.leftovers:
             return anywhere
-        instead = placed(vacated())
+        instead = place_again(vacated())
         return instead if instead[0].refusal is None else anywhere

@@ -44,7 +44,7 @@ class Attempt:
     pods: int | None = None  # of the pod set, where fewer were tried than it asks for
 
 
-def sentences_of(attempts: Iterable[Attempt], pod_set: str) -> str:
+def join_sentences(attempts: Iterable[Attempt], pod_set: str) -> str:
     """Joins the sentences of the attempts, each once, for a message that has named the pod set already."""
     return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 

@@ -7,8 +7,8 @@ from core.model.configuration import ResourceRules
 from core.model.pod_resources import PODS, add
 from core.model.quantity import LARGEST, format_quantity
 from core.model.quota_tree import FlavorResource, QuotaTree
-from core.model.spare_nodes import spare_usage
-from core.model.transformation import counted_by_quota
+from core.model.spare_nodes import compute_spare_usage
+from core.model.transformation import compute_quota_requests
 from core.placement.algorithms.decision import PodSetPlacement
 from core.state.facts import PodSetFacts
 from core.state.queue_facts import ClusterQueueFacts
@@ -50,10 +50,10 @@ class QuotaShortage:
             if self.cohort is not None:
                 why = self._limit(show) if self.limit is not None else f'all that cohort "{self.cohort}" lends'
                 most = f"more than the {show(max(0, self.potential))} it could ever have, with {why}"
-            return f'flavor "{self.flavor}": {show(self.wanted)} {self.resource} are asked for, {most}'
+            return f'flavor "{self.flavor}": requests {show(self.wanted)} {self.resource}, {most}'
         text = (
-            f'flavor "{self.flavor}": {show(self.wanted - self.available)} {self.resource} of quota are missing, '
-            f"{show(self.used)} of {show(self.nominal)} are in use"
+            f'flavor "{self.flavor}": needs {show(self.wanted - self.available)} more {self.resource}; '
+            f"{show(self.used)} of {show(self.nominal)} in use"
         )
         lent = show(max(0, self.available - max(0, self.nominal - self.used)))
         if self.limit is not None:
@@ -63,41 +63,46 @@ class QuotaShortage:
         own = max(0, self.nominal - self.used) - max(0, self.available)
         if own > 0:
             return f'{text}, and others of cohort "{self.cohort}" have borrowed {show(own)} of its own'
-        return f'{text}, and cohort "{self.cohort}" lends no more than {lent}'
+        return (
+            f'{text}, and cohort "{self.cohort}" has {lent if self.available > max(0, self.nominal - self.used) else "nothing"} to lend now'
+        )
 
     def _limit(self, show: Callable[[int], str]) -> str:
         """Formats the borrowing limit that applies, and names the cohort that has it; no name is given for the queue's
         own limit."""
         assert self.limit is not None
-        whose, limit = self.limit
-        return f"its borrowingLimit of {show(limit)}" if whose is None else f'the borrowingLimit of {show(limit)} of cohort "{whose}"'
+        limiting, limit = self.limit
+        return f"its borrowingLimit of {show(limit)}" if limiting is None else f'the borrowingLimit of {show(limit)} of cohort "{limiting}"'
 
 
-def pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
+def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
     """Canonical amounts that all pods of a pod set take from quota; `pods` only where the queue covers them."""
-    usage = {resource: amount * pod_set.count for resource, amount in counted_by_quota(pod_set.requests, rules).items()}
+    usage = {resource: amount * pod_set.count for resource, amount in compute_quota_requests(pod_set.requests, rules).items()}
     usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
     if any(PODS in group.resources for group in queue.groups):
         usage[PODS] = usage.get(PODS, 0) + pod_set.count
     return usage
 
 
-def usage_of(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
+def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
     """Canonical amounts that pod sets take from quota together."""
     total: dict[str, int] = {}
     for pod_set in pod_sets:
-        add(total, pod_set_usage(pod_set, queue, rules))
+        add(total, compute_pod_set_usage(pod_set, queue, rules))
     return total
 
 
-def usage_of_spares(
+def compute_spares_usage(
     unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, PodSetPlacement]], queue: ClusterQueueFacts, rules: ResourceRules
 ) -> dict[str, int]:
     """Canonical amounts that the nodes which are kept free for pod sets take from quota, where that counts them."""
     most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
     total: dict[str, int] = {}
     for pod_set in unit:
-        add(total, spare_usage(pod_set_usage(pod_set, queue, rules), pod_set.count, most.get(pod_set.name, 0), pod_set.spares))
+        add(
+            total,
+            compute_spare_usage(compute_pod_set_usage(pod_set, queue, rules), pod_set.count, most.get(pod_set.name, 0), pod_set.spares),
+        )
     return total
 
 
@@ -108,22 +113,22 @@ def find_shortage(
     have `taken`; None if there is enough of all."""
     for resource in resources:
         wanted, name = usage.get(resource, 0), (flavor, resource)
-        available = tree.available(queue, name) - taken.get(name, 0)
+        available = tree.compute_available(queue, name) - taken.get(name, 0)
         if wanted and wanted > available:
-            used, nominal = tree.usage(queue).get(name, 0) + taken.get(name, 0), tree.nominal(queue, name)
-            potential = tree.potential(queue, name)
-            limit = tree.limited_by(queue, name, empty=wanted > potential)
-            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.cohort_of(queue), limit)
+            used, nominal = tree.get_usage(queue).get(name, 0) + taken.get(name, 0), tree.get_nominal(queue, name)
+            potential = tree.compute_potential(queue, name)
+            limit = tree.find_limit(queue, name, empty=wanted > potential)
+            return QuotaShortage(flavor, resource, wanted, used, nominal, available, potential, tree.find_cohort(queue), limit)
     return None
 
 
-def borrows(
+def has_to_borrow(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> bool:
     """Whether a queue would have to borrow of a flavor, beside what its other pod sets have `taken`."""
 
-    def over(resource: str) -> bool:
+    def has_shortage(resource: str) -> bool:
         name, wanted = (flavor, resource), usage.get(resource, 0)
-        return wanted > 0 and tree.usage(queue).get(name, 0) + taken.get(name, 0) + wanted > tree.nominal(queue, name)
+        return wanted > 0 and tree.get_usage(queue).get(name, 0) + taken.get(name, 0) + wanted > tree.get_nominal(queue, name)
 
-    return any(map(over, resources))
+    return any(map(has_shortage, resources))

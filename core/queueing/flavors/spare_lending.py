@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from core.model.pod_resources import Resources
 from core.model.quantity import saturate
-from core.placement.algorithms.decision import take_placed
+from core.placement.algorithms.decision import subtract_placement
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
 from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
@@ -66,26 +66,26 @@ class Loan:
 # --- borrowers ---------------------------------------------------------------------------------------------
 
 
-def offers_to(state: ClusterState, priority: int) -> list[Offer]:
+def list_offers(state: ClusterState, priority: int) -> list[Offer]:
     """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher priority that need
     none of them now."""
     workloads = state.workloads
-    holders = (workloads.facts[key] for key in workloads.lenders() if workloads.lends(key) and key not in state.stuck)
-    return [offer for holder in holders if holder.priority > priority for offer in _offers_of(state, holder)]
+    holders = (workloads.facts[key] for key in workloads.list_lenders() if workloads.is_lending(key) and key not in state.stuck)
+    return [offer for holder in holders if holder.priority > priority for offer in _list_offers_of(state, holder)]
 
 
-def renewed(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
+def select_offers(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
     """Of offers those of some nodes alone, named as assignments do."""
-    kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.host_of(entry[0]) in hosts)) for offer in offers)
+    kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.get_host(entry[0]) in hosts)) for offer in offers)
     return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
 
 
-def _offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offer]:
-    admission = state.workloads.holding(holder.key)
+def _list_offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offer]:
+    admission = state.workloads.find_holding(holder.key)
     for pod_set, given in zip(holder.pod_sets, admission.pod_sets if admission is not None else (), strict=False):
-        flavor = state.topology_flavor(given.flavors.values()) if pod_set.lends and given.spares else None
-        view = state.view(flavor) if flavor is not None else None
-        nodes = view.spares_of(given) if view is not None else ()
+        flavor = state.find_topology_flavor(given.flavors.values()) if pod_set.lends and given.spares else None
+        view = state.get_view(flavor) if flavor is not None else None
+        nodes = view.list_spares(given) if view is not None else ()
         if view is not None and nodes:
             yield Offer(holder, view, with_pod(pod_set.requests), nodes)
 
@@ -106,16 +106,16 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
     short: dict[str, set[str]] = {}
     hosts: dict[str, set[str]] = {}
     for flavor in {flavor for flavor, _ in found.placements}:
-        view = state.view(flavor)
+        view = state.get_view(flavor)
         assert view is not None  # it was placed there
         left, index = view.capacity.free.copy(), view.capacity.tree.index
         for _, placement in found.placements:
-            take_placed(view.capacity, left, state.request_for(requests[placement.pod_set], view.flavor), placement)
+            subtract_placement(view.capacity, left, state.request_for(requests[placement.pod_set], view.flavor), placement)
         for name, placement in found.placements:
             rows = [view.capacity.axis[r] for r in with_pod(requests[placement.pod_set].requests) if r in view.capacity.axis]
             if name == flavor:
                 short[placement.pod_set] = {node for node, _ in placement.nodes if (left[rows, index[node]] < 0).any()}
-                hosts[placement.pod_set] = {view.host_of(node) for node in short[placement.pod_set]}
+                hosts[placement.pod_set] = {view.get_host(node) for node in short[placement.pod_set]}
     nodes = {node for names in short.values() for node in names}
     holders: dict[str, set[str]] = {}
     for offer in offers:
@@ -127,36 +127,36 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
 
 def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Formats the spare nodes, and their holders, that a workload has borrowed; empty if there are none."""
-    lent = "; ".join(f"{_listed(nodes)} of {key}" for key, nodes in loans)
+    lent = "; ".join(f"{_format_list(nodes)} of {key}" for key, nodes in loans)
     return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
 
 
 # --- lenders -----------------------------------------------------------------------------------------------
 
 
-def loans_of(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
+def list_loans(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
     """Returns the lent spare nodes of a workload. In each, borrowers that are `leaving` come first, then those that
     were admitted last."""
     found: dict[str, Loan] = {}
     taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
-    for offer in _offers_of(state, holder):
+    for offer in _list_offers_of(state, holder):
         free, axis, index = offer.view.capacity.free, offer.view.capacity.axis, offer.view.capacity.tree.index
         for node, _ in offer.nodes:
             over = {r: -int(free[row, index[node]]) for r, row in axis.items() if free[row, index[node]] < 0}
-            loan = _loan(state, offer, node, over, leaving, taken) if over and node not in found else None
+            loan = _build_loan(state, offer, node, over, leaving, taken) if over and node not in found else None
             if loan is not None:
                 found[node] = loan
     return [found[node] for node in sorted(found)]
 
 
-def borrowed_by(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str, tuple[str, ...]]]:
+def list_borrowed(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str, tuple[str, ...]]]:
     """On which spares a workload stands, by the key of their holder."""
-    holders = (state.workloads.facts[key] for key in sorted(state.workloads.lenders()))
-    loans = ((holder.key, tuple(loan.node for loan in loans_of(state, holder) if workload.key in loan.keys)) for holder in holders)
+    holders = (state.workloads.facts[key] for key in sorted(state.workloads.list_lenders()))
+    loans = ((holder.key, tuple(loan.node for loan in list_loans(state, holder) if workload.key in loan.keys)) for holder in holders)
     return [(key, nodes) for key, nodes in loans if nodes]
 
 
-def enough_of(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[Borrower, ...]:
+def choose_borrowers(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[Borrower, ...]:
     """Returns as few of the first borrowers as use `wanted` together; all that use any of it where that is less."""
     chosen, left = list[Borrower](), dict(wanted)
     for borrower in borrowers:
@@ -176,11 +176,11 @@ def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> No
         _give(capacity, free, loan.node, loan.amounts, 1)
 
 
-def counted_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
+def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
     """The nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
     free, seen = view.capacity.free.copy(), set[str]()
-    for key in state.workloads.lenders() if state.workloads.has_borrowers() else ():
-        loans = [loan for loan in loans_of(state, state.workloads.facts[key]) if loan.node not in seen]
+    for key in state.workloads.list_lenders() if state.workloads.has_borrowers() else ():
+        loans = [loan for loan in list_loans(state, state.workloads.facts[key]) if loan.node not in seen]
         give_back(view.capacity, free, loans)
         seen.update(loan.node for loan in loans)
     return view.capacity.with_free(free)
@@ -188,15 +188,15 @@ def counted_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 def show_lent(loans: Sequence[Loan]) -> str:
     """Formats the first lent spare nodes with their borrowers."""
-    nodes = [f"{loan.node} to {_listed(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
+    nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
 
 
-def _loan(
+def _build_loan(
     state: ClusterState, offer: Offer, node: str, over: Resources, leaving: Collection[str], taken: dict[str, Mapping[str, Resources]]
 ) -> Loan | None:
-    workloads, host = state.workloads, offer.view.host_of(node)
+    workloads, host = state.workloads, offer.view.get_host(node)
 
     def find_taken(borrower: WorkloadFacts) -> Resources:
         if borrower.key not in taken:
@@ -208,12 +208,12 @@ def _loan(
         for key in workloads.find_borrowers(host)
         if (facts := workloads.facts.get(key)) is not None and facts.priority < offer.holder.priority
     ]
-    ending = state.ledger.ending_on(node)
+    ending = state.ledger.compute_ending_usage(node)
     # Other borrowers are not evicted for room that leaving borrowers already give back.
     borrowers.sort(key=lambda borrower: (borrower.workload.created, borrower.workload.key), reverse=True)
     borrowers.sort(key=lambda borrower: borrower.workload.reserved_at or "~", reverse=True)
     borrowers.sort(key=lambda borrower: not (borrower.workload.evicted or borrower.workload.key in leaving))
-    chosen = enough_of(borrowers, {resource: amount - ending.get(resource, 0) for resource, amount in over.items()})
+    chosen = choose_borrowers(borrowers, {resource: amount - ending.get(resource, 0) for resource, amount in over.items()})
     theirs = Counter(ending)
     for borrower in chosen:
         theirs.update(borrower.amounts)
@@ -224,7 +224,7 @@ def _loan(
 def _sum_by_node(state: ClusterState, workload: WorkloadFacts) -> Mapping[str, Resources]:
     """What the pods of a workload take by node, bound or expected."""
     total = dict[str, dict[str, int]]()
-    for requests, nodes in state.ledger.held_by(workload.pods_key):
+    for requests, nodes in state.ledger.list_held(workload.pods_key):
         for name, count in nodes:
             on_node = total.setdefault(name, {})
             for resource, amount in requests.items():
@@ -240,5 +240,5 @@ def _give(capacity: FreeCapacity, free: Matrix, node: str, amounts: Resources, t
             free[row, place] = saturate(int(free[row, place]) + amount * times)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_list(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

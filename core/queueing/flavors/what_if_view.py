@@ -17,7 +17,7 @@ from core.queueing.flavors.spare_lending import Loan, Offer, give_back, release
 from core.state.cluster import ClusterState
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import ClusterQueueFacts
-from core.state.workload_state import admission_usage
+from core.state.workload_state import compute_admission_usage
 
 _Cells = tuple[tuple[int, ...], tuple[int, ...], int]  # places in a flattened matrix, amounts there, the sum of the amounts
 _NO_CELLS: _Cells = ((), (), 0)
@@ -25,7 +25,7 @@ _Usage = tuple[str, Amounts]  # name of a ClusterQueue, amounts
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
 
 
-def without(free: Matrix, nodes: Flags) -> Matrix:
+def copy_without(free: Matrix, nodes: Flags) -> Matrix:
     """Free amounts with nothing free on some nodes."""
     free = free.copy()
     free[:, nodes] = np.minimum(free[:, nodes], 0)
@@ -94,12 +94,12 @@ class World:
         Which pods are where, and what workloads hold, is read when it is asked for first.
         """
         self._quota = self.state.quota.copy_around(queue.name)
-        views = {name: self.state.view(name) for name in queue.flavors}
+        views = {name: self.state.get_view(name) for name in queue.flavors}
         self._views = {name: view.copy() for name, view in views.items() if view is not None}
 
-    def view(self, flavor: str) -> FlavorView | None:
+    def get_view(self, flavor: str) -> FlavorView | None:
         """A topology-aware flavor over its nodes; None if it does not exist."""
-        return self.state.view(flavor) if self._views is None else self._views.get(flavor)
+        return self.state.get_view(flavor) if self._views is None else self._views.get(flavor)
 
     @property
     def quota(self) -> QuotaTree:
@@ -111,7 +111,7 @@ class World:
         """Keys of the removed workloads."""
         return frozenset(self._gone)
 
-    def free(self, view: FlavorView) -> Matrix | None:
+    def compute_free(self, view: FlavorView) -> Matrix | None:
         """Returns the free amounts on the nodes of a flavor; None: they are those of the ledger.
 
         Most removed workloads are back before a search needs the nodes, so the amounts are only computed here.
@@ -144,7 +144,7 @@ class World:
             flat[touched] = cut(flat[touched])
         else:
             for key in sorted(keys):
-                self.take(view, free, self.held(key), -sign)
+                self.subtract_held(view, free, self.find_held(key), -sign)
 
     def _find_cells(self, view: FlavorView, keys: Iterable[str]) -> Iterator[_Cells]:
         """Where in a flavor's matrix each of some workloads holds how much, and the sum of it."""
@@ -152,10 +152,10 @@ class World:
         for key in keys:
             found = known.get(key)
             if found is None:
-                pods_key = self.state.pods_key(key)
+                pods_key = self.state.get_pods_key(key)
                 version, (read_at, found) = ledger.read_version(pods_key), read.get(key, (-1, _NO_CELLS))
                 if key in self._held or version != read_at:
-                    found = self._count_cells(view, self._held[key] if key in self._held else ledger.held_by(pods_key))
+                    found = self._count_cells(view, self._held[key] if key in self._held else ledger.list_held(pods_key))
                     read[key] = version if key not in self._held else -1, found
                 known[key] = found
             yield found
@@ -172,7 +172,7 @@ class World:
                     amounts += [amount * count for _, amount in rows]
         return tuple(at), tuple(amounts), sum(map(abs, amounts))  # not lists, which the garbage collector would visit
 
-    def free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
+    def compute_free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
         """Returns the free amounts for the spare nodes of the workload, which may be lent; `free` has those for its pods."""
         if not self.loans:
             return free
@@ -180,35 +180,35 @@ class World:
         give_back(view.capacity, free, self.loans)
         return free
 
-    def capacity(self, view: FlavorView) -> FreeCapacity:
+    def get_capacity(self, view: FlavorView) -> FreeCapacity:
         """The nodes of a flavor, whatever is free on them."""
-        return view.capacity.set_explains(self.explains).within(self.budget)
+        return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
-    def held(self, key: str) -> _Held:
+    def find_held(self, key: str) -> _Held:
         """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
         if key not in self._held:
-            self._held[key] = self.state.ledger.held_by(self.state.pods_key(key))
+            self._held[key] = self.state.ledger.list_held(self.state.get_pods_key(key))
         return self._held[key]
 
     def read_held(self, keys: Iterable[str]) -> None:
         """Reads what workloads hold on nodes and of quota, which is then kept."""
         keys = list(keys)
         for key in keys:
-            self.usage(key)
+            self.find_usage(key)
         for view in (self._views or {}).values():
             for _ in self._find_cells(view, keys):
                 pass
 
-    def usage(self, key: str) -> tuple[str, Amounts]:
+    def find_usage(self, key: str) -> tuple[str, Amounts]:
         """Returns the queue of which a workload holds quota, and the amounts; empty for one that holds none any more."""
         found = self._usage.get(key)
         if found is None:
-            admission = self.state.workloads.holding(key)
+            admission = self.state.workloads.find_holding(key)
             read_of, found = self._readings.usage.get(key, (None, ("", {})))
             if admission is None:
                 found = "", {}
             elif read_of is not admission:
-                found = admission.cluster_queue, admission_usage(admission)
+                found = admission.cluster_queue, compute_admission_usage(admission)
                 self._readings.usage[key] = admission, found
             self._usage[key] = found
         return found
@@ -216,20 +216,20 @@ class World:
     def remove(self, key: str) -> None:
         """Removes the usage of a workload that holds quota."""
         self._apply_turn(key, -1)
-        self.quota.add(*self.usage(key), -1)
+        self.quota.add(*self.find_usage(key), -1)
 
     def restore(self, key: str) -> None:
         """Restores the usage of a removed workload."""
         self._apply_turn(key, 1)
-        self.quota.add(*self.usage(key))
+        self.quota.add(*self.find_usage(key))
 
-    def let_go(self, keys: AbstractSet[str]) -> None:
+    def remove_workloads(self, keys: AbstractSet[str]) -> None:
         """Removes exactly these workloads, and restores all others."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):
                 self._apply_turn(key, times)
-                queue, amounts = self.usage(key)
+                queue, amounts = self.find_usage(key)
                 of_queue = changes.setdefault(queue, {})
                 for name, amount in amounts.items():
                     of_queue[name] = of_queue.get(name, 0) + amount * times
@@ -238,7 +238,7 @@ class World:
 
     def restore_all(self) -> None:
         """Adds all removed workloads back."""
-        self.let_go(frozenset())
+        self.remove_workloads(frozenset())
 
     def _apply_turn(self, key: str, times: int) -> None:
         if times < 0:
@@ -248,7 +248,7 @@ class World:
         self._turned.append(key)
 
     @staticmethod
-    def take(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
+    def subtract_held(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
         """Subtracts what a workload holds on nodes from `free`, `times` times; nodes that `free` does not have are left out."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:

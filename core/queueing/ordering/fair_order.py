@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from core.model.quota_tree import Amounts, FlavorResource, Share
-from core.queueing.flavors.quota_shortage import usage_of
+from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.ordering.iteration_order import (
     Turn,
     add_turns,
     count_put_off,
     find_first,
-    first_turns,
+    list_first_turns,
     note_ended,
     note_passed,
     note_put_off,
@@ -90,7 +90,7 @@ class FairTurns:
         self._last, changed = None, list(changed)
         for group in changed:
             self._asked.pop(group, None)
-        self._line_up(first_turns(changed, self._round))
+        self._sort_turns(list_first_turns(changed, self._round))
         for line in self._lines.values():
             line.promised = None
             line.put_off = {group for group in line.put_off if group.find_next(self._round) < len(group.members)}
@@ -100,10 +100,10 @@ class FairTurns:
                 named.promised = max(order, named.promised or order)
         for line in self._lines.values():
             line.reckoned.clear()
-            self._stand(line)
+            self._enter_line(line)
         self._decide(self._bouts.values())
 
-    def next(self) -> tuple[Turn, bool] | None:
+    def get_next(self) -> tuple[Turn, bool] | None:
         """See `Turns`."""
         homeless = find_first(self._homeless, self._round)
         if homeless is not None:
@@ -111,27 +111,27 @@ class FairTurns:
         tree = self._state.quota
         if self._last is not None:
             line, before = self._last
-            if tree.usage(line.queue.name) != before:
-                self._reckon_anew(line)
+            if tree.get_usage(line.queue.name) != before:
+                self._drop_shares(line)
             else:
-                self._advance(line)
+                self._advance_line(line)
         best = min((r.winner for r in self._roots if r.winner is not None), key=lambda line: line.standing_of_tree, default=None)
         if best is None:
             return None
-        self._last = best, dict(tree.usage(best.queue.name))
+        self._last = best, dict(tree.get_usage(best.queue.name))
         return best.waiting[0], best.may_borrow
 
-    def pass_on(self, turn: Turn) -> None:
+    def add_follower(self, turn: Turn) -> None:
         """See `Turns`."""
         note_passed(turn, self._round)
         if turn.next is None:
             return
-        line = self._line_of(turn)
+        line = self._find_line(turn)
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
         """See `Turns`; turns behind it in its queue are put off, too."""
-        line = self._line_of(turn)
+        line = self._find_line(turn)
         assert line is not None
         note_put_off(turn, self._round)
         line.put_off.add(turn.group)
@@ -144,13 +144,13 @@ class FairTurns:
         """See `Turns`."""
         note_ended(turn, self._round)
 
-    def _line_of(self, turn: Turn) -> _Line | None:
+    def _find_line(self, turn: Turn) -> _Line | None:
         queue = self._state.find_cluster_queue(turn.workload)
         return self._lines[queue.name] if queue is not None else None
 
     # --- heads ------------------------------------------------------------------------------------------
 
-    def _line_up(self, turns: Iterable[Turn]) -> None:
+    def _sort_turns(self, turns: Iterable[Turn]) -> None:
         """Sorts turns into their queues."""
         more: dict[str, list[Turn]] = {}
         for turn in turns:
@@ -159,7 +159,7 @@ class FairTurns:
                 heapq.heappush(self._homeless, turn)
                 continue
             if queue.name not in self._lines:
-                self._join(_Line(queue, self._state.quota.ancestors(queue.name)))
+                self._join(_Line(queue, self._state.quota.list_ancestors(queue.name)))
             more.setdefault(queue.name, []).append(turn)
         for name, added in more.items():
             line = self._lines[name]
@@ -180,18 +180,18 @@ class FairTurns:
             member = bout
         self._roots += [line] if not line.cohorts else []
 
-    def _advance(self, line: _Line) -> None:
+    def _advance_line(self, line: _Line) -> None:
         """Lets the next workload of a queue compete. The standing of no other queue has changed."""
-        self._stand(line)
+        self._enter_line(line)
         for cohort in line.cohorts:
             self._bouts[cohort].decide()
 
-    def _reckon_anew(self, line: _Line) -> None:
+    def _drop_shares(self, line: _Line) -> None:
         """Drops the shares of all queues in the tree: the usage of one queue has changed, and with it the quota left in
         its tree."""
         for other in self._bouts[line.cohorts[-1]].lines if line.cohorts else [line]:
             other.reckoned.clear()
-            self._stand(other)
+            self._enter_line(other)
         self._decide(self._bouts.values())
 
     @staticmethod
@@ -199,16 +199,16 @@ class FairTurns:
         for bout in sorted(bouts, key=lambda bout: -bout.level):
             bout.decide()
 
-    def _stand(self, line: _Line) -> None:
+    def _enter_line(self, line: _Line) -> None:
         turn = find_first(line.waiting, self._round)
         if turn is None:
             line.winner = None
             return
         line.winner = line
-        asked = self._asked_by(turn, line.queue)
+        asked = self._compute_request(turn, line.queue)
         reckoned = line.reckoned.get(asked)
         if reckoned is None:
-            reckoned = line.reckoned[asked] = self._reckon(line.queue, asked)
+            reckoned = line.reckoned[asked] = self._compute_shares(line.queue, asked)
         borrows, shares = reckoned
         after_promised, line.may_borrow = line.promised is None or turn.order > line.promised, borrows or bool(line.put_off)
         line.standings = [(after_promised, line.may_borrow, share, turn.order) for share in shares]
@@ -216,32 +216,32 @@ class FairTurns:
 
     # --- shares -----------------------------------------------------------------------------------------
 
-    def _asked_by(self, turn: Turn, queue: ClusterQueueFacts) -> _Amounts:
+    def _compute_request(self, turn: Turn, queue: ClusterQueueFacts) -> _Amounts:
         known = self._asked.get(turn.group)
         if known is None:
-            total = usage_of(turn.workload.pod_sets, queue, self._state.resource_rules)
+            total = compute_usage(turn.workload.pod_sets, queue, self._state.resource_rules)
             known = self._asked[turn.group] = frozenset(total.items())
         return known
 
-    def _reckon(self, queue: ClusterQueueFacts, asked: _Amounts) -> _Reckoned:
+    def _compute_shares(self, queue: ClusterQueueFacts, asked: _Amounts) -> _Reckoned:
         tree = self._state.quota
-        amounts = self._likely_usage(queue, dict(asked))
-        usage = tree.usage(queue.name)
-        borrows = any(amount and usage.get(name, 0) + amount > tree.nominal(queue.name, name) for name, amount in amounts.items())
-        return borrows, tuple(_comparable(share) for share in tree.shares(queue.name, amounts))
+        amounts = self._estimate_usage(queue, dict(asked))
+        usage = tree.get_usage(queue.name)
+        borrows = any(amount and usage.get(name, 0) + amount > tree.get_nominal(queue.name, name) for name, amount in amounts.items())
+        return borrows, tuple(_build_sort_key(share) for share in tree.compute_shares(queue.name, amounts))
 
-    def _likely_usage(self, queue: ClusterQueueFacts, asked: dict[str, int]) -> Amounts:
+    def _estimate_usage(self, queue: ClusterQueueFacts, asked: dict[str, int]) -> Amounts:
         """What it would take: of each group the first flavor that has enough left, or would if nothing were in use, or the first."""
         tree = self._state.quota
         likely: dict[FlavorResource, int] = {}
         for group in queue.groups:
             wanted = {resource: asked[resource] for resource in group.resources if resource in asked}
-            rest = [f for f in group.flavors if all(n <= tree.available(queue.name, (f, r)) for r, n in wanted.items())]
-            rest = rest or [f for f in group.flavors if all(n <= tree.potential(queue.name, (f, r)) for r, n in wanted.items())]
+            rest = [f for f in group.flavors if all(n <= tree.compute_available(queue.name, (f, r)) for r, n in wanted.items())]
+            rest = rest or [f for f in group.flavors if all(n <= tree.compute_potential(queue.name, (f, r)) for r, n in wanted.items())]
             flavor = next(iter(rest or group.flavors), None)
             likely |= {(flavor, resource): amount for resource, amount in wanted.items()} if flavor is not None else {}
         return likely
 
 
-def _comparable(share: Share) -> _Comparable:
+def _build_sort_key(share: Share) -> _Comparable:
     return share.is_infinite, float(share.value), share.value

@@ -41,11 +41,11 @@ class Turns(Protocol):
         empty; all where there was none. `promised`: queue and place of each workload that was promised room."""
         ...
 
-    def next(self) -> tuple[Turn, bool] | None:
+    def get_next(self) -> tuple[Turn, bool] | None:
         """Returns the next turn, and whether its workload may borrow; None: all workloads had their turns."""
         ...
 
-    def pass_on(self, turn: Turn) -> None:
+    def add_follower(self, turn: Turn) -> None:
         """The next of the same group will have a turn, too."""
         ...
 
@@ -62,7 +62,7 @@ class Turns(Protocol):
         ...
 
 
-def first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[Turn]:
+def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[Turn]:
     """Of each group the turn of the first member that has had none in a round of cycles, in no order."""
     turns = []
     for group in groups:
@@ -133,12 +133,12 @@ class PriorityTurns:
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """See `Turns`; promises change nothing here."""
         by_times: tuple[list[Turn], ...] = ([], [], [])
-        for turn in first_turns(changed, self._round):
+        for turn in list_first_turns(changed, self._round):
             by_times[count_put_off(turn.group, self._round)].append(turn)
         for heap, turns in zip(self._heaps, by_times, strict=True):
             add_turns(heap, turns)
 
-    def next(self) -> tuple[Turn, bool] | None:
+    def get_next(self) -> tuple[Turn, bool] | None:
         """See `Turns`."""
         for times, heap in enumerate(self._heaps):
             turn = find_first(heap, self._round, put_off=times)
@@ -146,7 +146,7 @@ class PriorityTurns:
                 return turn, times > 0
         return None
 
-    def pass_on(self, turn: Turn) -> None:
+    def add_follower(self, turn: Turn) -> None:
         """See `Turns`."""
         note_passed(turn, self._round)
         if turn.next is not None:

@@ -50,7 +50,7 @@ def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
 
 def can_shrink(workload: WorkloadFacts) -> bool:
     """Whether a workload may run with fewer pods than it asks for."""
-    return _surplus(workload) > 0
+    return _count_surplus(workload) > 0
 
 
 def find_largest(
@@ -64,26 +64,26 @@ def find_largest(
     most = tuple(pod_set.count for pod_set in workload.pod_sets)
     judged: dict[tuple[int, ...], Admissible | NotAdmissible | None] = {most: None}
 
-    def outcome_at(step: int) -> Pieces[Admissible | NotAdmissible | None]:
-        smaller = _shrunk(workload, step)
+    def judge_step(step: int) -> Pieces[Admissible | NotAdmissible | None]:
+        smaller = _build_shrunk(workload, step)
         counts = tuple(pod_set.count for pod_set in smaller.pod_sets)
         if counts not in judged:
             outcome = yield from judge(smaller)
             judged[counts] = outcome if isinstance(outcome, Admissible) or outcome.preempting is not None else None
         return judged[counts]
 
-    low, high = 1, _surplus(workload)  # the least step that will do is among [low, high]
-    if high <= 0 or (yield from outcome_at(high)) is None:
+    low, high = 1, _count_surplus(workload)  # the least step that will do is among [low, high]
+    if high <= 0 or (yield from judge_step(high)) is None:
         return None
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if (yield from outcome_at(middle)) is not None else (middle + 1, high)
-    return (yield from outcome_at(low))
+        low, high = (low, middle) if (yield from judge_step(middle)) is not None else (middle + 1, high)
+    return (yield from judge_step(low))
 
 
-def smallest(workload: WorkloadFacts) -> WorkloadFacts:
+def build_smallest(workload: WorkloadFacts) -> WorkloadFacts:
     """Returns the workload with the fewest pods with which it may run."""
-    return _shrunk(workload, _surplus(workload)) if can_shrink(workload) else workload
+    return _build_shrunk(workload, _count_surplus(workload)) if can_shrink(workload) else workload
 
 
 def show_minimum(workload: WorkloadFacts) -> str:
@@ -92,23 +92,23 @@ def show_minimum(workload: WorkloadFacts) -> str:
 
 
 def _show_pod_sets(workload: WorkloadFacts) -> Iterator[str]:
-    for pod_set, least in zip(workload.pod_sets, smallest(workload).pod_sets, strict=True):
+    for pod_set, least in zip(workload.pod_sets, build_smallest(workload).pod_sets, strict=True):
         if least.count < pod_set.count:
             yield f"{least.count} of {pod_set.count} pods of pod set {pod_set.name}"
 
 
-def _surplus(workload: WorkloadFacts) -> int:
-    return sum(map(_gives_up, workload.pod_sets))
+def _count_surplus(workload: WorkloadFacts) -> int:
+    return sum(map(_count_surplus_of, workload.pod_sets))
 
 
-def _gives_up(pod_set: PodSetFacts) -> int:
+def _count_surplus_of(pod_set: PodSetFacts) -> int:
     return max(0, pod_set.count - pod_set.min_count) if pod_set.min_count is not None else 0
 
 
-def _shrunk(workload: WorkloadFacts, step: int) -> WorkloadFacts:
+def _build_shrunk(workload: WorkloadFacts, step: int) -> WorkloadFacts:
     """With so many pods fewer, all pod sets together, or a few more than that where slices would be broken."""
-    total = _surplus(workload)
-    return replace(workload, pod_sets=tuple(_with(pod_set, _gives_up(pod_set) * step // total) for pod_set in workload.pod_sets))
+    total = _count_surplus(workload)
+    return replace(workload, pod_sets=tuple(_with(pod_set, _count_surplus_of(pod_set) * step // total) for pod_set in workload.pod_sets))
 
 
 def _with(pod_set: PodSetFacts, fewer: int) -> PodSetFacts:

@@ -93,13 +93,13 @@ class Pending:
                     continue
             if before is not None and (now is None or not _is_same(before.workload, now)):
                 others.append(before.workload.uid)
-            heard = before is not None and before.workload.uid not in before.group.unheard
+            is_reported = before is not None and before.workload.uid not in before.group.unheard
             if before is not None:
-                self._take_out(key, before)
+                self._remove_member(key, before)
                 emptied += [before.group] if not before.group.members else []
             if now is not None:
                 group = self._put_in(key, now, before)
-                if heard and before is not None and before.group is group and before.workload.uid == now.uid:
+                if is_reported and before is not None and before.group is group and before.workload.uid == now.uid:
                     group.unheard.pop(now.uid)
         self._changed.clear()
         self._changed.update(later)
@@ -119,18 +119,18 @@ class Pending:
             if key is None or self._places[key].group.key[0] == self._trait(self._places[key].workload):
                 continue
             place = self._places[key]
-            self._take_out(key, place)
+            self._remove_member(key, place)
             if not place.group.members:
                 del self._groups[place.group.key]
             self._put_in(key, place.workload, place)
         self.is_behind |= bool(self._misplaced)
 
     def _put_in(self, key: str, workload: WorkloadFacts, before: _Place | None) -> EquivalenceClass:
-        same = self._trait(workload), _key_of(workload)
+        same = self._trait(workload), _build_key(workload)
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = EquivalenceClass(same)
-        order = (*queue_order(workload, self._rules), self._workloads.arrival(key))
+        order = (*queue_order(workload, self._rules), self._workloads.get_arrival(key))
         insort(group.members, (order, workload))
         self._regrouped[group] = None
         is_same = before is not None and before.order == order and before.workload.uid == workload.uid
@@ -143,7 +143,7 @@ class Pending:
         group.unheard[workload.uid] = None
         return group
 
-    def _take_out(self, key: str, place: _Place) -> None:
+    def _remove_member(self, key: str, place: _Place) -> None:
         group, uid = place.group, place.workload.uid
         del group.members[bisect_left(group.members, place.order, key=lambda member: member[0])]
         group.unheard.pop(uid, None)
@@ -155,7 +155,7 @@ class Pending:
                 del self._uids[place.workload.party]
         del self._places[key]
 
-    def groups(self) -> list[EquivalenceClass]:
+    def list_classes(self) -> list[EquivalenceClass]:
         """All groups, none of them empty."""
         return list(self._groups.values())
 
@@ -213,14 +213,14 @@ def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
     return was == is_now
 
 
-def _key_of(workload: WorkloadFacts) -> Hashable:
+def _build_key(workload: WorkloadFacts) -> Hashable:
     asked = workload.queue, workload.priority, workload.together, workload.profile, workload.replaces, workload.refused
     if workload.replaces is not None:  # only a workload of the same owner takes over what another holds
-        return asked, workload.owner_uid, tuple(map(_pod_set_key, workload.pod_sets))
-    return asked, tuple(map(_pod_set_key, workload.pod_sets))
+        return asked, workload.owner_uid, tuple(map(_build_pod_set_key, workload.pod_sets))
+    return asked, tuple(map(_build_pod_set_key, workload.pod_sets))
 
 
-def _pod_set_key(pod_set: PodSetFacts) -> Hashable:
+def _build_pod_set_key(pod_set: PodSetFacts) -> Hashable:
     """All but the labels of its pods, which name their job."""
     traits = pod_set.traits
     return (

@@ -45,7 +45,7 @@ class Precedence:
         if turn.workload.refused or turn.workload.replaces is not None:
             return
         refusal = turn.group.refusal
-        if refusal is None or not refusal.stands(self._state, turn.workload, queue, in_round):
+        if refusal is None or not refusal.is_valid(self._state, turn.workload, queue, in_round):
             self._noted[queue.name].append(turn)
 
     def is_behind(self, turn: Turn, queue: ClusterQueueFacts, turns: Turns) -> bool:
@@ -65,7 +65,7 @@ class Precedence:
 
     def _list_rivals(self, turn: Turn, name: str, in_round: int) -> list[tuple[Turn, ClusterQueueFacts]]:
         """Turns that are still to come, of workloads that may reclaim what one of this queue borrows, and their queues."""
-        relatives = self._state.quota.relatives(name)
+        relatives = self._state.quota.list_relatives(name)
         self._budget.charge(len(relatives))
         queues = [self._state.cluster_queues[other] for other in relatives if other in self._noted]
         rivals = [(rival, queue) for queue in queues for rival in self._noted[queue.name] if is_due(rival, in_round)]
@@ -76,7 +76,7 @@ class Precedence:
         """Whether there is a workload that fits now into quota of its queue's own, and would not beside this one of queue `name`."""
         if not (self._noted and self._budget.has_left()):
             return False
-        half = self._budget.part(self._budget.left // 2)  # the other half is for looking once more at those that fit
+        half = self._budget.split_off(self._budget.left // 2)  # the other half is for looking once more at those that fit
         fitting = [rival for rival in self._list_rivals(turn, name, in_round) if self._has_own_room(*rival, half)]
         if not fitting:
             return False
@@ -85,7 +85,7 @@ class Precedence:
         try:
             return any(not self._has_own_room(*rival, self._budget) and self._budget.has_left() for rival in fitting)
         finally:
-            self._state.forget(key, helps=False)
+            self._state.drop_assumed(key, helps=False)
 
     def _has_own_room(self, turn: Turn, queue: ClusterQueueFacts, budget: StepBudget) -> bool:
         if not budget.spend(_SEARCH_STEPS):

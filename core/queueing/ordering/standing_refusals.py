@@ -6,14 +6,14 @@ from functools import partial
 
 from core.model.quota_tree import FlavorResource
 from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
-from core.queueing.flavors.flavor_search import units_of
+from core.queueing.flavors.flavor_search import list_units
 from core.queueing.flavors.outcome import NotAdmissible, Preempting
-from core.queueing.flavors.quota_shortage import usage_of
-from core.queueing.ordering.partial_admission import smallest
+from core.queueing.flavors.quota_shortage import compute_usage
+from core.queueing.ordering.partial_admission import build_smallest
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
-from core.state.workload_state import add_usage, admission_usage
+from core.state.workload_state import add_usage, compute_admission_usage
 
 Marks = tuple[int, int, int]  # changes of the state, of the configuration, and of the quota of a cohort
 _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
@@ -21,7 +21,7 @@ _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCH
 
 def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
     """By which it is seen later whether something has changed that could help a workload of a queue."""
-    return state.changes, state.config_changes, state.quota.changes(queue.name)
+    return state.changes, state.config_changes, state.quota.count_changes(queue.name)
 
 
 @dataclass(slots=True)
@@ -53,17 +53,17 @@ class StandingRefusal:
         # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
-        asked = asked_of_quota(state, smallest(workload), queue) if of_quota else ()
+        asked = compute_asked(state, build_smallest(workload), queue) if of_quota else ()
         # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
-            of_quota = not could_be_given(state, workload, queue, asked, by_share=by_share)
+            of_quota = not can_be_given(state, workload, queue, asked, by_share=by_share)
         return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
 
-    def stands(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
+    def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether nothing has changed since that could help."""
         if self.round == in_round:
             return True
-        now = state.quota.changes(queue.name)
+        now = state.quota.count_changes(queue.name)
         if not self.is_of_quota:
             # An admission that is observed for the first time adds a workload that could be preempted.
             return self.changes == state.changes and (self.quota_changes == now or not queue.preemption.is_possible)
@@ -74,7 +74,7 @@ class StandingRefusal:
             if promised is not None:
                 if not _is_coming(state, queue, promised):
                     return False
-            elif could_be_given(state, workload, queue, self.asked, by_share=self.by_share):
+            elif can_be_given(state, workload, queue, self.asked, by_share=self.by_share):
                 return False
             self.quota_changes = now
         return True
@@ -83,32 +83,32 @@ class StandingRefusal:
 def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempting) -> bool:
     """Whether part of the reserved quota is not available yet, and workloads that hold the rest are still to leave."""
     workloads, coming = state.workloads, dict[FlavorResource, int]()
-    for other in (queue.name, *state.quota.relatives(queue.name)):
-        for name, amount in workloads.leaving_usage(other).items():
+    for other in (queue.name, *state.quota.list_relatives(queue.name)):
+        for name, amount in workloads.compute_leaving_usage(other).items():
             coming[name] = coming.get(name, 0) + amount
     for victim in promised.victims:
-        held, facts = workloads.holding(victim.workload.key), workloads.facts.get(victim.workload.key)
+        held, facts = workloads.find_holding(victim.workload.key), workloads.facts.get(victim.workload.key)
         is_it = facts is not None and facts.uid == victim.workload.uid
         if held is not None and facts is not None and is_it and not facts.evicted:  # its eviction was requested, and is not observed yet
             add_usage(coming, held)
-    wanted = admission_usage(promised.found.admission)
-    available = {name: state.quota.available(queue.name, name) for name in wanted}
+    wanted = compute_admission_usage(promised.found.admission)
+    available = {name: state.quota.compute_available(queue.name, name) for name in wanted}
     is_short = any(amount > available[name] for name, amount in wanted.items())
     return is_short and all(amount <= available[name] + coming.get(name, 0) for name, amount in wanted.items())
 
 
 def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
     """Whether it matters which pods are there, and so how the workload's own are labelled."""
-    repels = state.ledger.neighbours.repels
+    repels = state.ledger.neighbours.is_repelled
     return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 
 
-def asked_of_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
+def compute_asked(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
     """What a workload asks of quota, canonical amounts, by what gets one flavor together."""
-    return tuple(usage_of(unit, queue, state.resource_rules) for unit in units_of(workload))
+    return tuple(compute_usage(unit, queue, state.resource_rules) for unit in list_units(workload))
 
 
-def could_be_given(
+def can_be_given(
     state: ClusterState,
     workload: WorkloadFacts,
     queue: ClusterQueueFacts,
@@ -122,7 +122,7 @@ def could_be_given(
 
     `asked` are canonical amounts. `unseen` are keys of workloads with evictions that are not observed yet.
     """
-    most = partial(_most, state, workload, queue, by_share, unseen)
+    most = partial(_compute_most, state, workload, queue, by_share, unseen)
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
     asked = list(asked)
     for resource in {resource for each in asked for resource in each}:
@@ -134,7 +134,7 @@ def could_be_given(
     return True
 
 
-def _most(
+def _compute_most(
     state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, by_share: bool, unseen: Collection[str], name: FlavorResource
 ) -> int:
     """Returns an upper bound of the canonical amount of one resource of a flavor that the queue could provide.
@@ -143,21 +143,21 @@ def _most(
     own.
     """
     tree, policy, workloads = state.quota, queue.preemption, state.workloads
-    most = tree.available(queue.name, name)
+    most = tree.compute_available(queue.name, name)
     if not policy.is_possible:
         return most
     if by_share and policy.reclaim != NEVER:
-        return tree.potential(queue.name, name)
-    relatives = tree.relatives(queue.name)
+        return tree.compute_potential(queue.name, name)
+    relatives = tree.list_relatives(queue.name)
     own = victims = 0
     if policy.within_queue != NEVER:
-        own = workloads.usage_below(queue.name, workload.priority, name, inclusive=policy.within_queue == LOWER_OR_NEWER)
+        own = workloads.compute_usage_below(queue.name, workload.priority, name, inclusive=policy.within_queue == LOWER_OR_NEWER)
     if policy.while_borrowing != NEVER:
-        victims = sum(workloads.usage_below(other, workload.priority, name) for other in relatives)
+        victims = sum(workloads.compute_usage_below(other, workload.priority, name) for other in relatives)
     if own or victims:
-        most += own + victims + sum(workloads.leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
-        most += sum(admission_usage(held).get(name, 0) for key in unseen if (held := workloads.holding(key)) is not None)
+        most += own + victims + sum(workloads.compute_leaving_usage(other).get(name, 0) for other in (queue.name, *relatives))
+        most += sum(compute_admission_usage(held).get(name, 0) for key in unseen if (held := workloads.find_holding(key)) is not None)
     if policy.reclaim != NEVER:  # the queue reclaims its own quota from the queues that borrow it
-        used = tree.usage(queue.name).get(name, 0) - own - workloads.leaving_usage(queue.name).get(name, 0)
-        most = max(most, tree.nominal(queue.name, name) - used)
+        used = tree.get_usage(queue.name).get(name, 0) - own - workloads.compute_leaving_usage(queue.name).get(name, 0)
+        most = max(most, tree.get_nominal(queue.name, name) - used)
     return most

@@ -68,7 +68,7 @@ class Circles:
 
         is_new, self._at = rule_changes != self._at, rule_changes
         gone = [pair for pair, last in self._evicted.items() if is_new or not all(map(is_same, pair, (last.victim, last.preemptor)))]
-        self._forget(gone)
+        self._drop_pairs(gone)
         return bool(gone)
 
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
@@ -80,11 +80,11 @@ class Circles:
             self._preemptors[victim.party].add(preemptor.party)
             self._victims[preemptor.party].add(victim.party)
             self._changed |= {*pair}
-        self._forget(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
+        self._drop_pairs(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These pairs of a victim and its preemptor did not come to an eviction."""
-        self._forget({pair for pair in pairs if pair in self._evicted})
+        self._drop_pairs({pair for pair in pairs if pair in self._evicted})
 
     def note_admitted(self, preemptor: WorkloadFacts) -> None:
         """A workload is admitted: what was evicted for it did help."""
@@ -114,7 +114,7 @@ class Circles:
             left += more
         return frozenset(found - {party}) | self._find_futile(party)
 
-    def _forget(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def _drop_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
         for party, preemptor in pairs:
             del self._evicted[party, preemptor]
             self._changed |= {party, preemptor}

@@ -34,10 +34,10 @@ class ShareRule:
     def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
         """Whether a workload that uses `wanted` may have preempted the workloads `gone`, in other queues, which the
         tree counts no more."""
-        ours = tree.shares(self.queue, wanted)
+        ours = tree.compute_shares(self.queue, wanted)
         for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
-            level = tree.meeting_level(self.queue, queue)
-            if not self.is_fair(ours[level], tree.shares(queue)[level], tree.shares(queue, amounts)[level]):
+            level = tree.find_meeting_level(self.queue, queue)
+            if not self.is_fair(ours[level], tree.compute_shares(queue)[level], tree.compute_shares(queue, amounts)[level]):
                 return False
         return True
 
@@ -61,21 +61,21 @@ class OneByOne:
 
     def __init__(self, rule: ShareRule, tree: QuotaTree, wanted: Amounts) -> None:
         self._rule, self._tree, self._wanted = rule, tree, wanted
-        self._ours = tree.shares(rule.queue, wanted)
+        self._ours = tree.compute_shares(rule.queue, wanted)
         self._levels: dict[str, int] = {}
         self._gone: list[tuple[str, Amounts]] = []
         self._least: dict[str, Amounts] = {}  # by queue
 
-    def lets_go(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
+    def release_if_allowed(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
         """Whether a candidate may go after those before it, and if so, lets it go."""
         tree, before = self._tree, self._ours
-        level = -1 if is_own else self._level_of(queue)
+        level = -1 if is_own else self._find_level(queue)
         tree.add(queue, amounts, -1)
         if level != 0:  # below the root it is on the side of the one that takes, too
-            self._ours = tree.shares(self._rule.queue, self._wanted)
+            self._ours = tree.compute_shares(self._rule.queue, self._wanted)
         if not is_own:
-            after, back = tree.shares(queue)[level], tree.shares(queue, amounts)[level]
-            least = tree.shares(queue, self._least[queue])[level] if queue in self._least else back
+            after, back = tree.compute_shares(queue)[level], tree.compute_shares(queue, amounts)[level]
+            least = tree.compute_shares(queue, self._least[queue])[level] if queue in self._least else back
             if not self._rule.is_fair(self._ours[level], after, min(back, least)):
                 tree.add(queue, amounts)
                 self._ours = before
@@ -85,9 +85,9 @@ class OneByOne:
         self._gone.append((queue, amounts))
         return True
 
-    def _level_of(self, queue: str) -> int:
+    def _find_level(self, queue: str) -> int:
         if queue not in self._levels:
-            self._levels[queue] = self._tree.meeting_level(self._rule.queue, queue)
+            self._levels[queue] = self._tree.find_meeting_level(self._rule.queue, queue)
         return self._levels[queue]
 
     def end(self) -> None:

@@ -25,7 +25,7 @@ from core.model.quota_tree import Amounts, FlavorResource
 from core.model.step_budget import StepBudget
 from core.names import REASON_FAIR_SHARING, REASON_IN_QUEUE, REASON_RECLAIMED, REASON_RECLAIMED_BY_BORROWER
 from core.queueing.flavors.outcome import Victim
-from core.queueing.flavors.quota_shortage import usage_of
+from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.flavors.what_if_view import Readings, World
 from core.queueing.ordering.queue_order import queue_order
 from core.queueing.preemption.fair_preemption import Excess, OneByOne, ShareRule
@@ -133,23 +133,28 @@ class Rights:
 
     # --- candidates ---------------------------------------------------------------------------------
 
-    def stages(self) -> Iterator[list[Right] | None]:
+    def list_stages(self) -> Iterator[list[Right] | None]:
         """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
         the work has been done."""
         policy, priority = self._queue.preemption, self._workload.priority
-        own = [w for w in self._holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
+        own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
-        others = [w for name in self._world.quota.relatives(self._queue.name) if self._takes_of_others(name) for w in self._holders(name)]
+        others = [
+            w
+            for name in self._world.quota.list_relatives(self._queue.name)
+            if self._is_using_others(name)
+            for w in self._list_holders(name)
+        ]
         named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
         reclaimed = self._leave_out_spared(owned + [(w, REASON_RECLAIMED) for w in named], are_for_own=True)
-        first = [Right((yield from self._candidates(reclaimed)), may_borrow=False)]
-        if self._among is not None or self._world.quota.cohort_of(self._queue.name) is None:
+        first = [Right((yield from self._list_candidates(reclaimed)), may_borrow=False)]
+        if self._among is not None or self._world.quota.find_cohort(self._queue.name) is None:
             yield first  # of few that are to be confirmed any right will do
             first = []
-        if self._world.quota.cohort_of(self._queue.name) is None:
+        if self._world.quota.find_cohort(self._queue.name) is None:
             return
         if self._sharing is not None:
-            fair = yield from self._candidates(self._leave_out_spared(owned + [(w, REASON_FAIR_SHARING) for w in named]))
+            fair = yield from self._list_candidates(self._leave_out_spared(owned + [(w, REASON_FAIR_SHARING) for w in named]))
             for strategy in self._sharing.strategies:
                 yield [*first, Right(fair, True, ShareRule(self._queue.name, strategy))]
                 first = []
@@ -158,7 +163,7 @@ class Rights:
                 most = priority - 1 if policy.highest_priority is None else min(priority - 1, policy.highest_priority)
                 owned += [(w, REASON_RECLAIMED_BY_BORROWER) for w in others if w.priority <= most]
             owned = self._leave_out_spared(owned)
-            yield first + ([Right((yield from self._candidates(owned)), may_borrow=True)] if owned else [])
+            yield first + ([Right((yield from self._list_candidates(owned)), may_borrow=True)] if owned else [])
 
     def _leave_out_spared(self, rights: list[tuple[WorkloadFacts, str]], *, are_for_own: bool = False) -> list[tuple[WorkloadFacts, str]]:
         """Leaves out those with which evictions would go in a circle; none where `are_for_own` quota needs them."""
@@ -176,21 +181,22 @@ class Rights:
 
     def _has_quota_without(self, rights: list[tuple[WorkloadFacts, str]]) -> bool:
         """Whether the workload would have quota of its queue's own with all of these gone: then others would go for their nodes alone."""
-        self._world.let_go(self._leaving | {w.key for w, _ in rights})
+        self._world.remove_workloads(self._leaving | {w.key for w, _ in rights})
         tree, queue = self._world.quota, self._queue.name
 
         def is_left(resource: str, amount: int) -> bool:
             names = (name for name in self.names if name[1] == resource)
             return any(
-                amount <= min(tree.available(queue, name), tree.nominal(queue, name) - tree.usage(queue).get(name, 0)) for name in names
+                amount <= min(tree.compute_available(queue, name), tree.get_nominal(queue, name) - tree.get_usage(queue).get(name, 0))
+                for name in names
             )
 
         return all(is_left(resource, amount) for resource, amount in self.wanted.items() if amount)
 
-    def _holders(self, queue: str) -> list[WorkloadFacts]:
+    def _list_holders(self, queue: str) -> list[WorkloadFacts]:
         """Returns the workloads that hold quota as far as it is observed: an admission that is still being written is
         not undone."""
-        holders = self._state.workloads.holders(queue)
+        holders = self._state.workloads.list_holders(queue)
         if self._among is not None:
             holders = [w for w in holders if w.key in self._among]
         return [w for w in holders if w.key not in self._leaving and w.admission is not None and not w.finished and not w.deleting]
@@ -204,7 +210,7 @@ class Rights:
     @cached_property
     def wanted(self) -> dict[str, int]:
         """What the workload would take from quota."""
-        return usage_of(self._workload.pod_sets, self._queue, self._state.resource_rules)
+        return compute_usage(self._workload.pod_sets, self._queue, self._state.resource_rules)
 
     @cached_property
     def names(self) -> list[FlavorResource]:
@@ -212,15 +218,15 @@ class Rights:
         asked = self.wanted
         return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
 
-    def _takes_of_others(self, queue: str) -> bool:
-        return any(self._world.quota.takes_of_others(self._queue.name, queue, name) for name in self.names)
+    def _is_using_others(self, queue: str) -> bool:
+        return any(self._world.quota.is_using_others(self._queue.name, queue, name) for name in self.names)
 
-    def _candidates(self, rights: Sequence[tuple[WorkloadFacts, str]]) -> Pieces[list[Candidate]]:
+    def _list_candidates(self, rights: Sequence[tuple[WorkloadFacts, str]]) -> Pieces[list[Candidate]]:
         since, memory = self._since, self._memory
         if self._among is None:
             for number, (w, _) in enumerate(rights):
                 if w.key not in since:
-                    since[w.key] = _seconds(w.reserved_at)
+                    since[w.key] = _count_seconds(w.reserved_at)
                 if number % (10 * _LISTED_AT_ONCE) == 0:
                     yield
             memory.now = max((since[w.key] for w, _ in rights), default=0)
@@ -229,7 +235,7 @@ class Rights:
         def count_loss(right: tuple[WorkloadFacts, str]) -> tuple[Rank, int]:
             w, _ = right
             queue = w.admission.cluster_queue if w.admission is not None else ""
-            return (self._excess_of(queue), w.priority), now - since[w.key]
+            return (self._compute_excess(queue), w.priority), now - since[w.key]
 
         most = min(MOST_CANDIDATES, max(_LISTED_AT_ONCE, self._budget.most // _CANDIDATE_STEPS))
         if self._among is None and len(rights) > most:
@@ -240,16 +246,16 @@ class Rights:
         for number, (w, reason) in enumerate(rights):
             if number % _LISTED_AT_ONCE == 0:
                 yield
-            queue, amounts = self._world.usage(w.key)
+            queue, amounts = self._world.find_usage(w.key)
             if not queue:
                 continue  # it has finished meanwhile
-            self._unused(queue)  # while nothing has to be counted back
-            known, excess = self._find_known(w, reason), self._excess_of(queue)
+            self._compute_unused(queue)  # while nothing has to be counted back
+            known, excess = self._find_known(w, reason), self._compute_excess(queue)
             if known is None or known.amounts is not amounts or known.excess != excess:
                 holds = {name: amounts[name] for name in self.names if name in amounts}
                 pods = sum(given.count for given in w.admission.pod_sets) if w.admission is not None else 0
                 if w.key not in since:
-                    since[w.key] = _seconds(w.reserved_at)
+                    since[w.key] = _count_seconds(w.reserved_at)
                 lost = pods * (max(0, now - since[w.key]) + 1)
                 known = memory.candidates[w.key, reason] = Candidate(Victim(w, reason), queue, amounts, holds, lost, excess)
             candidates.append(known)
@@ -260,13 +266,13 @@ class Rights:
         known = self._memory.candidates.get((workload.key, reason)) if self._among is not None else None
         return known if known is not None and known.victim.workload is workload else None
 
-    def _excess_of(self, queue: str) -> Excess:
+    def _compute_excess(self, queue: str) -> Excess:
         """Returns how far the queue, and each cohort above it, use more than their own before any workload is
         preempted; empty without fair sharing."""
         if self._sharing is None:
             return ()
         if queue not in self._excess:
-            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.shares(queue))
+            self._excess[queue] = tuple((not share.is_infinite, -share.value) for share in self._world.quota.compute_shares(queue))
         return self._excess[queue]
 
     # --- sets of candidates -----------------------------------------------------------------------------
@@ -287,7 +293,7 @@ class Rights:
         One round restores all that hold quota of which the queue then uses more than its own, so that there are at most
         as many rounds as there is quota in question.
         """
-        unused = dict(self._unused(queue))
+        unused = dict(self._compute_unused(queue))
         for member in members:
             for name, amount in member.holds.items():
                 unused[name] -= amount
@@ -305,7 +311,7 @@ class Rights:
             gone = still_gone
         return not gone
 
-    def _unused(self, queue: str) -> Amounts:
+    def _compute_unused(self, queue: str) -> Amounts:
         """Returns how much a queue uses beyond its own with none gone but those that are leaving anyway; negative where it uses less.
 
         Room that is promised to workloads of it does not count: it is not borrowed yet, and workloads that hold what is the queue's own
@@ -313,16 +319,16 @@ class Rights:
         """
         if queue not in self._beyond:
             tree, back, claimed = self._world.quota, self._world.gone - self._leaving, self._claimed.get(queue, {})
-            usage = {name: tree.usage(queue).get(name, 0) - claimed.get(name, 0) for name in self.names}
+            usage = {name: tree.get_usage(queue).get(name, 0) - claimed.get(name, 0) for name in self.names}
             for key in back:
-                of, amounts = self._world.usage(key)
+                of, amounts = self._world.find_usage(key)
                 if of == queue:
                     for name in usage:
                         usage[name] += amounts.get(name, 0)
-            self._beyond[queue] = {name: amount - tree.nominal(queue, name) for name, amount in usage.items()}
+            self._beyond[queue] = {name: amount - tree.get_nominal(queue, name) for name, amount in usage.items()}
         return self._beyond[queue]
 
-    def in_order(
+    def order_victims(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> Pieces[list[Candidate]]:
         """Returns those that may be preempted one after the other, the first `most` of them; where shares decide, for a
@@ -332,15 +338,15 @@ class Rights:
         """
         if rule is None:
             self._budget.charge(len(order))
-            return (yield from self._one_by_one(order, None, most))
-        self._world.let_go(self._leaving)
+            return (yield from self._order_one_by_one(order, None, most))
+        self._world.remove_workloads(self._leaving)
         shares = rule.begin(self._world.quota, wanted or {})
         try:
-            return (yield from self._one_by_one(order, shares, most))
+            return (yield from self._order_one_by_one(order, shares, most))
         finally:
             shares.end()
 
-    def _one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> Pieces[list[Candidate]]:
+    def _order_one_by_one(self, order: Iterable[Candidate], shares: OneByOne | None, most: int | None) -> Pieces[list[Candidate]]:
         chosen: list[Candidate] = []
         of_queue: dict[str, list[Candidate]] = {}  # chosen ones
         unused: dict[str, dict[FlavorResource, int]] = {}
@@ -349,7 +355,7 @@ class Rights:
                 yield
             if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
                 break
-            left = unused.setdefault(candidate.queue, dict(self._unused(candidate.queue)))
+            left = unused.setdefault(candidate.queue, dict(self._compute_unused(candidate.queue)))
             if not candidate.is_own and not any(left[name] > 0 for name, amount in candidate.holds.items() if amount):
                 continue
             if _is_for_borrower(candidate):
@@ -359,7 +365,7 @@ class Rights:
                     break
                 if not all(_is_beyond(after, other) for other in with_it):
                     continue
-            if shares is not None and not shares.lets_go(candidate.queue, candidate.amounts, is_own=candidate.is_own):
+            if shares is not None and not shares.release_if_allowed(candidate.queue, candidate.amounts, is_own=candidate.is_own):
                 continue
             for name, amount in candidate.holds.items():
                 left[name] -= amount
@@ -378,5 +384,5 @@ def _is_beyond(unused: Amounts, candidate: Candidate) -> bool:
     return any(unused[name] + amount > 0 for name, amount in candidate.holds.items() if amount)
 
 
-def _seconds(time: str) -> int:
+def _count_seconds(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp()) if time else 0

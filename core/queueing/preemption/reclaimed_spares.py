@@ -16,17 +16,17 @@ from core.model.podset import Mode, PodSetRequest
 from core.names import REASON_SPARES_TAKEN_BACK, REASON_WAITING_FOR_PREEMPTED
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.slices import Shape, find_shape
-from core.placement.algorithms.spare_placement import flags_of
+from core.placement.algorithms.spare_placement import build_flags
 from core.placement.refusals import truncate
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import TopologyTree
 from core.queueing.flavors.outcome import Admissible, Beside, NotAdmissible, Preempting, Victim
-from core.queueing.flavors.spare_lending import Borrower, Loan, enough_of
+from core.queueing.flavors.spare_lending import Borrower, Loan, choose_borrowers
 from core.queueing.preemption.reservations import show
 from core.state.facts import WorkloadFacts
 
 
-def fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
+def sort_fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
     """Returns the loans, those first for which the fewest borrowers have to be evicted that are not leaving already.
 
     So an eviction that was requested is used, and one borrower on several nodes comes before two that share a node.
@@ -42,13 +42,13 @@ def choose_loans(
     without = decide(())
     if not loans:
         return without
-    wanted = _cost(tree, requests, decide(loans))
-    if _cost(tree, requests, without) <= wanted:
+    wanted = _compute_cost(tree, requests, decide(loans))
+    if _compute_cost(tree, requests, without) <= wanted:
         return without
     low, high = 1, len(loans)
     while low < high:
         middle = (low + high) // 2
-        if _cost(tree, requests, decide(loans[:middle])) <= wanted:
+        if _compute_cost(tree, requests, decide(loans[:middle])) <= wanted:
             high = middle
         else:
             low = middle + 1
@@ -68,7 +68,7 @@ def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], lo
         if lack:
             short.append(loan.node)
             rest = {resource: amount - loan.ending.get(resource, 0) for resource, amount in lack.items()}
-            going |= {borrower.workload.key: borrower for borrower in enough_of(loan.borrowers, rest)}
+            going |= {borrower.workload.key: borrower for borrower in choose_borrowers(loan.borrowers, rest)}
     return list(going.values()), short
 
 
@@ -89,15 +89,15 @@ def wait_for_borrowers(
 ) -> NotAdmissible:
     """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes that it takes back."""
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
-    told = {victim.workload.key for victim in victims}
-    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in told)), beside)
+    victim_keys = {victim.workload.key for victim in victims}
+    preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in victim_keys)), beside)
     lost = ", ".join(sorted(workload.unhealthy_nodes)) if workload.unhealthy_nodes else "nodes that do not take its pods"
     why = show(preempting) or "waits until pods that end there are gone"
     message = truncate(f"its pods of {lost} go to spare nodes that it had lent: {', '.join(sorted(nodes))}; it {why}")
     return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 
 
-def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:
+def _compute_cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decision) -> tuple[bool, list[int]]:
     """No place costs more than any; else the domains that pods are in which are together by preference, the coarsest level first."""
     if decision.refusal is not None:
         return True, []
@@ -105,7 +105,7 @@ def _cost(tree: TopologyTree, requests: Sequence[PodSetRequest], decision: Decis
     for request, placement in zip(requests, decision.placements, strict=True):
         shape = find_shape(tree, request)
         if isinstance(shape, Shape) and request.topology is not None and request.topology.mode is Mode.PREFERRED:
-            used = flags_of(tree, (node for node, _ in placement.nodes))
+            used = build_flags(tree, (node for node, _ in placement.nodes))
             for level in range(shape.start + 1):
-                spread[level] += int(np.count_nonzero(tree.any_nodes(level, used)))
+                spread[level] += int(np.count_nonzero(tree.has_any_node(level, used)))
     return False, spread

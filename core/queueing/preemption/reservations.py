@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from core.model.quantity import show_count
 from core.queueing.flavors.outcome import Preempting
-from core.queueing.flavors.spare_lending import loans_of
+from core.queueing.flavors.spare_lending import list_loans
 from core.queueing.preemption.eviction_cycles import Circles
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -21,7 +21,7 @@ class _Notice(NamedTuple):
     pair: tuple[str, str]
 
     @classmethod
-    def of(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Notice":
+    def build_notice(cls, victim: WorkloadFacts, preemptor: WorkloadFacts) -> "_Notice":
         return cls(victim.uid, preemptor.uid, (victim.party, preemptor.party))
 
 
@@ -41,7 +41,7 @@ class Claims:
         self._preemptors: set[str] = set()  # uids of workloads for which others were evicted
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
-    def preemptors(self) -> list[str]:
+    def list_preemptors(self) -> list[str]:
         """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release."""
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
@@ -60,28 +60,28 @@ class Claims:
         }
         for uid, (key, preempting) in list(self._taking_back.items()):
             if not self._has_lost(key, uid):
-                self._forget_taking_back(uid)
+                self._drop_replacement(uid)
             elif not self._state.workloads.is_assumed(key):  # else it has its new place, if only that can be written
-                self._state.claim_beside(key, preempting.beside.amounts, preempting.beside.pods)
+                self._state.reserve_beside(key, preempting.beside.amounts, preempting.beside.pods)
         return is_freed
 
-    def leaving(self) -> set[str]:
+    def list_leaving(self) -> set[str]:
         """Returns the keys of the workloads that are being evicted and still hold quota."""
-        return self._state.workloads.leaving() | {key for key in self._evicting if self._state.workloads.holding(key) is not None}
+        return self._state.workloads.list_leaving() | {key for key in self._evicting if self._state.workloads.find_holding(key) is not None}
 
-    def unseen(self) -> Collection[str]:
+    def list_unseen(self) -> Collection[str]:
         """Returns the keys of the workloads with evictions that are requested and not observed yet."""
         return self._evicting.keys()
 
-    def uids(self) -> list[str]:
+    def list_uids(self) -> list[str]:
         """Returns the uids of the workloads that wait until others are gone, and have no place yet."""
         return list(self._by_uid)
 
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether any workload waits until others are gone."""
         return bool(self._by_uid or self._taking_back)
 
-    def of(self, uid: str) -> Preempting | None:
+    def find_preempting(self, uid: str) -> Preempting | None:
         """What a workload waits for, if for others to go."""
         return self._by_uid.get(uid)
 
@@ -97,7 +97,7 @@ class Claims:
             if preempting.victims:
                 self._preemptors.add(workload.uid)
                 self.circles.note(workload, (victim.workload for victim in preempting.victims))
-            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
+            self._evicting |= {victim.workload.key: _Notice.build_notice(victim.workload, workload) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
         if before is not None:
@@ -105,44 +105,44 @@ class Claims:
 
     # --- workloads that have lost nodes -------------------------------------------------------------
 
-    def take_back(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
+    def reserve_replacement(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
         """What one that has its place, and has lost nodes, waits for from now on: that others leave what it lent them."""
         _, before = self._taking_back.get(workload.uid, ("", None))
         if before is not None and (preempting is None or preempting.beside != before.beside):
-            self._forget_taking_back(workload.uid)
+            self._drop_replacement(workload.uid)
         if preempting is not None:
             self._taking_back[workload.uid] = workload.key, preempting
-            self._evicting |= {victim.workload.key: _Notice.of(victim.workload, workload) for victim in preempting.victims}
-        self.claim_rest(workload)
+            self._evicting |= {victim.workload.key: _Notice.build_notice(victim.workload, workload) for victim in preempting.victims}
+        self.reserve_rest(workload)
 
-    def claim_rest(self, workload: WorkloadFacts) -> None:
+    def reserve_rest(self, workload: WorkloadFacts) -> None:
         """Takes what it waits for, and does not hold, out of what the others see, until the end of the cycle."""
         if workload.uid in self._taking_back:
             _, preempting = self._taking_back[workload.uid]
-            self._state.claim_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
+            self._state.reserve_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
 
     def is_awaiting(self, workload: WorkloadFacts) -> bool:
         """Whether borrowers that were evicted from its lent spare nodes are still on one that is ready."""
         _, preempting = self._taking_back.get(workload.uid, ("", None))
         if preempting is None:
             return False
-        told, leaving = {victim.workload.key for victim in preempting.victims} | set(preempting.leaving), self.leaving()
-        nodes, loans = self._state.nodes, loans_of(self._state, workload, leaving)
-        return any(not (told & leaving).isdisjoint(loan.keys) for loan in loans if nodes[loan.node].state.ready)
+        named, leaving = {victim.workload.key for victim in preempting.victims} | set(preempting.leaving), self.list_leaving()
+        nodes, loans = self._state.nodes, list_loans(self._state, workload, leaving)
+        return any(not (named & leaving).isdisjoint(loan.keys) for loan in loans if nodes[loan.node].state.ready)
 
     def _has_lost(self, key: str, uid: str) -> bool:
         facts, state = self._state.workloads.facts.get(key), self._state
-        is_there = facts is not None and facts.uid == uid and state.workloads.holding(key) is not None
+        is_there = facts is not None and facts.uid == uid and state.workloads.find_holding(key) is not None
         return is_there and facts is not None and not facts.evicted and bool(facts.unhealthy_nodes or key in state.stuck)
 
-    def _forget_taking_back(self, uid: str) -> None:
+    def _drop_replacement(self, uid: str) -> None:
         _, preempting = self._taking_back.pop(uid, ("", None))
         if preempting is not None:
             self._state.note_unclaimed(preempting.found.admission.cluster_queue)
 
     # --- the end of waiting -------------------------------------------------------------------------
 
-    def fulfil(self, workload: WorkloadFacts) -> None:
+    def record_admission(self, workload: WorkloadFacts) -> None:
         """Records that a workload is admitted, and waits no more."""
         self._by_uid.pop(workload.uid, None)
         self._preemptors.discard(workload.uid)
@@ -170,9 +170,9 @@ class Claims:
         claim = self._by_uid.get(workload.uid)
         if claim is not None:
             plan = {placement.pod_set: placement.nodes for _, placement in claim.found.placements}
-            self._state.claim(workload.key, claim.found.admission, plan)
+            self._state.reserve(workload.key, claim.found.admission, plan)
 
-    def spare(self, key: str) -> list[str]:
+    def exclude_victim(self, key: str) -> list[str]:
         """Records that a victim could not be evicted. Returns the uids of the workloads that wait for it."""
         entry = self._evicting.pop(key, None)
         self.circles.withdraw([entry.pair] if entry is not None else [])

@@ -45,7 +45,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.flavor_view import FlavorView
 from core.state.queue_facts import TRY_NEXT, ClusterQueueFacts
-from core.state.workload_state import admission_usage
+from core.state.workload_state import compute_admission_usage
 
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into
@@ -95,13 +95,13 @@ def search_preemption(
     """
     budget, memory = StepBudget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
     search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among, spared)
-    search.world.let_go(frozenset(leaving))
-    found = search.found_without((), may_borrow=may_borrow) if leaving else None
+    search.world.remove_workloads(frozenset(leaving))
+    found = search.admit_without((), may_borrow=may_borrow) if leaving else None
     if found is not None:
         return Preempting(found, (), tuple(sorted(leaving)))
     if not queue.preemption.is_possible:
         return None
-    for rights in search.rights.stages():
+    for rights in search.rights.list_stages():
         yield
         helpful = list[Set]()
         for right in rights or ():
@@ -109,18 +109,18 @@ def search_preemption(
                 continue
             helping = search.find_all(right) if among is not None and len(right.candidates) > _FEW else None
             if helping is None:
-                helping = yield from search.cheapest(right)
+                helping = yield from search.find_cheapest(right)
             elif search.has_steps:
                 helping = yield from search.remove_unneeded(right, *helping)
             helpful += [helping] if helping is not None else []
         if helpful:
-            chosen, found = min(helpful, key=lambda helping: cost(helping[0])) if len(helpful) > 1 else helpful[0]
+            chosen, found = min(helpful, key=lambda helping: compute_cost(helping[0])) if len(helpful) > 1 else helpful[0]
             victims = tuple(candidate.victim for candidate in chosen)
             return Preempting(found, victims, tuple(sorted(leaving)), is_cut=search.is_cut)
     return None
 
 
-def cost(chosen: Sequence[Candidate]) -> Cost:
+def compute_cost(chosen: Sequence[Candidate]) -> Cost:
     """What sets of victims are compared by, lower is better."""
     priorities, lost = sum(candidate.priority for candidate in chosen), sum(candidate.lost for candidate in chosen)
     return max(candidate.rank for candidate in chosen), len(chosen), priorities, lost, tuple(sorted(candidate.key for candidate in chosen))
@@ -163,16 +163,16 @@ class _Search:
 
     # --- trying -------------------------------------------------------------------------------------
 
-    def found_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Admissible | None:
+    def admit_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Admissible | None:
         """How the workload is admitted with some gone, if it is."""
         self._budget.charge(len(chosen))
-        self.world.let_go(self._leaving | {candidate.key for candidate in chosen})
+        self.world.remove_workloads(self._leaving | {candidate.key for candidate in chosen})
         return self._find_now(may_borrow=may_borrow)
 
     def _find_now(self, *, may_borrow: bool) -> Admissible | None:
         """How the workload is admitted in the world as it stands, if it is."""
         self._budget.charge(_TRIAL)
-        self.world.budget = self._budget.part(_TRIAL_STEPS)
+        self.world.budget = self._budget.split_off(_TRIAL_STEPS)
         queue = self._queue if may_borrow else replace(self._queue, fungibility=replace(self._queue.fungibility, when_can_borrow=TRY_NEXT))
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
         if not isinstance(found, Admissible):
@@ -185,7 +185,7 @@ class _Search:
             return True
         gone = [(candidate.queue, candidate.amounts) for candidate in chosen if not candidate.is_own]
         self._budget.charge(SHARE_STEPS * len(gone))
-        return right.rule.allows(self.world.quota, admission_usage(found.admission), gone)
+        return right.rule.allows(self.world.quota, compute_admission_usage(found.admission), gone)
 
     def _find_by(self, right: Right, chosen: Sequence[Candidate]) -> Admissible | None:
         """How the workload is admitted with some gone, if it is and shares let it be."""
@@ -196,7 +196,7 @@ class _Search:
         """The same where it is known what they hold."""
         if not self._may_fit(right, holds, own):
             return None
-        found = self.found_without(chosen, may_borrow=right.may_borrow)
+        found = self.admit_without(chosen, may_borrow=right.may_borrow)
         return found if found is not None and self._is_fair(right, chosen, found) else None
 
     def _read_asked(self, candidate: Candidate) -> tuple[int, ...]:
@@ -227,17 +227,17 @@ class _Search:
     def _shortages(self) -> dict[FlavorResource, tuple[int, int, int]]:
         """Returns, for resources with a single flavor, the amounts that are needed, available, and left of the queue's
         own quota, with only the leaving workloads gone."""
-        self.world.let_go(self._leaving)
+        self.world.remove_workloads(self._leaving)
         tree, queue, shortages = self.world.quota, self._queue.name, dict[FlavorResource, tuple[int, int, int]]()
         for group in self._queue.groups:
             for name in ((group.flavors[0], r) for r in group.resources if len(group.flavors) == 1 and self.rights.wanted.get(r)):
-                own_left = tree.nominal(queue, name) - tree.usage(queue).get(name, 0)
-                shortages[name] = self.rights.wanted[name[1]], tree.available(queue, name), own_left
+                own_left = tree.get_nominal(queue, name) - tree.get_usage(queue).get(name, 0)
+                shortages[name] = self.rights.wanted[name[1]], tree.compute_available(queue, name), own_left
         return shortages
 
     # --- choosing -----------------------------------------------------------------------------------
 
-    def cheapest(self, right: Right) -> Pieces[Set | None]:
+    def find_cheapest(self, right: Right) -> Pieces[Set | None]:
         """The best set found; None if none would help."""
         candidates = right.candidates
         if not candidates or (self._has_tried and not self._budget.spend(0)):
@@ -246,13 +246,13 @@ class _Search:
         for at in range(0, len(candidates), _READ_AT_ONCE):
             self.world.read_held(candidate.key for candidate in candidates[at : at + _READ_AT_ONCE])
             yield
-        with_all = self.found_without(candidates, may_borrow=right.may_borrow)
+        with_all = self.admit_without(candidates, may_borrow=right.may_borrow)
         if with_all is None:
             return None  # not sufficient even if all of them were gone
         if 2 ** len(candidates) <= _EXACT:
             sets = [chosen for size in range(1, len(candidates) + 1) for chosen in combinations(candidates, size)]
-            return (yield from self._find_first_that_helps(right, sorted(sets, key=cost)))
-        wanted = admission_usage(with_all.admission)
+            return (yield from self._find_first_that_helps(right, sorted(sets, key=compute_cost)))
+        wanted = compute_admission_usage(with_all.admission)
         ranks = sorted({candidate.rank for candidate in candidates})
         low, high = 0, len(ranks)  # the lowest that will do is among [low, high); high: none does
         while low < high:
@@ -261,24 +261,24 @@ class _Search:
                 break
             middle = (low + high) // 2
             yield
-            pool = yield from self.rights.in_order([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
+            pool = yield from self.rights.order_victims([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
             low, high = (low, middle) if self._find_by(right, pool) is not None else (middle + 1, high)
         if low == len(ranks):
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
         best: Set | None = None
-        for order in self._orders(allowed):
+        for order in self._list_orders(allowed):
             yield
             if order is None:
                 continue
             if best is not None and not self._budget.spend(len(allowed)):
                 return best
             most = 4 * len(best[0] if best is not None else allowed)
-            legal = yield from self.rights.in_order(order, right.rule, wanted, most)
-            helping = yield from self._shortest(right, legal)
-            if helping is not None and (best is None or cost(helping[0]) < cost(best[0])):
+            legal = yield from self.rights.order_victims(order, right.rule, wanted, most)
+            helping = yield from self._find_shortest(right, legal)
+            if helping is not None and (best is None or compute_cost(helping[0]) < compute_cost(best[0])):
                 best = helping
-        return best if best is None else (yield from self._smaller(right, allowed, best))
+        return best if best is None else (yield from self._find_smaller(right, allowed, best))
 
     def find_all(self, right: Right) -> Set | None:
         """All candidates, if they may go together and that helps."""
@@ -297,7 +297,7 @@ class _Search:
                 return chosen, found
         return None
 
-    def _shortest(self, right: Right, order: list[Candidate]) -> Pieces[Set | None]:
+    def _find_shortest(self, right: Right, order: list[Candidate]) -> Pieces[Set | None]:
         """As few of the first of an order as will do, and of these none that is not needed; None if all of them are not enough."""
         found = self._find_by(right, order) if order else None
         if found is None:
@@ -319,7 +319,7 @@ class _Search:
         kept, holds, own = list[Candidate](), self._no_amounts, self._no_amounts  # those that are needed, and what they hold
         foreign, foreign_kept = [candidate for candidate in order if not candidate.is_own], list[Candidate]()
         foreign_before = list(accumulate((not candidate.is_own for candidate in order), initial=0))
-        self.world.let_go(self._leaving | {candidate.key for candidate in order})
+        self.world.remove_workloads(self._leaving | {candidate.key for candidate in order})
         at, run, grows = 0, 1, True
         while at < len(order) and self._budget.spend(1 + len(order) // 500):
             run = min(run, len(order) - at)
@@ -363,44 +363,48 @@ class _Search:
         each = (self._read_asked(candidate) if candidate.is_own or not own else self._no_amounts for candidate in order)
         return list(accumulate(each, _add, initial=self._no_amounts))
 
-    def _smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Pieces[Set]:
+    def _find_smaller(self, right: Right, allowed: list[Candidate], best: Set) -> Pieces[Set]:
         """Whether fewer would do, as far as all sets of a size can be tried."""
         for size in range(1, len(best[0])):
             if comb(len(allowed), size) > _EXACT or not self._budget.spend(0):
                 break
-            helping = yield from self._find_first_that_helps(right, sorted(combinations(allowed, size), key=cost))
+            helping = yield from self._find_first_that_helps(right, sorted(combinations(allowed, size), key=compute_cost))
             if helping is not None:
                 return helping
         return best
 
     # --- promising orders ---------------------------------------------------------------------------
 
-    def _orders(self, allowed: list[Candidate]) -> Iterator[list[Candidate] | None]:
+    def _list_orders(self, allowed: list[Candidate]) -> Iterator[list[Candidate] | None]:
         """Orders in which to add victims: by cost, by size, and domain by domain those that hold most there first. None at an
         interruption."""
         yield allowed
-        sizes = {c.key: self._size(c) for c in allowed}
+        sizes = {c.key: self._compute_size(c) for c in allowed}
         yield sorted(allowed, key=lambda c: (-sizes[c.key], c.order))
         for name in self._queue.flavors:
-            view = self.world.view(name)
+            view = self.world.get_view(name)
             if view is not None:
-                yield from self._orders_by_domain(view, allowed, sizes)
+                yield from self._list_orders_by_domain(view, allowed, sizes)
 
-    def _size(self, candidate: Candidate) -> float:
+    def _compute_size(self, candidate: Candidate) -> float:
         """Returns the largest share of the requested quota that a candidate holds."""
         held = candidate.holds
         wanted = self.rights.wanted
         return max((held.get((flavor, r), 0) / wanted[r] for flavor, r in self.rights.names if wanted.get(r)), default=0.0)
 
-    def _orders_by_domain(self, view: FlavorView, allowed: list[Candidate], sizes: Mapping[str, float]) -> Iterator[list[Candidate] | None]:
+    def _list_orders_by_domain(
+        self, view: FlavorView, allowed: list[Candidate], sizes: Mapping[str, float]
+    ) -> Iterator[list[Candidate] | None]:
         pod_set = max(self._workload.pod_sets, key=lambda p: p.count)
         request = self._state.request_for(pod_set, view.flavor)
         shape = find_shape(view.capacity.tree, request)
         if not isinstance(shape, Shape) or request.topology is None or request.topology.mode not in (Mode.REQUIRED, Mode.PREFERRED):
             return
-        self.found_without((), may_borrow=True)
-        tree, free = view.capacity.tree, self.world.free(view)
-        room = view.capacity.pods_that_fit(request, view.capacity.free if free is None else free) * view.capacity.eligible(request)
+        self.admit_without((), may_borrow=True)
+        tree, free = view.capacity.tree, self.world.compute_free(view)
+        room = view.capacity.count_pods_that_fit(request, view.capacity.free if free is None else free) * view.capacity.find_eligible(
+            request
+        )
         starts = tree.levels[shape.start].starts
         missing = pod_set.count - np.add.reduceat(room, starts)
         if (missing <= 0).any():
@@ -433,7 +437,7 @@ class _Search:
         """Adds how many pods of the pod set would about fit in what some candidates, by their place in the list, hold in each domain."""
         index = view.capacity.tree.index
         for i in some:
-            for requests, nodes in self.world.held(allowed[i].key):
+            for requests, nodes in self.world.find_held(allowed[i].key):
                 ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
                 if not ratio:
                     continue

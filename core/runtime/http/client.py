@@ -20,7 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
 from core.runtime.http.errors import Gone, TooManyRequests, Unreachable
-from core.runtime.http.kubeconfig import find_context, find_kubeconfig, read_impersonation, strip_record, unusable
+from core.runtime.http.kubeconfig import build_unusable_error, find_context, find_kubeconfig, read_impersonation, strip_record
 from core.runtime.http.parsing import encode, parse_list, parse_object
 from core.runtime.http.rate_limiter import RateLimiter
 from core.runtime.http.transport import Endpoint, Fence, Nowhere, Transport
@@ -81,15 +81,15 @@ class Client:
                     meant = context or find_context(path)
                     headers = read_impersonation(path, meant)
                     await load_kube_config(config_file=path, context=meant, client_configuration=configuration, persist_config=False)
-                return replace(await asyncio.to_thread(_endpoint_of, configuration), headers=headers, authorize=authorize)
+                return replace(await asyncio.to_thread(_read_endpoint, configuration), headers=headers, authorize=authorize)
             except Exception as error:
-                raise unusable(path, error) from error
+                raise build_unusable_error(path, error) from error
 
         transport = Transport(await load(), user_agent=user_agent, reload=load, timeout_s=timeout_s)
         return cls(transport)
 
     @classmethod
-    def for_url(
+    def connect_to(
         cls, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, user_agent: str = "topogate", timeout_s: float = 30.0
     ) -> Client:
         """Straight to an address, without any configuration file."""
@@ -100,7 +100,7 @@ class Client:
         return cls(Transport(Endpoint(url.rstrip("/"), tls, authorize=authorize), user_agent=user_agent, timeout_s=timeout_s))
 
     @classmethod
-    def offline(cls) -> Client:
+    def make_offline(cls) -> Client:
         """Has no API server, for state that is filled from files: every verb raises Unreachable."""
         return cls(Nowhere())
 
@@ -120,7 +120,7 @@ class Client:
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
         return await self._send(
-            "get", "GET", resource, resource.path(namespace, name, subresource), subresource=subresource, repeatable=True
+            "get", "GET", resource, resource.build_path(namespace, name, subresource), subresource=subresource, repeatable=True
         )
 
     async def list_page(
@@ -136,14 +136,14 @@ class Client:
     ) -> Page:
         """One page; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out in lists of
         built-in types."""
-        params = _params(
+        params = _build_params(
             limit=limit,
             labelSelector=label_selector,
             fieldSelector=field_selector,
             resourceVersion=resource_version,
             **{"continue": continue_token},
         )
-        answer = await self._send("list", "GET", resource, resource.path(namespace), params=params, repeatable=True)
+        answer = await self._send("list", "GET", resource, resource.build_path(namespace), params=params, repeatable=True)
         metadata = answer.get("metadata") or {}
         items: list[Obj] = answer.get("items") or []
         for item in items:
@@ -194,7 +194,7 @@ class Client:
         dry_run: bool = False,
     ) -> Obj:
         """Create; the namespace is the body's when not given. `name` and `subresource` for those that are posted to (eviction, token)."""
-        path = resource.path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
+        path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
         params = _write_params(field_manager, field_validation, dry_run)
         return await self._send("create", "POST", resource, path, params=params, body=body, subresource=subresource)
 
@@ -209,7 +209,7 @@ class Client:
     ) -> Obj:
         """Replace the object that the body names; guarded by the body's resourceVersion when it has one."""
         metadata = body["metadata"]
-        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        path = resource.build_path(metadata.get("namespace"), metadata["name"], subresource)
         return await self._send(
             "update", "PUT", resource, path, params=_write_params(field_manager, None, dry_run), body=body, subresource=subresource
         )
@@ -237,7 +237,7 @@ class Client:
             "patch",
             "PATCH",
             resource,
-            resource.path(namespace, name, subresource),
+            resource.build_path(namespace, name, subresource),
             params=params,
             body=body,
             content_type=kind.value,
@@ -295,7 +295,7 @@ class Client:
             options["propagationPolicy"] = propagation
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        return await self._send("delete", "DELETE", resource, resource.path(namespace, name), body=options)
+        return await self._send("delete", "DELETE", resource, resource.build_path(namespace, name), body=options)
 
     async def watch(
         self,
@@ -313,7 +313,7 @@ class Client:
         To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on
         silence.
         """
-        params = _params(
+        params = _build_params(
             watch="true",
             allowWatchBookmarks="true",
             resourceVersion=resource_version,
@@ -321,15 +321,15 @@ class Client:
             fieldSelector=field_selector,
             timeoutSeconds=timeout_seconds,
         )
-        self._tell("watch", resource, None)
-        lines = self._transport.lines(resource.path(namespace), params=params)
+        self._report_request("watch", resource, None)
+        lines = self._transport.read_lines(resource.build_path(namespace), params=params)
         try:
             async for line in lines:
                 yield parse_object(line)
         finally:
             await lines.aclose()
 
-    async def raw(
+    async def request_raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
         """Requests any path, for discovery, probes and versions; answers of 300 and above raise errors as in other methods."""
@@ -351,9 +351,9 @@ class Client:
         data = None if body is None else encode(body)
         retries = THROTTLE_RETRIES if repeatable else 0
         while True:
-            self._tell(verb, resource, subresource)
+            self._report_request(verb, resource, subresource)
             if self.pace is not None:
-                await self.pace.turn()
+                await self.pace.wait_turn()
             try:
                 fence = self.fence if method != "GET" else None
                 answer = await self._transport.request(method, path, params=params, body=data, content_type=content_type, fence=fence)
@@ -370,20 +370,20 @@ class Client:
                 retries -= 1
                 await asyncio.sleep(wait_s)
 
-    def _tell(self, verb: str, resource: Resource, subresource: str | None) -> None:
+    def _report_request(self, verb: str, resource: Resource, subresource: str | None) -> None:
         if self.on_request is not None:
             self.on_request(verb, resource, subresource)
 
 
-def _params(**values: str | int | None) -> dict[str, str]:
+def _build_params(**values: str | int | None) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value not in (None, "")}
 
 
 def _write_params(field_manager: str | None, field_validation: str | None, dry_run: bool) -> dict[str, str]:
-    return _params(fieldManager=field_manager, fieldValidation=field_validation, dryRun="All" if dry_run else None)
+    return _build_params(fieldManager=field_manager, fieldValidation=field_validation, dryRun="All" if dry_run else None)
 
 
-def _endpoint_of(configuration: Any) -> Endpoint:
+def _read_endpoint(configuration: Any) -> Endpoint:
     """Returns the address and the trust settings of kubernetes-asyncio's configuration. Reads files, and so runs on a thread."""
     url = str(configuration.host).rstrip("/")
     tls: ssl.SSLContext | None = None
@@ -396,10 +396,10 @@ def _endpoint_of(configuration: Any) -> Endpoint:
             tls.verify_mode = ssl.CERT_NONE
         if getattr(configuration, "disable_strict_ssl_verification", False):
             tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return Endpoint(url, tls, configuration.tls_server_name or None, configuration.proxy or _environment_proxy(url))
+    return Endpoint(url, tls, configuration.tls_server_name or None, configuration.proxy or _find_environment_proxy(url))
 
 
-def _environment_proxy(url: str) -> str | None:
+def _find_environment_proxy(url: str) -> str | None:
     """As other Kubernetes clients: the environment's proxy, but never to this machine itself."""
     parts = urlsplit(url)
     host = parts.hostname or ""

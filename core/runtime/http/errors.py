@@ -30,7 +30,7 @@ from typing import Any
 MAX_TEXT = 1024
 
 
-def truncated(text: str, limit: int = MAX_TEXT) -> str:
+def truncate(text: str, limit: int = MAX_TEXT) -> str:
     """At most `limit` characters; the cut is visible."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -38,7 +38,7 @@ def truncated(text: str, limit: int = MAX_TEXT) -> str:
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
 
 
-def without_credentials(text: str) -> str:
+def remove_credentials(text: str) -> str:
     """Returns the text without user and password in its URLs: errors of an unreachable proxy contain them."""
     return _CREDENTIALS.sub("", text)
 
@@ -53,7 +53,7 @@ class KubeError(Exception):
     def __init__(self, status: int, reason: str = "", message: str = "", body: Mapping[str, Any] | None = None) -> None:
         self.status = status
         self.reason = reason
-        self.message = truncated(without_credentials(message))
+        self.message = truncate(remove_credentials(message))
         self.body: Mapping[str, Any] = body or {}
         super().__init__(f"{status} {reason}: {self.message}" if status else self.message)
 
@@ -139,12 +139,12 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 _TOO_LARGE = "request is too large"
 
 
-def error_for(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> KubeError:
+def build_error(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> KubeError:
     """The error for an answer: `body` is what the server sent, raw, or a Status object already parsed (an ERROR event of a watch)."""
     parsed = body if isinstance(body, Mapping) else _parse_status(body)
     if parsed is None:
         assert not isinstance(body, Mapping)
-        reason, message = "", truncated(body.decode("utf-8", errors="replace").strip())
+        reason, message = "", truncate(body.decode("utf-8", errors="replace").strip())
     else:
         reason, message = str(parsed.get("reason") or ""), str(parsed.get("message") or "")
     if status == 429:
@@ -169,12 +169,12 @@ def _parse_status(body: bytes) -> Mapping[str, Any] | None:
 def _retry_after(status: Mapping[str, Any] | None, headers: Mapping[str, str]) -> float | None:
     """Returns the seconds to wait; None if none are given. The header takes precedence over the Status: proxies in
     between set only the header. An HTTP date (which no API server sends) counts as not given."""
-    told: Any = headers.get("Retry-After")
-    if told is None and status is not None:
+    value: Any = headers.get("Retry-After")
+    if value is None and status is not None:
         details = status.get("details")
-        told = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+        value = details.get("retryAfterSeconds") if isinstance(details, dict) else None
     try:
-        seconds = float(told)
+        seconds = float(value)
     except (TypeError, ValueError):
         return None
     return seconds if 0 <= seconds < float("inf") else None

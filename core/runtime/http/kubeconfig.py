@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import yaml
 
-from core.runtime.http.errors import truncated
+from core.runtime.http.errors import truncate
 
 _IMPERSONATION = ("as-uid", "as-groups", "as-user-extra")
 _CERTIFICATE = ("client-certificate", "client-certificate-data", "client-key", "client-key-data")
@@ -28,21 +28,21 @@ class UnusableKubeconfig(Exception):
     """There is no way to the API server: names the file, and what is wrong with it."""
 
 
-def find_kubeconfig(told: str | None) -> str | None:
+def find_kubeconfig(given: str | None) -> str | None:
     """Returns the file that the caller names, else the one that kubectl would read. None when there is none, as inside a pod.
 
     Raises UnusableKubeconfig where none of the named files exists; of several some may be missing, as for kubectl.
     """
-    named = told or os.environ.get("KUBECONFIG")
+    named = given or os.environ.get("KUBECONFIG")
     if not named:
         path = os.path.expanduser("~/.kube/config")
         return path if os.path.exists(path) else None
     if not _find_files(named):
-        raise UnusableKubeconfig(f"kubeconfig {named}: there is no such file{'' if told else ' ($KUBECONFIG names it)'}")
+        raise UnusableKubeconfig(f"kubeconfig {named}: there is no such file{'' if given else ' ($KUBECONFIG names it)'}")
     return named
 
 
-def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
+def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconfig:
     """What to raise for an error that came of reading a kubeconfig, or of the service account of a pod where there is none."""
     why = _strip_entries(" ".join(str(error).split()))
     if path is None:
@@ -52,7 +52,7 @@ def unusable(path: str | None, error: Exception) -> UnusableKubeconfig:
         )
     if isinstance(error, TypeError | KeyError | AttributeError | UnicodeError):  # the library's errors for a file of another shape
         why = "it is not a kubeconfig: clusters, contexts, users and current-context are expected, each as kubectl writes it"
-    return UnusableKubeconfig(truncated(f"kubeconfig {path}: {why}"))
+    return UnusableKubeconfig(truncate(f"kubeconfig {path}: {why}"))
 
 
 def strip_record(record: logging.LogRecord) -> bool:
@@ -61,13 +61,13 @@ def strip_record(record: logging.LogRecord) -> bool:
     return True
 
 
-def find_namespace(told: str | None, context: str | None = None) -> str | None:
+def find_namespace(given: str | None, context: str | None = None) -> str | None:
     """Returns the namespace of a context of the kubeconfig in use, None where it names none.
 
     Of several files the first with a value counts, as for kubectl; an error in a file is reported on connecting.
     """
     try:
-        parts = list(_parts(find_kubeconfig(told)))
+        parts = list(_list_parts(find_kubeconfig(given)))
     except (UnusableKubeconfig, OSError, ValueError):
         return None
     found = _find_entry(parts, "context", context or _find_current_context(parts))
@@ -76,7 +76,7 @@ def find_namespace(told: str | None, context: str | None = None) -> str | None:
 
 def find_context(named: str) -> str | None:
     """The current context of kubeconfig files: the first one that is named, as for kubectl. The library would take the last one."""
-    return _find_current_context(list(_parts(named)))
+    return _find_current_context(list(_list_parts(named)))
 
 
 def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str], ...]:
@@ -84,7 +84,7 @@ def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str]
 
     Raises ValueError for a missing context or user, and for fields that cannot be honoured: to pass over one is to act as another user.
     """
-    parts = list(_parts(named))
+    parts = list(_list_parts(named))
     if context is None:
         raise ValueError("it is not a kubeconfig, or it has no current-context")
     found = _find_entry(parts, "context", context)
@@ -158,7 +158,7 @@ def _find_entry(parts: list[dict[str, Any]], kind: str, name: str | None) -> dic
     return found if isinstance(found, dict) else None
 
 
-def _parts(named: str | None) -> Iterator[dict[str, Any]]:
+def _list_parts(named: str | None) -> Iterator[dict[str, Any]]:
     for file in _find_files(named or ""):
         value = _read(file)
         if isinstance(value, dict):

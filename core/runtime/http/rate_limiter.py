@@ -12,7 +12,7 @@ _yields: ContextVar[bool] = ContextVar("yields", default=False)
 
 
 @contextmanager
-def yielding() -> Iterator[None]:
+def yield_to_others() -> Iterator[None]:
     """What is asked for within (an event, a counter) is of less use just now than all else, and lets that pass where turns are short."""
     token = _yields.set(True)
     try:
@@ -24,7 +24,7 @@ def yielding() -> Iterator[None]:
 class RateLimiter:
     """`per_second` from a monotonic clock, and up to `burst` at once after a quiet time. `turn` waits, `take` does not.
 
-    Requests that are `yielding` step into the line when it is empty, one after the other, or when a tenth of all turns would be theirs.
+    Requests inside `yield_to_others` step into the line when it is empty, one by one, or when a tenth of all turns would be theirs.
     """
 
     def __init__(self, clock: Clock, per_second: float, burst: int) -> None:
@@ -36,7 +36,7 @@ class RateLimiter:
         self._yielding = asyncio.Lock()
         self._next_yielding = float("-inf")
 
-    def take(self, leaves: float = 0) -> bool:
+    def try_turn(self, leaves: float = 0) -> bool:
         """Takes a turn if there is one now, and that `leaves` so large a share of a full burst, from 0 to 1. False if it does not."""
         now, mine = self._find_turn()
         if (now - mine) / self._apart_s + 1 < max(1.0, leaves * self._burst):
@@ -44,7 +44,7 @@ class RateLimiter:
         self._next = mine + self._apart_s
         return True
 
-    async def turn(self) -> None:
+    async def wait_turn(self) -> None:
         """Returns when it is this request's turn."""
         if not _yields.get():
             await self._wait()

@@ -67,20 +67,20 @@ class Throttle:
                 try:
                     answer = await request()
                 except TooManyRequests as error:
-                    self.shed(error.retry_after)
+                    self.record_refusal(error.retry_after)
                     continue
-                self.succeeded()
+                self.record_success()
                 return answer
         return await request()
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """A request was answered."""
         self._successes += 1
         if self._successes >= self.limit and self.limit < self.most:
             self.limit += 1
             self._successes = 0
 
-    def shed(self, retry_after_s: float | None) -> None:
+    def record_refusal(self, retry_after_s: float | None) -> None:
         """A request was refused with 429."""
         now = self._clock.monotonic()
         self._not_before = max(self._not_before, now + (1.0 if retry_after_s is None else retry_after_s))

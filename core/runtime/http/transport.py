@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
-from core.runtime.http.errors import NotLeading, ServerError, Unauthorized, Unreachable, error_for, without_credentials
+from core.runtime.http.errors import NotLeading, ServerError, Unauthorized, Unreachable, build_error, remove_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class LineSplitter:
         self._keep(rest[-1])
         return [line for line in lines if line.strip()]
 
-    def rest(self) -> bytes:
+    def get_rest(self) -> bytes:
         """What came after the last line end."""
         return b"".join(self._parts)
 
@@ -108,7 +108,7 @@ class Transport:
         self._generation = 0
         self._timeout_s = timeout_s
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=_keepalive_socket),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=_make_keepalive_socket),
             headers={"User-Agent": user_agent, "Accept": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             read_bufsize=2**18,
@@ -117,7 +117,7 @@ class Transport:
     @property
     def address(self) -> str:
         """The address to which requests go, without credentials, for messages."""
-        return without_credentials(self._endpoint.url)
+        return remove_credentials(self._endpoint.url)
 
     async def aclose(self) -> None:
         await self._session.close()
@@ -148,11 +148,11 @@ class Transport:
                     try:
                         return await response.read()
                     except (aiohttp.ClientError, OSError) as error:
-                        raise Unreachable(f"{method} {path}: the answer broke off: {_told(error)}") from error
+                        raise Unreachable(f"{method} {path}: the answer broke off: {_describe_error(error)}") from error
         except TimeoutError as error:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
 
-    async def lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yields the lines of an endless answer. Only its beginning is bounded in time; the reader decides how long a
         silence may last."""
         try:
@@ -165,10 +165,10 @@ class Transport:
             async for chunk in response.content.iter_any():
                 for line in splitter.feed(chunk):
                     yield line
-            if splitter.rest().strip():
-                yield splitter.rest()
+            if splitter.get_rest().strip():
+                yield splitter.get_rest()
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"GET {path}: the watch broke: {_told(error)}") from error
+            raise Unreachable(f"GET {path}: the watch broke: {_describe_error(error)}") from error
         finally:
             # Closed, not released: what is left of an endless answer cannot be drained to reuse the connection.
             response.close()
@@ -180,13 +180,13 @@ class Transport:
         request was not carried out."""
         generation = self._generation
         try:
-            return await self._once(method, path, params, body, content_type, fence)
+            return await self._send_once(method, path, params, body, content_type, fence)
         except Unauthorized:
             if not await self._reload_credentials(generation):
                 raise
-            return await self._once(method, path, params, body, content_type, fence)
+            return await self._send_once(method, path, params, body, content_type, fence)
 
-    async def _once(
+    async def _send_once(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None
     ) -> aiohttp.ClientResponse:
         endpoint = self._endpoint
@@ -209,7 +209,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error.__cause__, NotLeading):
                 raise NotLeading from error
-            raise Unreachable(f"{method} {endpoint.url}{path}: {_told(error)}") from error
+            raise Unreachable(f"{method} {endpoint.url}{path}: {_describe_error(error)}") from error
         if response.status < 300:
             return response
         async with response:
@@ -217,7 +217,7 @@ class Transport:
                 text = (await response.read())[:MAX_ERROR_BYTES]
             except (aiohttp.ClientError, OSError):
                 text = b""
-            raise error_for(response.status, text, response.headers)
+            raise build_error(response.status, text, response.headers)
 
     async def _reload_credentials(self, generation: int) -> bool:
         """Returns whether another try makes sense: credentials have been read again since `generation`, by this or by
@@ -279,11 +279,11 @@ class _Fenced(aiohttp.BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _keepalive_socket(info: tuple[Any, ...]) -> socket.socket:
+def _make_keepalive_socket(info: tuple[Any, ...]) -> socket.socket:
     """Returns a socket with keepalive: the kernel detects a lost connection in about 45 s, far earlier than the limit
     of any watch."""
     family, kind, protocol, _name, _address = info

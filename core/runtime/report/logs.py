@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, TextIO, cast
 
-from core.runtime.http.errors import without_credentials
+from core.runtime.http.errors import remove_credentials
 
 _fields: ContextVar[dict[str, Any]] = ContextVar("log fields", default={})  # noqa: B039  # never changed in place
 
@@ -25,7 +25,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 @contextmanager
-def context(**fields: Any) -> Iterator[None]:
+def add_fields(**fields: Any) -> Iterator[None]:
     """Fields for every line logged inside, by this task and those it starts."""
     token = _fields.set({**_fields.get(), **fields})
     try:
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = record.stack_info
-        return without_credentials(json.dumps(line, default=str, ensure_ascii=False))
+        return remove_credentials(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class LineFormatter(logging.Formatter):
@@ -70,7 +70,7 @@ class LineFormatter(logging.Formatter):
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
     """Make JSON lines on `stream` (stderr) the only output of all loggers. Calling it again replaces what it set up."""
-    handler = _Handler(stream if stream is not None else _stderr())
+    handler = _Handler(stream if stream is not None else _open_stderr())
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -85,7 +85,7 @@ class _Handler(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
-def _stderr() -> TextIO:
+def _open_stderr() -> TextIO:
     """Unbuffered, as with PYTHONUNBUFFERED: where a disk is full a line is lost, and does not spoil the next or the process' exit code."""
     if sys.stderr is not sys.__stderr__:  # stderr was replaced, and its lines are collected
         return sys.stderr

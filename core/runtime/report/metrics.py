@@ -17,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from core.runtime.clock import Clock
-from core.runtime.report.telemetry import context_from
+from core.runtime.report.telemetry import build_context
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
@@ -116,15 +116,15 @@ class Metrics:
         instruments = tuple(instruments)
         self._registry = CollectorRegistry(auto_describe=False)
         self._exemplars = _Exemplars(self._registry)
-        readers: list[Any] = [_prometheus_reader(self._exemplars)]
+        readers: list[Any] = [_make_prometheus_reader(self._exemplars)]
         has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
         self.sends = has_collector and os.environ.get(EXPORTER_VARIABLE) != "none"
         if self.sends:
-            readers.append(PeriodicExportingMetricReader(_telling(_exporter(endpoint, protocol))))
+            readers.append(PeriodicExportingMetricReader(_wrap_exporter(_make_exporter(endpoint, protocol))))
         ProcessCollector(registry=self._registry)
         # shutdown_on_exit: the interpreter's exit would wait for the exporter, without a bound.
         self._provider: MeterProvider | None = MeterProvider(
-            readers, Resource.create({"service.name": service}), shutdown_on_exit=False, views=_views(instruments)
+            readers, Resource.create({"service.name": service}), shutdown_on_exit=False, views=_list_views(instruments)
         )
         self._readers: list[Callable[[], Reading]] = []
         self._read: dict[str, list[Observation]] = {}
@@ -138,11 +138,11 @@ class Metrics:
 
     def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
         """Counts. Values beyond those that are known, or too many, are counted as `other`."""
-        self._made[instrument.name].add(by, self._bounded(instrument, values))
+        self._made[instrument.name].add(by, self._limit_labels(instrument, values))
 
     def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
         """Notes one measurement; with a `traceparent` that was sampled it may become the example of its bucket."""
-        self._made[instrument.name].record(value, self._bounded(instrument, values), context_from(traceparent))
+        self._made[instrument.name].record(value, self._limit_labels(instrument, values), build_context(traceparent))
 
     def _begin(self, counter: Instrument) -> None:
         """A counter starts at nothing, not at its first count: else that one would never be seen as an increase."""
@@ -150,11 +150,11 @@ class Metrics:
             for value in counter.labels[0].values or () if counter.labels else ((),):
                 self.add(counter, *((value,) if isinstance(value, str) else ()), by=0)
 
-    def _bounded(self, instrument: Instrument, values: Values) -> dict[str, str]:
+    def _limit_labels(self, instrument: Instrument, values: Values) -> dict[str, str]:
         known = self._attributes[instrument.name]
         found = known.get(values)
         if found is None:
-            found = _attributes(instrument, values, is_full=len(known) >= MOST_SERIES)
+            found = _build_attributes(instrument, values, is_full=len(known) >= MOST_SERIES)
             if len(known) < MOST_SERIES:
                 known[values] = found
         return found
@@ -171,7 +171,7 @@ class Metrics:
         for read in self._readers:
             try:
                 for instrument, rows in read().items():
-                    now.setdefault(instrument.name, []).extend(_observations(instrument, rows))
+                    now.setdefault(instrument.name, []).extend(_list_observations(instrument, rows))
             except Exception:  # one part of the metrics is missing
                 logger.exception("metrics cannot be read")
         self._read = now
@@ -219,28 +219,28 @@ class Metrics:
         return make(instrument.name, [observe], unit, instrument.says)
 
 
-def _attributes(instrument: Instrument, values: Values, *, is_full: bool) -> dict[str, str]:
+def _build_attributes(instrument: Instrument, values: Values, *, is_full: bool) -> dict[str, str]:
     """Returns the reported values of labels. Where there is no room for more series, each value that is not one of few
     is `other`."""
-    told = {}
+    kept = {}
     for label, value in zip(instrument.labels, values, strict=True):
         is_known = not is_full if label.values is None else value in label.values
-        told[label.name] = value if is_known else OTHER
-    return told
+        kept[label.name] = value if is_known else OTHER
+    return kept
 
 
-def _observations(instrument: Instrument, rows: Rows) -> list[Observation]:
+def _list_observations(instrument: Instrument, rows: Rows) -> list[Observation]:
     from opentelemetry.metrics import Observation
 
-    told: dict[Values, list[float]] = {}
+    kept: dict[Values, list[float]] = {}
     for values, value in rows.items():
-        bounded = _attributes(instrument, values, is_full=len(told) >= MOST_SERIES)
-        told.setdefault(tuple(bounded.values()), []).append(value)
+        bounded = _build_attributes(instrument, values, is_full=len(kept) >= MOST_SERIES)
+        kept.setdefault(tuple(bounded.values()), []).append(value)
     names = [label.name for label in instrument.labels]
-    return [Observation(instrument.together(several), dict(zip(names, values, strict=True))) for values, several in told.items()]
+    return [Observation(instrument.together(several), dict(zip(names, values, strict=True))) for values, several in kept.items()]
 
 
-def _views(instruments: Sequence[Instrument]) -> list[Any]:
+def _list_views(instruments: Sequence[Instrument]) -> list[Any]:
     from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 
     return [
@@ -294,7 +294,7 @@ class _Exemplars:
         return sample._replace(exemplar=Exemplar(ids, found.value, found.time_unix_nano / 1e9))
 
 
-def _prometheus_reader(exemplars: _Exemplars) -> Any:
+def _make_prometheus_reader(exemplars: _Exemplars) -> Any:
     """A function, since its base class is the exporter's."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
 
@@ -310,7 +310,7 @@ def _prometheus_reader(exemplars: _Exemplars) -> Any:
 # --- sending ----------------------------------------------------------------------------------------
 
 
-def _exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
+def _make_exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
     # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     protocol = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None)
@@ -320,19 +320,19 @@ def _exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
         return ByGrpc() if endpoint is None else ByGrpc(endpoint=endpoint)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    return OTLPMetricExporter() if endpoint is None else OTLPMetricExporter(endpoint=_metrics_url(endpoint))
+    return OTLPMetricExporter() if endpoint is None else OTLPMetricExporter(endpoint=_build_metrics_url(endpoint))
 
 
-def _metrics_url(endpoint: str) -> str:
+def _build_metrics_url(endpoint: str) -> str:
     base = endpoint.rstrip("/")
     return base if base.endswith("/v1/metrics") else f"{base}/v1/metrics"
 
 
-def _telling(exporter: MetricExporter) -> MetricExporter:
+def _wrap_exporter(exporter: MetricExporter) -> MetricExporter:
     """The exporter, with a log line when it begins to fail and when it succeeds again. A function, since its base class is the SDK's."""
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 
-    class Telling(MetricExporter):
+    class LoggingMetricExporter(MetricExporter):
         failing = False
 
         def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
@@ -355,4 +355,4 @@ def _telling(exporter: MetricExporter) -> MetricExporter:
         def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
             exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
 
-    return Telling()
+    return LoggingMetricExporter()

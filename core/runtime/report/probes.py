@@ -21,7 +21,7 @@ HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 
 
 @asynccontextmanager
-async def serving(
+async def serve_probes(
     host: str,
     *,
     metrics: Metrics,
@@ -35,8 +35,8 @@ async def serving(
 
     Raises OSError where a port is taken.
     """
-    probes = [web.get(HEALTH, _probe(why_not_alive)), web.get(READY, _probe(why_not_ready))]
-    scraped = [web.get(METRICS, _scrape(metrics))]
+    probes = [web.get(HEALTH, _make_probe(why_not_alive)), web.get(READY, _make_probe(why_not_ready))]
+    scraped = [web.get(METRICS, _make_scrape(metrics))]
     routes: dict[tuple[str, int], list[web.RouteDef]] = {}
     for address, of_port in (((host, health_port), probes), ((metrics_host or host, metrics_port), scraped)):
         if address[1]:
@@ -56,7 +56,7 @@ async def _serve(running: AsyncExitStack, host: str, port: int, routes: list[web
     await web.TCPSite(runner, host, port, reuse_address=True).start()
 
 
-def _probe(why_not: WhyNot) -> Handler:
+def _make_probe(why_not: WhyNot) -> Handler:
     async def answer(_: web.Request) -> web.StreamResponse:
         why = why_not()
         return web.Response(status=503, text=f"not ok: {why}") if why else web.Response(text="ok")
@@ -64,7 +64,7 @@ def _probe(why_not: WhyNot) -> Handler:
     return answer
 
 
-def _scrape(metrics: Metrics) -> Handler:
+def _make_scrape(metrics: Metrics) -> Handler:
     one_at_a_time = asyncio.Lock()  # what the SDK collects is handed on in one place
 
     async def answer(request: web.Request) -> web.StreamResponse:

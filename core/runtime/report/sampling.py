@@ -91,11 +91,11 @@ class HeldSpans(Generic[_Span]):
     def __len__(self) -> int:
         return self._count
 
-    def take(self, span: _Span) -> None:
+    def add_span(self, span: _Span) -> None:
         """Sends a span, with those before it of its trace, or holds it."""
         with self._lock:
             trace = span.context.trace_id
-            self._forget_old()
+            self._drop_old()
             if trace in self._kept or self._sampling.is_worth_it(span):
                 for earlier in self._drop(trace):
                     self._send(earlier)
@@ -119,7 +119,7 @@ class HeldSpans(Generic[_Span]):
         while self._count > MOST_HELD:
             self._drop(next(iter(self._held)))
 
-    def _forget_old(self) -> None:
+    def _drop_old(self) -> None:
         """Those that were held first are the first of the mapping."""
         limit = self._monotonic() - HELD_S
         while self._held and next(iter(self._held.values()))[0] <= limit:

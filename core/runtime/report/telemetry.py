@@ -23,7 +23,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags
 
-from core.runtime.http.errors import without_credentials
+from core.runtime.http.errors import remove_credentials
 from core.runtime.report.sampling import HeldSpans, Sampling
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Telemetry:
 _current: TracerProvider | None = None
 
 
-def setup(
+def set_up(
     service_name: str,
     *,
     endpoint: str | None = None,
@@ -92,7 +92,7 @@ def setup(
     default those of the standard variables, else the latter, and all.
     """
     has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
-    share = ratio if ratio is not None else ratio_of(os.environ)
+    share = ratio if ratio is not None else read_ratio(os.environ)
     if not has_collector or share is None or os.environ.get(EXPORTER_VARIABLE) == "none":
         return Telemetry()
     from opentelemetry.sdk.resources import Resource
@@ -100,8 +100,10 @@ def setup(
 
     sampling = replace(sampling, ratio=share)
     # shutdown_on_exit: the interpreter's exit would wait for the exporter, without a bound.
-    provider = TracerProvider(sampler=_sampler(share), resource=Resource.create({"service.name": service_name}), shutdown_on_exit=False)
-    provider.add_span_processor(_processor(_telling(*_exporter(endpoint, protocol)), sampling, monotonic))
+    provider = TracerProvider(
+        sampler=_make_sampler(share), resource=Resource.create({"service.name": service_name}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(_make_processor(_wrap_exporter(*_make_exporter(endpoint, protocol)), sampling, monotonic))
     global _current
     _current = provider
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
@@ -109,7 +111,7 @@ def setup(
     return Telemetry(provider)
 
 
-def ratio_of(environ: Mapping[str, str]) -> float | None:
+def read_ratio(environ: Mapping[str, str]) -> float | None:
     """The share of traces that the standard variables ask for; None: no traces at all. What is none of their values draws a line in the
     log, and all are sent."""
     sampler, share = environ.get(SAMPLER_VARIABLE) or _ALL[0], environ.get(RATIO_VARIABLE) or "1"
@@ -118,7 +120,7 @@ def ratio_of(environ: Mapping[str, str]) -> float | None:
     if sampler in _ALL:
         return 1.0
     if sampler not in _SHARE:
-        _misunderstood(SAMPLER_VARIABLE, sampler, ", ".join((*_ALL, *_NONE, *_SHARE)), "all traces are sent")
+        _warn_of_value(SAMPLER_VARIABLE, sampler, ", ".join((*_ALL, *_NONE, *_SHARE)), "all traces are sent")
         return 1.0
     try:
         value = float(share)
@@ -126,16 +128,16 @@ def ratio_of(environ: Mapping[str, str]) -> float | None:
         value = -1.0
     if 0 <= value <= 1:
         return value
-    _misunderstood(RATIO_VARIABLE, share, "a number from 0 to 1", "all traces are sent")
+    _warn_of_value(RATIO_VARIABLE, share, "a number from 0 to 1", "all traces are sent")
     return 1.0
 
 
-def _misunderstood(variable: str, value: str, accepted: str, instead: str) -> None:
+def _warn_of_value(variable: str, value: str, accepted: str, instead: str) -> None:
     extra = {"variable": variable, "value": value, "accepted": accepted, "instead": instead}
     logger.warning("a variable of OpenTelemetry is not understood", extra=extra)
 
 
-def tracer(name: str) -> trace.Tracer:
+def make_tracer(name: str) -> trace.Tracer:
     """A tracer that may be kept: what it does follows `setup` and `shutdown`. Those of `opentelemetry.trace.get_tracer` do the same."""
     return _Tracer(name)
 
@@ -149,17 +151,17 @@ class _Tracer(trace.Tracer):
         self._provider: TracerProvider | None = None
         self._real: trace.Tracer = _NO_OP
 
-    def _now(self) -> trace.Tracer:
+    def _get_current(self) -> trace.Tracer:
         if self._provider is not _current:
             self._provider = _current
             self._real = _NO_OP if _current is None else _current.get_tracer(self._name)
         return self._real
 
     def start_span(self, *args: Any, **kwargs: Any) -> trace.Span:
-        return self._now().start_span(*args, **kwargs)
+        return self._get_current().start_span(*args, **kwargs)
 
     def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
-        return self._now().start_as_current_span(*args, **kwargs)
+        return self._get_current().start_as_current_span(*args, **kwargs)
 
 
 _NO_OP = trace.NoOpTracer()
@@ -170,7 +172,7 @@ class _Switch(trace.TracerProvider):
         return _Tracer(instrumenting_module_name)
 
 
-def current_traceparent() -> str | None:
+def get_current_traceparent() -> str | None:
     """The W3C traceparent of the current span, to be carried across the API server; None when nothing is being traced."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
@@ -178,13 +180,13 @@ def current_traceparent() -> str | None:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def link_from(traceparent: str | None) -> list[Link]:
+def build_links(traceparent: str | None) -> list[Link]:
     """A link to that span, for work that it caused but does not wait for; none when it cannot be read."""
     context = _parse(traceparent)
     return [] if context is None else [Link(context)]
 
 
-def context_from(traceparent: str | None) -> Context | None:
+def build_context(traceparent: str | None) -> Context | None:
     """A context in which that span is the parent; None, which means the current one, when it cannot be read."""
     context = _parse(traceparent)
     return None if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
@@ -202,7 +204,7 @@ def _parse(traceparent: str | None) -> SpanContext | None:
 # --- sampling -----------------------------------------------------------------------------------------
 
 
-def _sampler(ratio: float) -> Sampler:
+def _make_sampler(ratio: float) -> Sampler:
     """Records every span; the flag marks traces of the share that is sent. A function, since its base class is the SDK's."""
     from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult, TraceIdRatioBased
 
@@ -230,25 +232,27 @@ def _sampler(ratio: float) -> Sampler:
     return Recording()
 
 
-def _processor(exporter: SpanExporter, sampling: Sampling, monotonic: Callable[[], float]) -> Any:
+def _make_processor(exporter: SpanExporter, sampling: Sampling, monotonic: Callable[[], float]) -> Any:
     """Hands on what is sampled at once, and else what turns out to be worth it."""
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     class Deciding(BatchSpanProcessor):
         def __init__(self) -> None:
             super().__init__(exporter, schedule_delay_millis=1000)
-            self._held: HeldSpans[ReadableSpan] = HeldSpans(sampling, lambda span: self._batch_processor.emit(_sampled(span)), monotonic)
+            self._held: HeldSpans[ReadableSpan] = HeldSpans(
+                sampling, lambda span: self._batch_processor.emit(_mark_sampled(span)), monotonic
+            )
 
         def on_end(self, span: ReadableSpan) -> None:
             if span.context is not None and span.context.trace_flags.sampled:
                 super().on_end(span)
             else:
-                self._held.take(span)
+                self._held.add_span(span)
 
     return Deciding()
 
 
-def _sampled(span: ReadableSpan) -> ReadableSpan:
+def _mark_sampled(span: ReadableSpan) -> ReadableSpan:
     """Returns the same span with the flag that marks it as sent."""
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -274,33 +278,33 @@ def _sampled(span: ReadableSpan) -> ReadableSpan:
 # --- sending ------------------------------------------------------------------------------------------
 
 
-def _exporter(endpoint: str | None, protocol: str | None) -> tuple[SpanExporter, str, str]:
+def _make_exporter(endpoint: str | None, protocol: str | None) -> tuple[SpanExporter, str, str]:
     """The exporter, by which protocol it sends and whither."""
     # Errors of the exporter are logged by `_telling`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     asked = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None) or HTTP
     if asked not in (GRPC, HTTP):
-        _misunderstood(PROTOCOL_VARIABLES[1], asked, f"{GRPC}, {HTTP}", f"spans are sent by {HTTP}")
-    whither = without_credentials(endpoint or next(value for name in ENDPOINT_VARIABLES if (value := os.environ.get(name))))
+        _warn_of_value(PROTOCOL_VARIABLES[1], asked, f"{GRPC}, {HTTP}", f"spans are sent by {HTTP}")
+    whither = remove_credentials(endpoint or next(value for name in ENDPOINT_VARIABLES if (value := os.environ.get(name))))
     if asked == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as ByGrpc
 
         return ByGrpc() if endpoint is None else ByGrpc(endpoint=endpoint), GRPC, whither
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter() if endpoint is None else OTLPSpanExporter(endpoint=_traces_url(endpoint)), HTTP, whither
+    return OTLPSpanExporter() if endpoint is None else OTLPSpanExporter(endpoint=_build_traces_url(endpoint)), HTTP, whither
 
 
-def _traces_url(endpoint: str) -> str:
+def _build_traces_url(endpoint: str) -> str:
     base = endpoint.rstrip("/")
     return base if base.endswith("/v1/traces") else f"{base}/v1/traces"
 
 
-def _telling(exporter: SpanExporter, protocol: str, whither: str) -> SpanExporter:
+def _wrap_exporter(exporter: SpanExporter, protocol: str, whither: str) -> SpanExporter:
     """The exporter, with a log line when it begins to fail and when it succeeds again. A function, since its base class is the SDK's."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    class Telling(SpanExporter):
+    class LoggingSpanExporter(SpanExporter):
         failing = False
 
         def export(self, spans: list[ReadableSpan]) -> SpanExportResult:  # type: ignore[override]
@@ -325,4 +329,4 @@ def _telling(exporter: SpanExporter, protocol: str, whither: str) -> SpanExporte
         def force_flush(self, timeout_millis: int = 30000) -> bool:
             return exporter.force_flush(timeout_millis)
 
-    return Telling()
+    return LoggingSpanExporter()

@@ -11,9 +11,9 @@ from typing import Never
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.http.client import Client
-from core.runtime.watch.late_handlers import Handler, Latecomers, who_gathers
+from core.runtime.watch.late_handlers import Handler, Latecomers, find_gathering
 from core.runtime.watch.set_aside import SetAside
-from core.runtime.watch.store import Change, Changes, Store, object_key
+from core.runtime.watch.store import Change, Changes, Store, build_object_key
 from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Watcher, WatchPolicy
 
 logger = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ class Informer:
 
     def add_handler(self, handler: Handler) -> None:
         """Adds a handler. One that is added late is first called with every object, marked `initial`: at once, or after
-        the end of `telling_later`."""
+        the end of `delay_handlers`."""
         handler = self._guard(handler)
-        late = who_gathers()
+        late = find_gathering()
         if late is not None:
             if self._latecomers is None:
                 self._latecomers = late.expect(self.store, self._end_lateness)
@@ -104,13 +104,13 @@ class Informer:
                 if change.new is not None:
                     self._set_aside(change.obj, error)
                 else:  # nothing is left of it that could be tried again
-                    fields = {"resource": str(self.resource), "object": object_key(change.obj)}
+                    fields = {"resource": str(self.resource), "object": build_object_key(change.obj)}
                     logger.error("deleted object could not be handled", extra=fields, exc_info=error)
 
         return handle
 
     def _set_aside(self, obj: Obj, error: Exception) -> None:
-        self.set_aside.add(self.resource, object_key(obj), obj, error)
+        self.set_aside.add(self.resource, build_object_key(obj), obj, error)
 
     def _end_lateness(self, handlers: Sequence[Handler]) -> None:
         self._handlers += handlers
@@ -119,7 +119,7 @@ class Informer:
     async def run(self) -> Never:
         self._runs += 1
         try:
-            await self.watcher.run(self._take)
+            await self.watcher.run(self._apply_event)
         finally:
             self._runs -= 1
 
@@ -145,9 +145,9 @@ class Informer:
 
     def observe_reply(self, obj: Obj) -> None:
         """The server has answered a write with this object, or a read of it alone: readers need not wait for its event."""
-        self._tell(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
+        self._notify_handlers(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
-    def forget_all(self) -> None:
+    def drop_all(self) -> None:
         """Calls handlers with the deletion of every object, and drops all state: for a resource that is not served any
         more, once `run` is cancelled."""
         self._fold(Init())
@@ -155,12 +155,12 @@ class Informer:
         self._synced.clear()
         self.watcher.version = ""
 
-    async def _take(self, event: Event) -> None:
+    async def _apply_event(self, event: Event) -> None:
         """Folds an event in, a list with pauses: of a first list nothing is used before it is whole; of a later one each object changes as
         if its own event had come."""
         if isinstance(event, InitDone):
-            for changes in self.store.take_list(AT_ONCE, event.version):
-                self._tell(changes)
+            for changes in self.store.apply_list(AT_ONCE, event.version):
+                self._notify_handlers(changes)
                 if not self.synced:
                     self._settle()
                 await self._clock.sleep(0)
@@ -175,20 +175,20 @@ class Informer:
             case InitApply(obj):
                 event = InitApply(self._slim(obj))
             case Applied(obj):
-                known = self.store.get(object_key(obj))
+                known = self.store.get(build_object_key(obj))
                 event = Applied(known if known is not None and _is_same(known, obj) else self._slim(obj))
             case Deleted(obj):
                 event = Deleted(self._slim(obj))
             case _:
                 pass
-        self._tell(self.store.apply(event))
+        self._notify_handlers(self.store.apply(event))
         if self.store.synced:
             self._synced.set()
 
     def _slim(self, obj: Obj) -> Obj:
-        known = self.store.get(object_key(obj))
+        known = self.store.get(build_object_key(obj))
         if known is None or known["metadata"].get("resourceVersion") != obj["metadata"].get("resourceVersion"):
-            self.set_aside.remove(self.resource, object_key(obj))
+            self.set_aside.remove(self.resource, build_object_key(obj))
         if self._transform is None:
             return obj
         try:
@@ -197,14 +197,14 @@ class Informer:
             self._set_aside(obj, error)
             return obj
 
-    def _tell(self, changes: Changes) -> None:
+    def _notify_handlers(self, changes: Changes) -> None:
         for change in changes:
             if change.new is None:
-                self.set_aside.remove(self.resource, object_key(change.obj))
+                self.set_aside.remove(self.resource, build_object_key(change.obj))
             for handler in self._handlers:
                 handler(change)
             if self._latecomers is not None:
-                self._latecomers.hear(change)
+                self._latecomers.queue_change(change)
 
 
 def _is_same(known: Obj, obj: Obj) -> bool:

@@ -36,7 +36,7 @@ class Latecomers:
         self._handlers.append(handler)
         self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
 
-    def hear(self, change: Change) -> None:
+    def queue_change(self, change: Change) -> None:
         """Queues a change for these handlers, after the calls that are pending."""
         self._late.to_tell.append((self._handlers, [change]))
 
@@ -46,7 +46,7 @@ class Latecomers:
 
 
 class Late:
-    """All latecomers, of whichever informers, that came within one `telling_later`."""
+    """All latecomers, of whichever informers, that came within one `delay_handlers`."""
 
     def __init__(self) -> None:
         self.to_tell: deque[tuple[Sequence[Handler], Iterable[Change]]] = deque()
@@ -58,13 +58,13 @@ class Late:
         self._latecomers.append(latecomers)
         return latecomers
 
-    async def catch_up(self, clock: Clock, at_once: int = AT_ONCE) -> None:
+    async def run_calls(self, clock: Clock, at_once: int = AT_ONCE) -> None:
         """Returns when all of them have been called with every object, and with all changes until then."""
-        for call, _ in enumerate(self._tell(), 1):
+        for call, _ in enumerate(self._list_calls(), 1):
             if call % at_once == 0:
                 await clock.sleep(0)
 
-    def _tell(self) -> Iterator[None]:
+    def _list_calls(self) -> Iterator[None]:
         """A call of one handler at each step."""
         while self.to_tell:
             handlers, changes = self.to_tell.popleft()
@@ -79,8 +79,8 @@ _late: ContextVar[Late | None] = ContextVar("late", default=None)
 
 
 @contextmanager
-def telling_later() -> Iterator[Late]:
-    """Delays the calls of handlers that are added inside the context until `Late.catch_up`. Nothing may change inside
+def delay_handlers() -> Iterator[Late]:
+    """Delays the calls of handlers that are added inside the context until `Late.run_calls`. Nothing may change inside
     it, and nothing may be awaited."""
     late = Late()
     token = _late.set(late)
@@ -90,6 +90,6 @@ def telling_later() -> Iterator[Late]:
         _late.reset(token)
 
 
-def who_gathers() -> Late | None:
+def find_gathering() -> Late | None:
     """What handlers are gathered in just now, if they are."""
     return _late.get()

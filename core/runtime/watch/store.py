@@ -20,7 +20,7 @@ IndexFn = Callable[[Obj], Iterable[str]]
 Objs = list[Obj]
 
 
-def object_key(obj: Obj) -> str:
+def build_object_key(obj: Obj) -> str:
     """`namespace/name`, or `name` for what lives in no namespace."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
@@ -52,7 +52,7 @@ Changes = list[Change]
 class Store:
     """The fold of a watcher's events.
 
-    A list (Init ... InitDone) is gathered aside and folded in once it is whole, at once or in pieces (`take_list`). What is missing from it
+    A list (Init ... InitDone) is gathered aside and folded in once it is whole, whole or in pieces (`apply_list`). What is missing from it
     was deleted while no watch was open, and those deletions are made up from the last known state.
     A reply that is newer than what the watch has brought stays until an event or a list has its version or a later one, or until a second
     list is whole: lists are read from what is stored, so that only a server which has lost writes lacks it then.
@@ -95,7 +95,7 @@ class Store:
         """All objects by key; the mapping shows their present state."""
         return MappingProxyType(self._objects)
 
-    def keys(self) -> Iterable[str]:
+    def list_keys(self) -> Iterable[str]:
         return self._objects.keys()
 
     def add_index(self, name: str, fn: IndexFn) -> None:
@@ -117,13 +117,13 @@ class Store:
                 raise
             self._on_error(obj, error)
 
-    def by_index(self, name: str, value: str) -> Objs:
+    def list_by_index(self, name: str, value: str) -> Objs:
         """Returns the objects with the value `value` in the index, by key."""
-        return [self._objects[key] for key in sorted(self._indexes[name].keys_of(value))]
+        return [self._objects[key] for key in sorted(self._indexes[name].list_keys_of(value))]
 
     def count_by_index(self, name: str, value: str) -> int:
         """How many objects that is."""
-        return len(self._indexes[name].keys_of(value))
+        return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
         """Applies one event and returns the changes. The same name with another uid is another object: deleted and
@@ -135,34 +135,34 @@ class Store:
             case InitApply(obj):
                 if self._relisted is None:
                     self._relisted = {}
-                self._relisted[object_key(obj)] = obj
+                self._relisted[build_object_key(obj)] = obj
                 return []
             case InitDone(version):
-                return [change for piece in self.take_list(version=version) for change in piece]
+                return [change for piece in self.apply_list(version=version) for change in piece]
             case Applied(obj):
-                key, number = object_key(obj), read_version(obj)
+                key, number = build_object_key(obj), read_version(obj)
                 self._version = max(self._version, number)
                 if number < self._ahead.get(key, 0):
                     return []
                 self._ahead.pop(key, None)
                 return self._set(key, obj, initial=False)
             case Deleted(obj):
-                key = object_key(obj)
+                key = build_object_key(obj)
                 self._version = max(self._version, read_version(obj))
                 known = self._objects.get(key)
-                if known is None or _uid(known) != _uid(obj):
+                if known is None or _get_uid(known) != _get_uid(obj):
                     return []
                 return self._drop(key)
 
     def is_news(self, reply: Obj) -> bool:
         """Whether an object that the API server has answered with is newer than what is here."""
-        number, known = read_version(reply), self._objects.get(object_key(reply))
+        number, known = read_version(reply), self._objects.get(build_object_key(reply))
         return number > self._version and (known is None or number > read_version(known))
 
     def put_reply(self, reply: Obj) -> Changes:
         """Folds in an object that the API server has answered a write with, or a read of it alone, if that is newer than what is here. Of a
         list that is being taken the state in the list is folded in instead, where that is newer."""
-        key = object_key(reply)
+        key = build_object_key(reply)
         if not self.is_news(reply):
             return self._fold_listed(key, initial=not self.synced)
         changes = self._set(key, reply, initial=False)
@@ -174,7 +174,7 @@ class Store:
         listed = self._unfolded.pop(key, None)
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 
-    def take_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
+    def apply_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
         """The same as `apply(InitDone(version))`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
         meanwhile but replies, and a new list, which makes this one void.
         """
@@ -202,10 +202,10 @@ class Store:
         known = self._objects.get(key)
         changes: Changes = []
         if known is not None:
-            if _uid(known) != _uid(obj):
+            if _get_uid(known) != _get_uid(obj):
                 changes = self._drop(key)
                 known = None
-            elif _version(known) == _version(obj):
+            elif _get_version(known) == _get_version(obj):
                 return []
         self._objects[key] = obj
         for index in self._indexes.values():
@@ -229,7 +229,7 @@ class _Index:
         self._keys: dict[str, set[str]] = {}
         self._values: dict[str, frozenset[str]] = {}
 
-    def keys_of(self, value: str) -> Collection[str]:
+    def list_keys_of(self, value: str) -> Collection[str]:
         return self._keys.get(value, ())
 
     def put(self, key: str, obj: Obj) -> None:
@@ -250,12 +250,12 @@ class _Index:
                 del self._keys[value]
 
 
-def _uid(obj: Obj) -> str | None:
+def _get_uid(obj: Obj) -> str | None:
     uid: str | None = obj["metadata"].get("uid")
     return uid
 
 
-def _version(obj: Obj) -> str:
+def _get_version(obj: Obj) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from core.resource import PAGE_LIMIT, Obj, Page
-from core.runtime.http.errors import BadRequest, Gone, KubeError, Unreachable, error_for
+from core.runtime.http.errors import BadRequest, Gone, KubeError, Unreachable, build_error
 
 # -- events: what the watcher emits
 
@@ -237,20 +237,20 @@ def begin(policy: WatchPolicy) -> tuple[State, Action]:
     return Empty(), ListPage("", policy.page_limit)
 
 
-def step(state: State, given: Input, *, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
+def plan_step(state: State, given: Input, *, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     """What follows. Total: an input that makes no sense in a state ends in a new list after a pause, never in an exception or a gap.
 
     `now` is monotonic; `chance` in [0, 1) is all the randomness there is.
     """
     match state, given:
         case ((Empty() | InitPage()), Page()):
-            return _paged(state, given, now, chance, policy)
+            return _handle_page(state, given, now, chance, policy)
         case ((Empty() | InitPage()), Failed(error)):
             return _list_failed(state, error, now, chance, policy)
         case ((Opening() | Watching()), Raw(event)):
-            return _heard(state, event, now, chance, policy)
+            return _handle_event(state, event, now, chance, policy)
         case ((Opening() | Watching()), Closed()):
-            return _closed(state, now, chance, policy)
+            return _handle_close(state, now, chance, policy)
         case ((Opening() | Watching()), Silent()):
             # The silence is no health, so it does not make the pause short again.
             return _pause(Opening(state.pace, state.resource_version), state.pace, "idle", now, chance, policy, healthy=False)
@@ -268,10 +268,10 @@ def step(state: State, given: Input, *, now: float, chance: float, policy: Watch
             return _pause(Empty(), pace, "unexpected", now, chance, policy)
 
 
-def _paged(state: Empty | InitPage, page: Page, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
+def _handle_page(state: Empty | InitPage, page: Page, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     events: list[Event] = [Init()] if isinstance(state, Empty) else []
     events += [InitApply(obj) for obj in page.items]
-    pace = _well(state.pace, now)
+    pace = _reset_backoff(state.pace, now)
     if page.continue_token:
         return WatchStep(InitPage(pace, page.continue_token), events, ListPage(page.continue_token, policy.page_limit))
     events.append(InitDone(page.resource_version))
@@ -284,16 +284,16 @@ def _list_failed(state: Empty | InitPage, error: KubeError, now: float, chance: 
     return _pause(state, state.pace, "unreachable" if isinstance(error, Unreachable) else "error", now, chance, policy)
 
 
-def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
+def _handle_event(state: Opening | Watching, event: Obj, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     kind, obj = event.get("type"), event.get("object")
     if not isinstance(obj, dict):
         obj = {}
     if kind == "ERROR":
         code = obj.get("code")
-        return _watch_failed(state, error_for(code if isinstance(code, int) else 500, obj), now, chance, policy)
+        return _watch_failed(state, build_error(code if isinstance(code, int) else 500, obj), now, chance, policy)
     metadata = obj.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    pace = _well(state.pace, now)
+    pace = _reset_backoff(state.pace, now)
     pace = replace(pace, barren=0) if pace.barren else pace
     following = Watching(pace, str(version) if version else state.resource_version, state.opened_at, state.timeout_s)
     match kind:
@@ -307,13 +307,13 @@ def _heard(state: Opening | Watching, event: Obj, now: float, chance: float, pol
             return WatchStep(replace(following, resource_version=state.resource_version), [], Read(), oddity=str(kind)[:64])
 
 
-def _closed(state: Opening | Watching, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
+def _handle_close(state: Opening | Watching, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
     again = Opening(state.pace, state.resource_version)
     lasted = now - state.opened_at
     if lasted < state.timeout_s - 1:
         return _pause(again, state.pace, "early_close", now, chance, policy)
     # Open to the end, even without an event: that counts as healthy, too.
-    again = replace(again, pace=replace(_well(state.pace, state.opened_at), barren=0))
+    again = replace(again, pace=replace(_reset_backoff(state.pace, state.opened_at), barren=0))
     if lasted < policy.reconnect_s:
         return WatchStep(Waiting(again), [], Sleep(policy.reconnect_s - lasted), "closed")
     return _open(again, now, chance, policy)._replace(cause="closed")
@@ -331,7 +331,7 @@ def _watch_failed(state: Opening | Watching, error: KubeError, now: float, chanc
     return _pause(Opening(state.pace, state.resource_version), replace(state.pace, barren=barren), "error", now, chance, policy)
 
 
-def _well(pace: BackoffState, since: float) -> BackoffState:
+def _reset_backoff(pace: BackoffState, since: float) -> BackoffState:
     return pace if pace.healthy_since is not None else replace(pace, healthy_since=since)
 
 

@@ -40,10 +40,10 @@ from core.runtime.watch.watch_step import (
     WatchStep,
     Woke,
     begin,
-    step,
+    plan_step,
 )
 
-__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "WatchPolicy", "Watcher", "begin", "step"]
+__all__ = ["Applied", "Deleted", "Event", "Init", "InitApply", "InitDone", "WatchPolicy", "Watcher", "begin", "plan_step"]
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 100  # events between two turns of the loop: each is parsed, slimmed and folded in some tenths of a millisecond
@@ -79,7 +79,7 @@ class Watcher:
         self._stream: AsyncGenerator[Obj, None] | None = None
         self._silence_s = 0.0
 
-    def last_event_age(self, clock: Clock | None = None) -> float | None:
+    def compute_event_age(self, clock: Clock | None = None) -> float | None:
         """Seconds since the server last gave a sign of life (page, event, bookmark); None before the first. In liveness checks and a
         gauge."""
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
@@ -109,8 +109,8 @@ class Watcher:
         in_a_row = 0
         try:
             while True:
-                given = await self._carry_out(action)
-                following = step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
+                given = await self._execute(action)
+                following = plan_step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
                 self._report(following, given)
                 if isinstance(given, Page | Raw):
                     self._heard_at, self.trouble = self.clock.monotonic(), None
@@ -132,7 +132,7 @@ class Watcher:
         finally:
             await self._close()
 
-    async def _carry_out(self, action: Action) -> Input:
+    async def _execute(self, action: Action) -> Input:
         if not isinstance(action, Read):
             await self._close()
         try:
@@ -197,12 +197,12 @@ class Watcher:
             # long.
             known = isinstance(given, Failed) and self.trouble is not None and str(given.error) == str(self.trouble)
             level = logging.DEBUG if known or following.cause == "closed" else logging.INFO
-            told: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
+            fields: dict[str, Any] = {"resource": str(self.resource), "cause": following.cause}
             if isinstance(given, Failed):
-                told["error"] = str(given.error)
+                fields["error"] = str(given.error)
             if isinstance(following.action, Sleep):
-                told["pause_s"] = round(following.action.seconds, 3)
-            logger.log(level, "watch begins again", extra=told)
+                fields["pause_s"] = round(following.action.seconds, 3)
+            logger.log(level, "watch begins again", extra=fields)
         if following.oddity is not None:
             logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
 

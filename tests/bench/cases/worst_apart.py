@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.model.pod_traits import traits_of_template
+from core.model.pod_traits import read_template_traits
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
@@ -26,7 +26,7 @@ def build() -> tuple[FreeCapacity, PodSetRequest, TopologyAssignment]:
     view = FreeCapacity(TopologyTree(("rack", HOSTNAME_LABEL), labels), {node.name: state for node in labels})
     held = [node.name for node in labels[::2]]
     topology = TopologyRequest(Mode.PREFERRED, "rack")
-    asked = PodSetRequest("main", len(held), {"cpu": 1_000}, topology, traits=traits_of_template(PORT, "team"))
+    asked = PodSetRequest("main", len(held), {"cpu": 1_000}, topology, traits=read_template_traits(PORT, "team"))
     return view, asked, TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), 1) for name in held))
 
 

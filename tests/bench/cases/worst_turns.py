@@ -163,7 +163,7 @@ class WholeCluster(Watching):
         observed.workloads.put(in_namespace(whole))
         self._levels = levels
         observed.pods.fill(in_namespace(self._place(build_pod(number), names[number % NODES])) for number in range(PODS))
-        observed.state.view("f")  # made by what decides
+        observed.state.get_view("f")  # made by what decides
 
     def _place(self, made: Obj, node: str) -> Obj:
         selector = dict(zip(self._levels, (node,) if len(self._levels) == 1 else ("b", node), strict=True))
@@ -233,7 +233,7 @@ def job_of_50_000_pods_that_leaves_them() -> Steps:
         jobs._fold(Deleted(job))
         yield None
         for again in observed.again:
-            while again.take():
+            while again.refold_some():
                 yield None
 
     return leave()

@@ -16,7 +16,7 @@ from core.model.quota_tree import Quota
 from core.placement.algorithms.profile import MIXED, Profile, Profiles
 from core.placement.refusals import NotFit
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
-from core.placement.topology.node_eligibility import taints_of
+from core.placement.topology.node_eligibility import read_taints
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
@@ -66,7 +66,7 @@ class Life:
     @property
     def capacity(self) -> FreeCapacity:
         """What is free now."""
-        view = self.state.view(FLAVOR)
+        view = self.state.get_view(FLAVOR)
         assert view is not None
         return view.capacity
 
@@ -88,7 +88,7 @@ class Life:
 
 def read_node(node: Mapping[str, Any]) -> NodeFacts:
     """A node of a stream's first line."""
-    state = NodeState(parse_resources(node["allocatable"]), taints_of(node), node.get("ready", True), node.get("unschedulable", False))
+    state = NodeState(parse_resources(node["allocatable"]), read_taints(node), node.get("ready", True), node.get("unschedulable", False))
     return NodeFacts(node["name"], node["labels"], state)
 
 
@@ -96,7 +96,7 @@ def change_node(node: NodeFacts, event: Mapping[str, Any]) -> NodeFacts:
     """A node after an event of a stream: what the event does not name stays."""
     state = replace(
         node.state,
-        taints=taints_of(event) if "taints" in event else node.state.taints,
+        taints=read_taints(event) if "taints" in event else node.state.taints,
         ready=event.get("ready", node.state.ready),
         unschedulable=event.get("unschedulable", node.state.unschedulable),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.algorithms.profile import MIXED, Profile, profile_from_gates
+from core.placement.algorithms.profile import MIXED, Profile, read_profile
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
 
@@ -53,7 +53,7 @@ CASES = {
     "d": Case((PodSetRequest("main", 256, per_gpu(2), TopologyRequest(Mode.REQUIRED, "block", (SliceLayer("rack", 16),))),)),
     "e": Case(
         (PodSetRequest("main", 256, per_gpu(4), TopologyRequest(Mode.PREFERRED, "rack")),),
-        profile_from_gates({"TASBalancedPlacement": True}),
+        read_profile({"TASBalancedPlacement": True}),
     ),
     "f": Case(
         (
@@ -90,7 +90,7 @@ def build_view(nodes: int, seed: int = 7) -> FreeCapacity:
     view = FreeCapacity(TopologyTree(LEVELS, labels), {node.name: state for node in labels})
     for node, gpus in zip(labels, build_used(nodes, seed), strict=True):
         if gpus:
-            view.take(node.name, {**per_gpu(1), "pods": 1}, gpus)
+            view.use_node(node.name, {**per_gpu(1), "pods": 1}, gpus)
     return view
 
 

@@ -90,7 +90,7 @@ def test_a_life_that_ends_leaves_nothing_in_use() -> None:
     ]
     runner, _ = live(lines)
     assert runner.life.state.ledger.usage
-    assert runner.life.state.ledger.drift() == {}
+    assert runner.life.state.ledger.find_drift() == {}
     list(runner.run(ends))
     assert runner.life.state.ledger.usage == {}
     assert (runner.life.capacity.free == runner.life.capacity.allocatable).all()

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from core.model.podset import Mode, PodSetRequest, SliceLayer, TopologyRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.balanced import find_subset
-from core.placement.algorithms.profile import MIXED, profile_from_gates
+from core.placement.algorithms.profile import MIXED, read_profile
 from core.placement.engine import Decision, place
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node
 from tests.placement.algorithms.test_properties import check
 from tests.placement.reference import compute_free_amounts, compute_room, get_path
 from tests.strategies import Cluster, clusters, scenes
 
-BALANCED = profile_from_gates({"TASBalancedPlacement": True})
+BALANCED = read_profile({"TASBalancedPlacement": True})
 
 
 def build_cluster(blocks: Sequence[Sequence[Sequence[int]]]) -> Cluster:
@@ -90,7 +90,7 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
     cluster = build_cluster([[[10, 10]]])
     request = build_preferring_request(RACK, 12)
     assert list_counts(cluster, place(cluster.view(), [request], BALANCED)) == [6, 6]
-    assert list_counts(cluster, place(cluster.view(), [request], profile_from_gates({}))) == [10, 2]
+    assert list_counts(cluster, place(cluster.view(), [request], read_profile({}))) == [10, 2]
     for mode, level in ((Mode.REQUIRED, RACK), (Mode.UNCONSTRAINED, None), (Mode.IMPLIED, None)):
         other = replace(request, topology=TopologyRequest(mode, level))
         assert place(cluster.view(), [other], BALANCED) == place(cluster.view(), [other], MIXED)
@@ -159,7 +159,7 @@ def test_preferred_affinity_comes_before_room(capacities: list[int], count: int,
     cluster = build_cluster([[capacities]])
     preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
-    profile = profile_from_gates({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
+    profile = read_profile({"TASBalancedPlacement": True, "TASRespectNodeAffinityPreferred": True})
     assert (
         list_counts(cluster, place(cluster.view(), [replace(build_preferring_request(RACK, count), affinity=affinity)], profile))
         == expected

@@ -40,10 +40,10 @@ def score(among: Candidates, place: int) -> int:
 def test_the_tightest_is_the_first_by_score_then_units_then_pods_then_place(among: Candidates, wanted: int):
     holds = [i for i, units in enumerate(among.units.tolist()) if units >= wanted]
     best = min(holds, key=lambda i: (-score(among, i), among.units[i], among.pods[i], i), default=None)
-    assert among.tightest(wanted) == best
+    assert among.find_tightest(wanted) == best
     assert as_pairs(choose_tightest(among, wanted)) == (None if best is None else [(best, wanted)])
     even = np.arange(len(among.units)) % 2 == 0
-    assert among.tightest(wanted, even) == min(
+    assert among.find_tightest(wanted, even) == min(
         (i for i in holds if i % 2 == 0), key=lambda i: (-score(among, i), among.units[i], among.pods[i], i), default=None
     )
 
@@ -79,12 +79,12 @@ def test_least_free_takes_the_smallest_first_unless_one_holds_all(among: Candida
 @given(choices(), st.booleans())
 def test_of_many_only_those_that_can_be_needed_are_sorted_and_these_in_the_same_order(among: Candidates, largest: bool):
     total = int(among.units.sum())
-    everything = among.taken_first(total, largest=largest).tolist()
+    everything = among.order_by_use(total, largest=largest).tolist()
     assert sorted(everything) == list(range(len(among.units)))
     for wanted in range(1, total + 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(candidates, "_FEW", 0)
-            some = among.taken_first(wanted, largest=largest)
+            some = among.order_by_use(wanted, largest=largest)
         nonzero = [i for i in everything if among.units[i]]
         if among.scores is None:
             assert [i for i in some.tolist() if among.units[i]] == nonzero[: int((among.units[some] > 0).sum())]
@@ -95,9 +95,9 @@ def test_few_of_many_are_sorted():
     """Three thousand domains of up to nine units, of which a hundred are wanted."""
     units = np.arange(3000) % 10
     among = Candidates(units, units)
-    assert len(among.taken_first(100, largest=True)) == 300
-    assert len(among.taken_first(100, largest=False)) == 300
-    assert len(Candidates(units * 1000, units).taken_first(100, largest=True)) == 3000  # too many sizes to count by size
+    assert len(among.order_by_use(100, largest=True)) == 300
+    assert len(among.order_by_use(100, largest=False)) == 300
+    assert len(Candidates(units * 1000, units).order_by_use(100, largest=True)) == 3000  # too many sizes to count by size
 
 
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=4), st.data())
@@ -124,7 +124,7 @@ def test_counts_of_nodes_read_like_pairs_of_names_and_numbers():
     pairs = [("n0", 5), ("n2", 6), ("n3", 7)]
     assert len(counts) == 3
     assert list(counts) == pairs
-    assert counts.names() == ["n0", "n2", "n3"]
+    assert counts.list_names() == ["n0", "n2", "n3"]
     assert [counts[0], counts[-1]] == [pairs[0], pairs[-1]]
     assert [type(each) for each in counts[1]] == [str, int]
     for first, last in combinations(range(4), 2):

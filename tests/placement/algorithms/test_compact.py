@@ -224,12 +224,12 @@ def test_search_for_the_most_compact_answer_is_charged_to_the_decision():
     spent = []
     for profile in (MIXED, COMPACT):
         budget = StepBudget()
-        decision = place(view.within(budget), [asked], profile)
+        decision = place(view.copy_with_budget(budget), [asked], profile)
         spent.append(PLACEMENT_STEPS - budget.left)
     (placement,) = decision.placements
     assert placement.search is not None
     assert spent[1] - spent[0] == placement.search.steps // compact.CELLS_A_STEP > 0
-    [placement] = place(view.within(StepBudget(left=0)), [asked], COMPACT).placements
+    [placement] = place(view.copy_with_budget(StepBudget(left=0)), [asked], COMPACT).placements
     assert placement.search is None, "nothing was searched"
 
 

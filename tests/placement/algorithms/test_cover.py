@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placement.algorithms.cover import _CALL, NEVER, OutOfSteps, SizeCosts, Steps, cover, fewest, read_offer, trace
+from core.placement.algorithms.cover import _CALL, NEVER, OutOfSteps, SizeCosts, Steps, compute_fewest, cover, read_offer, trace
 
 
 @st.composite
@@ -73,7 +73,7 @@ def test_an_offer_is_read_from_costs_where_they_rise(rises: list[int], bounded: 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.data())
 def test_so_few_capacities_hold_it(caps: list[int], data: st.DataObject):
     wanted = data.draw(st.integers(1, sum(caps)))
-    count = fewest(np.array(caps), wanted)
+    count = compute_fewest(np.array(caps), wanted)
     assert sum(sorted(caps, reverse=True)[:count]) >= wanted > sum(sorted(caps, reverse=True)[: count - 1])
 
 

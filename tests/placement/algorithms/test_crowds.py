@@ -19,7 +19,7 @@ from core.placement.refusals import RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.placed_pods import PlacedPodSet
-from core.placement.what_if import without
+from core.placement.what_if import copy_without
 from core.state.ledger import Reservation
 from tests.builders import RACK, Node
 from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, build_template_json, crowds, list_pods, pod_specs, request_of
@@ -44,7 +44,7 @@ def templates(draw: st.DrawFn, /, **chances: Any) -> dict[str, Any]:
 @given(crowds(), st.data())
 def test_whatever_is_placed_can_be_scheduled_pod_by_pod(crowd: Crowd, data: st.DataObject):
     state = crowd.state()
-    view = state.view("tas")
+    view = state.get_view("tas")
     assert view is not None
     group = data.draw(st.sampled_from([None, "g"]))
     asked, made = [], {}
@@ -68,7 +68,7 @@ def test_whatever_is_placed_can_be_scheduled_pod_by_pod(crowd: Crowd, data: st.D
 @given(crowds(), st.data())
 def test_a_pod_set_fits_where_some_spread_can_be_scheduled(crowd: Crowd, data: st.DataObject):
     state = crowd.state()
-    view = state.view("tas")
+    view = state.get_view("tas")
     assert view is not None
     topology = data.draw(st.sampled_from(TOPOLOGIES))
     template = data.draw(templates(apart=2, near=3))
@@ -102,7 +102,7 @@ class Changed:
 
     def decide(self) -> Decision:
         state = self.crowd.state()
-        view = state.view("tas")
+        view = state.get_view("tas")
         assert view is not None
         if self.failed:
             held = [PlacedPodSet(each, before) for each, before in zip(self.asked, self.before, strict=True)]
@@ -111,11 +111,11 @@ class Changed:
                 state.ledger.reserve((WORKLOAD, each.name, None), Reservation({}, lost, traits=each.traits))
             with state.ledger.ignore_neighbours(WORKLOAD, {each.name: frozenset(self.failed) for each in self.asked}):
                 decision = replace_failed(view.capacity, held, self.failed, MIXED)
-            assert state.ledger.drift() == {}
+            assert state.ledger.find_drift() == {}
             return decision
         usage = [(each, list(self.kept[each.name].items())) for each in self.asked]
         previous = {each.name: before for each, before in zip(self.asked, self.before, strict=True)}
-        return resize(view.capacity, self.grown, previous, MIXED, free=without(view.capacity, usage), outside={})
+        return resize(view.capacity, self.grown, previous, MIXED, free=copy_without(view.capacity, usage), outside={})
 
     def list_new(self, name: str, nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
         return list_pods(name, self.made[name], [(node, count - self.kept[name].get(node, 0)) for node, count in nodes])
@@ -126,7 +126,7 @@ def changed_workloads(draw: st.DrawFn, /, *, most: int, **chances: Any) -> Chang
     """A workload of up to `most` pod sets in its place of which some nodes fail, or which is to have more pods."""
     crowd = draw(crowds())
     state = crowd.state()
-    view = state.view("tas")
+    view = state.get_view("tas")
     assert view is not None
     names = [f"ps{i}" for i in range(draw(st.integers(1, most)))]
     group = draw(st.sampled_from([None, "g"])) if len(names) > 1 else None

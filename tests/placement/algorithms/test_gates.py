@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
-from core.placement.algorithms.profile import ContradictingProfile, Profile, profile_from_gates, profiles_from_gates
+from core.placement.algorithms.profile import ContradictingProfile, Profile, read_profile, read_profiles
 from core.placement.engine import place
 from tests.builders import RACK, Node, build_view, request
 from tests.placement.algorithms.test_properties import check
@@ -39,7 +39,7 @@ def list_counts(rooms: Sequence[int], asked: PodSetRequest, profile: Profile, ss
 
 
 def build_profile(*on: str, off: Sequence[str] = ()) -> Profile:
-    return profile_from_gates(dict.fromkeys(on, True) | dict.fromkeys(off, False))
+    return read_profile(dict.fromkeys(on, True) | dict.fromkeys(off, False))
 
 
 EACH = {"required": (Mode.REQUIRED, RACK), "preferred": (Mode.PREFERRED, RACK), "unconstrained": (Mode.UNCONSTRAINED, None)}
@@ -99,7 +99,7 @@ def test_preferred_affinity_counts_only_with_its_gate(profile: str, mode: str):
 def test_compact_gives_way_to_preferred_affinity_only_with_the_gate_and_where_a_pod_set_has_some():
     def place_five(gates: dict[str, bool], affinity: dict[str, Any] | None) -> list[int]:
         return list_counts(
-            [6, 5, 3, 1, 1], request(5, Mode.UNCONSTRAINED, affinity=affinity), profiles_from_gates(gates, "compact").default, ssd=0
+            [6, 5, 3, 1, 1], request(5, Mode.UNCONSTRAINED, affinity=affinity), read_profiles(gates, "compact").default, ssd=0
         )
 
     respecting = {"TASRespectNodeAffinityPreferred": True}
@@ -109,9 +109,9 @@ def test_compact_gives_way_to_preferred_affinity_only_with_the_gate_and_where_a_
 
 def test_the_gate_that_contradicts_compact_is_the_one_that_is_not_as_it_is_by_default():
     with pytest.raises(ContradictingProfile, match=r"^TASBalancedPlacement=true and the placement profile compact each say"):
-        profiles_from_gates({"TASProfileBestFit": False, "TASBalancedPlacement": True}, "compact")
+        read_profiles({"TASProfileBestFit": False, "TASBalancedPlacement": True}, "compact")
     with pytest.raises(ContradictingProfile, match=r"^TASProfileMixed=false"):
-        profiles_from_gates({"TASBalancedPlacement": False, "TASProfileMixed": False}, "compact")
+        read_profiles({"TASBalancedPlacement": False, "TASProfileMixed": False}, "compact")
 
 
 NAMED = {"best-fit": "TASProfileBestFit", "least-free": "TASProfileLeastFreeCapacity", "balanced": "TASBalancedPlacement"}
@@ -124,22 +124,22 @@ def test_profile_of_one_algorithm_places_as_its_gate_does_process_wide(
 ):
     """Found defect G4."""
     (cluster, asked), affinity = scene, {"TASRespectNodeAffinityPreferred": respects}
-    by_name = profiles_from_gates(process | affinity).nearest(name)
-    assert place(cluster.view(), [asked], by_name) == place(cluster.view(), [asked], profile_from_gates({NAMED[name]: True} | affinity))
+    by_name = read_profiles(process | affinity).find_nearest(name)
+    assert place(cluster.view(), [asked], by_name) == place(cluster.view(), [asked], read_profile({NAMED[name]: True} | affinity))
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_profile_of_one_algorithm_as_default_contradicts_a_gate(name: str):
     """Found defect G4."""
     with pytest.raises(ContradictingProfile, match=rf"^TASBalancedPlacement=true and the placement profile {name} each say"):
-        profiles_from_gates({"TASBalancedPlacement": True}, name)
+        read_profiles({"TASBalancedPlacement": True}, name)
 
 
 @pytest.mark.parametrize("gate", ["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"])
 @given(scene=scenes(), respects=st.booleans())
 def test_promises_hold_under_every_profile_gate(gate: str, scene: tuple[Cluster, PodSetRequest], respects: bool):
     cluster, asked = scene
-    profile = profile_from_gates({gate: True, "TASRespectNodeAffinityPreferred": respects})
+    profile = read_profile({gate: True, "TASRespectNodeAffinityPreferred": respects})
     decision = place(cluster.view(), [asked], profile)
     if decision.refusal is None:
         check(cluster, [asked], decision)
@@ -148,5 +148,5 @@ def test_promises_hold_under_every_profile_gate(gate: str, scene: tuple[Cluster,
 @given(clusters(), st.integers(1, 12), st.sampled_from(["TASProfileBestFit", "TASProfileLeastFreeCapacity", "TASProfileMostFreeCapacity"]))
 def test_whether_it_fits_does_not_depend_on_the_profile(cluster: Cluster, count: int, gate: str):
     asked = request(count, Mode.UNCONSTRAINED)
-    fits = [place(cluster.view(), [asked], profile_from_gates(gates)).refusal is None for gates in ({}, {gate: True})]
+    fits = [place(cluster.view(), [asked], read_profile(gates)).refusal is None for gates in ({}, {gate: True})]
     assert fits[0] == fits[1]

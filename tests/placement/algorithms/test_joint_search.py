@@ -20,7 +20,7 @@ from core.placement.algorithms.profile import ALWAYS_BEST_FIT, MIXED, Profile
 from core.placement.changes import SuggestedChange
 from core.placement.engine import OneDomain, place
 from core.placement.explain.suggested_changes import Refused
-from core.placement.refusals import NotFit, RefusalKind, refusal_sentence
+from core.placement.refusals import NotFit, RefusalKind, format_refusal
 from core.placement.topology.free_capacity import FreeCapacity
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.placement.promises import find_broken_promises, find_shape_problems
@@ -113,7 +113,7 @@ def test_unconstrained_pod_set_leaves_gpu_nodes_to_the_pod_set_that_needs_them()
 def test_each_pod_set_in_a_rack_and_all_in_one_block():
     """KEP-2724, Story 3."""
     view = build_view(THREE_LEVELS, build_grid(2, 2, 2))
-    view.take("b0-r0-n0", {"cpu": 1000})
+    view.use_node("b0-r0-n0", {"cpu": 1000})
     wanted = [request(8, Mode.REQUIRED, RACK, name=f"ps{i}") for i in range(2)]
     assert {name[:2] for placement in place(view, wanted[:1], MIXED).placements for name, _ in placement.nodes} == {"b0"}
     decision = place(view, wanted, MIXED, together=OneDomain(BLOCK, True, "test"))
@@ -127,7 +127,7 @@ def test_refusal_of_joint_pod_sets_names_the_pod_sets_and_the_annotation():
     refusal = place(view, wanted, MIXED, together=OneDomain(BLOCK, True, "topogate.dev/workload-required-topology")).refusal
     assert refusal is not None
     assert refusal.group == ("a", "b")
-    sentence = refusal_sentence("default", refusal)
+    sentence = format_refusal("default", refusal)
     assert "All pod sets (a, b) must be in one cloud/block (topogate.dev/workload-required-topology)" in sentence
     unknown = place(view, wanted, MIXED, together=OneDomain("zone", True, "topogate.dev/workload-required-topology")).refusal
     assert unknown is not None
@@ -150,16 +150,16 @@ def test_joint_search_without_steps_left_refuses_with_a_note():
     """Found defect B6."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(build_grid(1, 2, 1))]
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
-    refusal = place(build_view(THREE_LEVELS, nodes).within(StepBudget(1)), wanted, MIXED).refusal
+    refusal = place(build_view(THREE_LEVELS, nodes).copy_with_budget(StepBudget(1)), wanted, MIXED).refusal
     assert refusal is not None
     assert refusal.pod_set == "workers"
-    assert SENTENCE in refusal_sentence("t", refusal)
+    assert SENTENCE in format_refusal("t", refusal)
 
 
 def count_steps(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[int, NotFit | None]:
     """Steps of one decision, and its refusal."""
     budget = StepBudget()
-    refusal = place(view.within(budget), wanted, MIXED).refusal
+    refusal = place(view.copy_with_budget(budget), wanted, MIXED).refusal
     return PLACEMENT_STEPS - budget.left, refusal
 
 
@@ -178,7 +178,7 @@ def test_joint_search_stops_at_its_part_of_the_budget():
     steps, refusal = count_steps(view, [request(170, cpu=3000, name=name) for name in "abc"])
     assert steps < 2 * joint_search.JOINT_STEPS
     assert refusal is not None
-    assert SENTENCE in refusal_sentence("t", refusal)
+    assert SENTENCE in format_refusal("t", refusal)
 
 
 def build_tied_pod_sets(cluster_of: int) -> tuple[FreeCapacity, list[PodSetRequest]]:
@@ -208,11 +208,11 @@ def test_tied_pod_sets_share_one_budget_whatever_is_tried_inside():
     """Found defect B11."""
     view, sets = build_tied_pod_sets(64)
     budget = StepBudget(20_000)
-    refusal = place(view.within(budget), sets, MIXED).refusal
+    refusal = place(view.copy_with_budget(budget), sets, MIXED).refusal
     assert budget.ran_out
     assert budget.left > -20 * len(sets) * view.pass_steps
     assert refusal is not None
-    assert SENTENCE in refusal_sentence("t", refusal)
+    assert SENTENCE in format_refusal("t", refusal)
 
 
 def of_group(*members: PodSetRequest) -> list[PodSetRequest]:

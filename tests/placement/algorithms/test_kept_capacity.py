@@ -37,11 +37,11 @@ class Twin:
 
     def take(self, name: str, cpu: int, times: int) -> None:
         self.taken.append((name, {"cpu": cpu, "pods": 1}, times))
-        self.view.take(*self.taken[-1])
+        self.view.use_node(*self.taken[-1])
 
     def take_on_all(self, cpu: int) -> None:
         amounts, nodes = {"cpu": cpu, "gpu": 1}, np.arange(len(self.view.tree))
-        self.view.take_at(nodes, amounts, nodes + 1)
+        self.view.use_nodes(nodes, amounts, nodes + 1)
         self.taken += [(name, amounts, i + 1) for i, name in enumerate(self.view.tree.names)]
 
     def change(self, node: Node) -> None:
@@ -87,7 +87,7 @@ def test_a_change_on_one_node_does_not_count_the_others_anew(monkeypatch: pytest
     shape = find_shape(view.tree, asked)
     assert isinstance(shape, Shape)
     sums = first.sum_up(view.tree, shape)
-    view.take("b1-r2-n3", {"cpu": 3000, "pods": 1})
+    view.use_node("b1-r2-n3", {"cpu": 3000, "pods": 1})
     again = fits_on_nodes(view, asked)
     assert again is first
     assert again.sum_up(view.tree, shape) is sums
@@ -113,9 +113,9 @@ def test_kept_counts_are_rebuilt_after_the_change_log_overflows(monkeypatch: pyt
     before = fits_on_nodes(view, asked)
     position = view.position
     for i in range(3000):
-        view.take("b0-r0-n0", {"cpu": 1})
+        view.use_node("b0-r0-n0", {"cpu": 1})
         assert view.position == position + i + 1
-    assert view.changed_since(position) is None
+    assert view.find_changed_since(position) is None
     after = fits_on_nodes(view, asked)
     assert after is not before
     assert after.per_node.tolist() == [1, 4]
@@ -125,8 +125,8 @@ def test_change_log_lists_nodes_changed_since_a_position():
     view = build_view(THREE_LEVELS, build_grid(1, 1, 9))
     position = view.position
     for node in (7, 3, 5, 3, 8, 1):
-        view.take(f"b0-r0-n{node}", {"cpu": 1})
-    changed = view.changed_since(position)
+        view.use_node(f"b0-r0-n{node}", {"cpu": 1})
+    changed = view.find_changed_since(position)
     assert changed is not None
     assert changed.tolist() == [1, 3, 5, 7, 8]
 
@@ -135,7 +135,7 @@ def test_kept_counts_of_leader_and_workers_are_updated_after_a_change():
     view = build_view(THREE_LEVELS, build_grid(1, 1, 2))
     workers, leader = request(4, name="workers"), request(1, name="leader", cpu=2000)
     kept = fits_of_group(view, workers, leader)
-    view.take("b0-r0-n0", {"cpu": 3000})
+    view.use_node("b0-r0-n0", {"cpu": 3000})
     with MEND_ALWAYS:
         assert fits_of_group(view, workers, leader) is kept
     assert kept.takes_leader.tolist() == [False, True]

@@ -166,7 +166,7 @@ def test_every_unusable_node_is_counted_once_under_a_reason(scene: tuple[Cluster
     if refusal is None or refusal.explanation is None:
         return
     rooms = cluster.view()
-    out = int((rooms.pods_that_fit(request, rooms.free) * rooms.eligible(request) == 0).sum())
+    out = int((rooms.count_pods_that_fit(request, rooms.free) * rooms.find_eligible(request) == 0).sum())
     assert sum(exclusion.count for exclusion in refusal.explanation.exclusions) == out
     assert refusal.explanation.total_nodes == len(cluster.nodes)
 

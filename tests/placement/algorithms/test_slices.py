@@ -130,7 +130,7 @@ def test_a_level_may_be_called_auto():
 def test_unit_below_a_level_is_the_slice_size_of_the_next_layer():
     shape = find_shape(build_tree(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK, slices=[(BLOCK, 8), (HOST, 2)]))
     assert isinstance(shape, Shape)
-    assert [shape.unit_below(level) for level in range(3)] == [8, 2, 2]
+    assert [shape.count_unit_below(level) for level in range(3)] == [8, 2, 2]
     plain = find_shape(build_tree(THREE_LEVELS), request(8, Mode.REQUIRED, BLOCK))
     assert isinstance(plain, Shape)
-    assert [plain.unit_below(level) for level in range(3)] == [1, 1, 1]
+    assert [plain.count_unit_below(level) for level in range(3)] == [1, 1, 1]

@@ -16,7 +16,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import OneDomain, place
-from core.placement.refusals import RefusalKind, refusal_sentence
+from core.placement.refusals import RefusalKind, format_refusal
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.placement.promises import find_broken_promises
 from tests.placement.reference import compute_free_amounts, compute_room
@@ -129,7 +129,7 @@ def test_refusal_for_lack_of_spares_names_the_rack_with_the_most_room():
     refusal = decide(nodes, request(8, Mode.REQUIRED, RACK, spares=2)).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NO_SPARES
-    text = refusal_sentence("t", refusal)
+    text = format_refusal("t", refusal)
     assert "its 8 pods would fit, but not with 2 spare nodes beside them" in text
     assert f"{RACK} b0/r1 has room for the pods and 1 of the 2 spare nodes" in text
 

@@ -125,13 +125,13 @@ def test_all_nodes_together_hold_fewer():
         (NoSuchNode(("a=b", "c=d")), "No node has all of a=b, c=d"),
         (
             PodTooLarge("n", (Amount("cpu", 1500), Amount("gpu", 1))),
-            "One pod is larger than any node it may use: n comes nearest and lacks 1500m cpu, 1 gpu",
+            "One pod is larger than any eligible node: n comes nearest and lacks 1500m cpu, 1 gpu",
         ),
         (
             PodTooLarge("n", (Amount("gpu", 1),), is_beside=True),
-            "No node it may use could hold one more pod beside those of it that stay: n comes nearest and lacks 1 gpu",
+            "No eligible node could hold one more pod beside those of it that stay: n comes nearest and lacks 1 gpu",
         ),
-        (TooMany(3, 4, "slice"), "Were all its nodes usable and empty, 3 of 4 slices would fit"),
+        (TooMany(3, 4, "slice"), "Can never fit: all its nodes together, usable and empty, hold 3 of 4 slices"),
     ],
 )
 def test_never_fits_explanation_is_one_sentence(value: Never, text: str):

@@ -15,7 +15,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import ALWAYS_BEST_FIT, MIXED
 from core.placement.changes import SuggestedChange
 from core.placement.engine import place
-from core.placement.refusals import MAX_MESSAGE, Explanation, RefusalKind, refusal_sentence
+from core.placement.refusals import MAX_MESSAGE, Explanation, RefusalKind, format_refusal
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.strategies import TAINTS, TOLERATIONS, Cluster, clusters, requests
 
@@ -28,7 +28,7 @@ def refused(cluster: Cluster, asked: PodSetRequest) -> Explanation | None:
     refusal = place(cluster.view(), [asked], MIXED).refusal
     if refusal is None or refusal.kind not in (RefusalKind.NOT_FIT, RefusalKind.NO_DOMAINS):
         return None
-    sentence = refusal_sentence("t", refusal)
+    sentence = format_refusal("t", refusal)
     assert len(sentence) <= MAX_MESSAGE
     assert sentence.endswith((".", "…"))
     assert refusal.explanation is not None

@@ -10,7 +10,7 @@ from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.quantity import LARGEST
 from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
-from core.placement.explain.survey import survey
+from core.placement.explain.survey import list_surveys
 from tests.builders import THREE_LEVELS, build_grid, build_view
 from tests.strategies import Cluster, clusters
 
@@ -21,11 +21,11 @@ RESOURCES = ["cpu", "gpu", "rare"]
 def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
     view = cluster.view()
     pod = PodSetRequest("pod", 1, {"cpu": 500})
-    for depth, level in enumerate(survey(view, pod, RESOURCES)):
+    for depth, level in enumerate(list_surveys(view, pod, RESOURCES)):
         inside: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for node, path in enumerate(view.tree.paths):
             inside[path[: depth + 1]].append(node)
-        nodes = [inside[view.tree.values(depth, domain)] for domain in range(len(level.nodes))]
+        nodes = [inside[view.tree.get_values(depth, domain)] for domain in range(len(level.nodes))]
         assert level.label == cluster.levels[depth]
         assert level.nodes.tolist() == [len(each) for each in nodes]
         assert level.usable.tolist() == [sum(bool(view.usable[node]) for node in each) for each in nodes]
@@ -41,7 +41,7 @@ def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
 def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():
     """Found defect of a new user: the sum of three such nodes was below zero."""
     view = build_view(THREE_LEVELS, build_grid(1, 1, 3, cpu=LARGEST // 1000))
-    for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), ["cpu"]):
+    for level in list_surveys(view, PodSetRequest("pod", 1, {"cpu": 500}), ["cpu"]):
         assert all(0 < amount <= LARGEST for amount in (*level.capacity[0].tolist(), *level.free[0].tolist()))
         assert level.used[0].tolist() == [0] * len(level.nodes)
 
@@ -49,7 +49,7 @@ def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():
 @given(clusters(plain=True))
 def test_largest_fit_of_a_survey_can_be_placed_but_one_more_pod_cannot(cluster: Cluster):
     view = cluster.view()
-    for level in survey(view, PodSetRequest("pod", 1, {"cpu": 500}), []):
+    for level in list_surveys(view, PodSetRequest("pod", 1, {"cpu": 500}), []):
         most = max(level.fits.tolist(), default=0)
         assert (level.best is None) == (len(view.tree) == 0)
         for count, fits in ((most, True), (most + 1, False)):
@@ -60,7 +60,7 @@ def test_largest_fit_of_a_survey_can_be_placed_but_one_more_pod_cannot(cluster: 
 
 def test_the_first_of_the_best_domains_is_named_and_an_empty_tree_has_none():
     view = build_view(THREE_LEVELS, build_grid(2, 2, 2))
-    view.take("b0-r0-n0", {"cpu": 4000})
-    levels = survey(view, PodSetRequest("pod", 1, {"cpu": 1000}), ["cpu"])
-    assert [view.tree.values(depth, level.best or 0) for depth, level in enumerate(levels)][:2] == [("b1",), ("b0", "b0-r1")]
-    assert [level.best for level in survey(build_view(THREE_LEVELS, []), PodSetRequest("pod", 1, {}), ["cpu"])] == [None] * 3
+    view.use_node("b0-r0-n0", {"cpu": 4000})
+    levels = list_surveys(view, PodSetRequest("pod", 1, {"cpu": 1000}), ["cpu"])
+    assert [view.tree.get_values(depth, level.best or 0) for depth, level in enumerate(levels)][:2] == [("b1",), ("b0", "b0-r1")]
+    assert [level.best for level in list_surveys(build_view(THREE_LEVELS, []), PodSetRequest("pod", 1, {}), ["cpu"])] == [None] * 3

@@ -17,7 +17,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.domain_capacity import count_fits
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, PodSetPlacement, place
-from core.placement.refusals import RefusalKind, refusal_sentence
+from core.placement.refusals import RefusalKind, format_refusal
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.placed_pods import PlacedPodSet
@@ -39,7 +39,7 @@ def build_placed_pod_set(wanted: PodSetRequest, **pods: int) -> PlacedPodSet:
 def with_usage(view: FreeCapacity, *all_held: PlacedPodSet) -> FreeCapacity:
     for each in all_held:
         for domain in each.assignment.domains:
-            view.take(domain.values[0], {**each.request.requests, "pods": 1}, domain.count)
+            view.use_node(domain.values[0], {**each.request.requests, "pods": 1}, domain.count)
     return view
 
 
@@ -179,10 +179,10 @@ def test_replacement_of_a_slice_that_its_rack_cannot_complete_is_refused_with_ra
     )
     refusal = fail(build_grid(1, 3, 2), job, failed=["b0-r0-n0"]).refusal
     assert refusal is not None
-    sentence = refusal_sentence("t", refusal)
+    sentence = format_refusal("t", refusal)
     assert "b0/b0-r0" in sentence
     assert "1 more pod must complete slices of 2" in sentence
-    assert "No node it may use could hold one more pod beside those of it that stay: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
+    assert "No eligible node could hold one more pod beside those of it that stay: b0-r0-n1 comes nearest and lacks 2 cpu" in sentence
 
 
 def test_a_refusal_to_replace_proposes_no_node_that_the_pods_may_not_have():
@@ -300,30 +300,30 @@ def test_pods_stay_in_their_rack_while_its_live_nodes_hold_them(nodes_left: int,
     assignment = TopologyAssignment((BLOCK, RACK), (DomainCount(("b", "r0"), 8),))
     job = PlacedPodSet(request(8, Mode.REQUIRED, BLOCK), assignment, (("r0-n0", 4), ("r0-n1", 4)))
     for name, count in job.nodes or ():
-        view.take(name, {"cpu": 1000, "pods": 1}, count)
+        view.use_node(name, {"cpu": 1000, "pods": 1}, count)
     answer = replace_failed(view, [job], ["r0-n0"], MIXED)
     if fits:
         assert answer.placements[0].assignment == assignment
         assert answer.placements[0].nodes == (("r0-n1", 4), ("r0-n2", 4))
     else:
         assert answer.refusal is not None
-        assert "live nodes do not hold" in refusal_sentence("t", answer.refusal)
+        assert "live nodes do not hold" in format_refusal("t", answer.refusal)
 
 
 def test_replacement_of_slices_across_racks_counts_the_lack_in_inner_units():
     """All pods of the first block are lost, but a node of their rack lives; another workload is in the way there."""
     nodes = [Node(name, {BLOCK: f"b{name[1]}", RACK: name[:2]}, {"cpu": 4000, "pods": 9}) for name in ("r0-n0", "r0-n1", "r1-n0")]
     view = build_view((BLOCK, RACK), nodes)
-    view.take("r0-n1", {"cpu": 4000, "pods": 1})
+    view.use_node("r0-n1", {"cpu": 4000, "pods": 1})
     domains = (DomainCount(("b0", "r0"), 4), DomainCount(("b1", "r1"), 4))
     asked = request(8, Mode.PREFERRED, BLOCK, slices=[(BLOCK, 4), (RACK, 2)])
     job = PlacedPodSet(asked, TopologyAssignment((BLOCK, RACK), domains), (("r0-n0", 4), ("r1-n0", 4)))
     for name, count in job.nodes or ():
-        view.take(name, {"cpu": 1000, "pods": 1}, count)
+        view.use_node(name, {"cpu": 1000, "pods": 1}, count)
     refusal = replace_failed(view, [job], ["r0-n0"], MIXED).refusal
     assert refusal is not None
     assert (refusal.fit, refusal.wanted, refusal.unit) == (0, 2, "slice")
-    assert "It would fit if 4 cpu were freed on r0-n1" in refusal_sentence("t", refusal)
+    assert "It would fit if 4 cpu were freed on r0-n1" in format_refusal("t", refusal)
 
 
 @pytest.mark.parametrize("kept", [0, 4])
@@ -333,11 +333,11 @@ def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: in
     nodes = [Node(name, {RACK: "r0", HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 9}) for name, cpu in sizes.items()]
     view = build_view((RACK, HOSTNAME_LABEL), nodes)
     lost = 2
-    view.take("n0", {"cpu": 1000, "pods": 1}, lost)
-    view.take("n0", {"cpu": 38_000, "pods": 1})
-    view.take("n1", {"cpu": 1000, "pods": 1}, kept)
-    view.take("n1", {"cpu": 4000 - kept * 1000, "pods": 1})
-    view.take("n2", {"cpu": 4000, "pods": 1})
+    view.use_node("n0", {"cpu": 1000, "pods": 1}, lost)
+    view.use_node("n0", {"cpu": 38_000, "pods": 1})
+    view.use_node("n1", {"cpu": 1000, "pods": 1}, kept)
+    view.use_node("n1", {"cpu": 4000 - kept * 1000, "pods": 1})
+    view.use_node("n2", {"cpu": 4000, "pods": 1})
     counts = [("n0", lost), *([("n1", kept)] if kept else [])]
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((name,), count) for name, count in counts))
     job = PlacedPodSet(request(lost + kept, Mode.REQUIRED, RACK), assignment)
@@ -366,7 +366,7 @@ def admit(cluster: Cluster, wanted: Sequence[PodSetRequest]) -> tuple[FreeCapaci
     assume(decision.refusal is None)
     for each, placement in zip(wanted, decision.placements, strict=True):
         for name, count in placement.nodes:
-            view.take(name, {**each.requests, "pods": 1}, count)
+            view.use_node(name, {**each.requests, "pods": 1}, count)
     return view, decision.placements
 
 
@@ -416,7 +416,7 @@ def test_a_replacement_keeps_every_promise(accident: tuple[Cluster, list[PodSetR
         assert find_broken_promises(cluster, wanted, decision, stay, compute_free_beside(cluster, wanted, stay), failed) == []
     else:
         assert decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
-        assert refusal_sentence("t", decision.refusal)
+        assert format_refusal("t", decision.refusal)
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
@@ -445,7 +445,7 @@ def test_the_order_of_nodes_and_failures_does_not_matter(
     other = cluster.view(order)
     for each, placement in zip(wanted, place(cluster.view(), wanted, MIXED).placements, strict=True):
         for name, count in placement.nodes:
-            other.take(name, {**each.requests, "pods": 1}, count)
+            other.use_node(name, {**each.requests, "pods": 1}, count)
     assert replace_failed(view, all_held, failed, MIXED) == replace_failed(other, all_held, failed[::-1], MIXED)
 
 
@@ -478,7 +478,7 @@ def test_stuck_pod_with_a_slice_bound_to_its_node_is_refused():
     job = build_placed_pod_set(request(4, Mode.REQUIRED, RACK, slices=[(HOST, 2)]), b0_r0_n0=2, b0_r0_n1=2)
     answer = fail(build_grid(1, 1, 4), without(job, b0_r0_n0=1), failed=[])
     assert answer.refusal is not None
-    assert "1 more pod must complete slices of 2 in kubernetes.io/hostname" in refusal_sentence("t", answer.refusal)
+    assert "1 more pod must complete slices of 2 in kubernetes.io/hostname" in format_refusal("t", answer.refusal)
 
 
 @st.composite
@@ -510,7 +510,7 @@ def test_another_place_for_stuck_pods_keeps_every_promise(accident: tuple[Cluste
     stay = compute_staying(view, wanted, all_held)
     if decision.refusal is not None:
         assert decision.refusal.kind is not RefusalKind.STALE_ASSIGNMENT
-        assert refusal_sentence("t", decision.refusal)
+        assert format_refusal("t", decision.refusal)
         return
     assert find_broken_promises(cluster, wanted, decision, stay, compute_free_beside(cluster, wanted, stay), []) == []
     closed = {name for one in all_held for name, _ in one.stuck}

@@ -14,9 +14,9 @@ from core.model.podset import Mode
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.refusals import refusal_sentence
+from core.placement.refusals import format_refusal
 from core.placement.topology.free_capacity import NodeState
-from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, labels_satisfy, node_matches
+from core.placement.topology.node_eligibility import InvalidSelector, find_untolerated, is_node_match, is_satisfiable
 from tests.builders import RACK, Counted, Node, build_grid, build_view, request
 from tests.placement.reference import can_tolerate, is_match
 from tests.strategies import TAINTS, TOLERATIONS
@@ -56,23 +56,23 @@ NODES = st.lists(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 def test_selector_and_affinity_take_the_nodes_that_each_would_take_alone(nodes, selector, terms):
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     view = build_view([RACK], nodes)
-    mask = view.label_mask(selector, affinity)
+    mask = view.match_labels(selector, affinity)
     assert {name: bool(ok) for name, ok in zip(view.tree.names, mask, strict=True)} == {
         node.name: is_match(node, selector, affinity) for node in nodes
     }
     for node in nodes:
-        assert node_matches(node.name, node.labels, selector, affinity) == is_match(node, selector, affinity)
+        assert is_node_match(node.name, node.labels, selector, affinity) == is_match(node, selector, affinity)
 
 
 def test_a_node_is_known_by_no_other_field_than_its_name():
     terms = [{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["u"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     with pytest.raises(InvalidSelector, match=r"only metadata\.name is supported"):
-        node_matches("n", {}, {}, affinity)
+        is_node_match("n", {}, {}, affinity)
     with pytest.raises(InvalidSelector, match=r"'metadata\.uid': only metadata\.name is supported"):
-        build_view([RACK], [Node("n", {RACK: "r"})]).label_mask({}, affinity)
-    assert node_matches("n", {}, {}, None)
-    assert node_matches("n", {}, {}, {"nodeAffinity": {}})
+        build_view([RACK], [Node("n", {RACK: "r"})]).match_labels({}, affinity)
+    assert is_node_match("n", {}, {}, None)
+    assert is_node_match("n", {}, {}, {"nodeAffinity": {}})
 
 
 @given(st.lists(st.sampled_from(TAINTS), max_size=3), st.lists(st.sampled_from(TOLERATIONS), max_size=3))
@@ -122,7 +122,7 @@ def test_operators_as_kubernetes_reads_them(operator, values, value, taken):
     affinity = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     }
-    assert build_view([RACK], [Node("n", labels)]).label_mask({}, affinity).tolist() == [taken]
+    assert build_view([RACK], [Node("n", labels)]).match_labels({}, affinity).tolist() == [taken]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_invalid_selector_is_refused_with_its_operator(expression):
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     }
     with pytest.raises(InvalidSelector, match=expression["operator"]):
-        build_view([RACK], build_grid(1, 1, 1)).label_mask({}, affinity)
+        build_view([RACK], build_grid(1, 1, 1)).match_labels({}, affinity)
     with pytest.raises(InvalidSelector, match=expression["operator"]):
-        labels_satisfy({"gen": "1"}, {}, affinity)
+        is_satisfiable({"gen": "1"}, {}, affinity)
 
 
 def test_labels_known_in_advance_count_only_for_their_own_keys():
@@ -154,22 +154,22 @@ def test_labels_known_in_advance_count_only_for_their_own_keys():
         }
 
     pool = {"pool": "a"}
-    assert labels_satisfy(pool, {"gen": "7"}, None)
-    assert not labels_satisfy(pool, {"pool": "b"}, None)
-    assert labels_satisfy(pool, {}, affinity({"key": "gen", "operator": "In", "values": ["1"]}))
-    assert not labels_satisfy(pool, {}, affinity({"key": "pool", "operator": "DoesNotExist"}))
+    assert is_satisfiable(pool, {"gen": "7"}, None)
+    assert not is_satisfiable(pool, {"pool": "b"}, None)
+    assert is_satisfiable(pool, {}, affinity({"key": "gen", "operator": "In", "values": ["1"]}))
+    assert not is_satisfiable(pool, {}, affinity({"key": "pool", "operator": "DoesNotExist"}))
 
 
 def test_taint_readiness_and_cordon_of_a_node_change_in_place():
     view = build_view([RACK], build_grid(1, 1, 3))
     pods = request(1)
-    assert view.eligible(pods).tolist() == [True] * 3
+    assert view.find_eligible(pods).tolist() == [True] * 3
     node = view.tree.names[1]
     for state in (NodeState({}, ready=False), NodeState({}, unschedulable=True), NodeState({}, taints=(("k", "", "NoSchedule"),))):
         view.observe_node(node, state)
-        assert view.eligible(pods).tolist() == [True, False, True]
+        assert view.find_eligible(pods).tolist() == [True, False, True]
     view.observe_node(node, NodeState({}))
-    assert view.eligible(pods).tolist() == [True] * 3
+    assert view.find_eligible(pods).tolist() == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_numbers_have_64_bits(value: str, is_number: bool):
     def meets(operator: str, bound: str) -> bool:
         term = {"matchExpressions": [{"key": "gen", "operator": operator, "values": [bound]}]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-        return node_matches("n", {"gen": value}, {}, affinity)
+        return is_node_match("n", {"gen": value}, {}, affinity)
 
     assert (meets("Gt", "0") or meets("Lt", "0")) == is_number
     if not is_number:
@@ -211,7 +211,7 @@ def test_values_of_an_expression_are_looked_up():
     values = [Counted(f"other-{i}") for i in range(500)] + [Counted("b0-r0-n7")]
     for operator, taken in (("In", 1), ("NotIn", 99)):
         affinity = required({"key": HOSTNAME_LABEL, "operator": operator, "values": values})
-        assert build_view([RACK], build_grid(1, 1, 100)).label_mask({}, affinity).sum() == taken
+        assert build_view([RACK], build_grid(1, 1, 100)).match_labels({}, affinity).sum() == taken
     assert Counted.compared < 100
 
 
@@ -220,18 +220,20 @@ def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
     view = build_view([RACK], build_grid(1, 1, 1))
     for terms in (required(*[{"key": "pool", "operator": "Exists"}] * 2_001), required(*[{}] * 2_001)):
         with pytest.raises(InvalidSelector, match="node affinity has 2001 expressions, at most 2000 are accepted"):
-            view.label_mask({}, terms)
+            view.match_labels({}, terms)
     preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "Exists"}] * 2_001}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     with pytest.raises(InvalidSelector, match="2001 expressions"):
-        view.preferred_scores(request(1, affinity=affinity), view.usable)
+        view.compute_preferred_scores(request(1, affinity=affinity), view.usable)
 
 
 @pytest.mark.parametrize("size", [1, 500])
 def test_equal_selectors_have_the_same_key_however_large(size: int):
     """Found defect B8."""
     view = build_view([RACK], build_grid(1, 1, 1))
-    keys = {view.key_of(required({"key": "pool", "operator": "In", "values": [f"p{i + more}" for i in range(size)]})) for more in (0, 0, 1)}
+    keys = {
+        view.build_key(required({"key": "pool", "operator": "In", "values": [f"p{i + more}" for i in range(size)]})) for more in (0, 0, 1)
+    }
     assert len(keys) == 2
     assert all(len(key) < 1_000 for key in keys)
 
@@ -241,7 +243,7 @@ def test_a_selector_of_many_values_is_shown_by_the_first():
     affinity = required({"key": "pool", "operator": "In", "values": [f"p{i}" for i in range(500)]})
     refusal = place(build_view([RACK], build_grid(1, 1, 1)), [request(1, Mode.UNCONSTRAINED, affinity=affinity)], MIXED).refusal
     assert refusal is not None
-    assert "pool In (p0, p1, p2, p3, p4, p5, p6, p7 and 492 more)" in refusal_sentence("t", refusal)
+    assert "pool In (p0, p1, p2, p3, p4, p5, p6, p7 and 492 more)" in format_refusal("t", refusal)
 
 
 def test_tolerations_are_read_once_for_all_questions():
@@ -269,5 +271,5 @@ def test_taints_that_no_node_has_any_more_are_dropped():
     asked = request(1, tolerations=({"key": "job-7", "operator": "Exists"},))
     for i in range(1_000):
         view.observe_node("b0-r0-n1", NodeState({"cpu": 4000, "pods": 110}, ((f"job-{i % 500}", "", "NoSchedule"),)))
-        assert view.eligible(asked).tolist() == [True, i % 500 == 7, True]
+        assert view.find_eligible(asked).tolist() == [True, i % 500 == 7, True]
         assert len(view.taints_by_class) <= 80

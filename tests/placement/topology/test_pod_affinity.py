@@ -12,7 +12,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.decision import Decision
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.refusals import refusal_sentence
+from core.placement.refusals import format_refusal
 from core.placement.topology.free_capacity import FreeCapacity
 from core.placement.topology.pod_affinity import AffinityVerdicts, NoNeighbours
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
@@ -44,7 +44,7 @@ def place_pod_sets(view: FreeCapacity, *asked: PodSetRequest) -> dict[str, dict[
 
 def get_sentence(decision: Decision) -> str:
     assert decision.refusal is not None
-    return refusal_sentence("t", decision.refusal)
+    return format_refusal("t", decision.refusal)
 
 
 class Bound(NoNeighbours):
@@ -53,22 +53,22 @@ class Bound(NoNeighbours):
     def __init__(self, pods: Sequence[tuple[PodTraits, str]], nodes: Mapping[str, Labels] | None = None) -> None:
         self.pods, self.nodes = pods, nodes or {}
 
-    def using(self, port: HostPort) -> Collection[str]:
-        return [node for traits, node in self.pods if any(port.conflicts(other) for other in traits.host_ports)]
+    def find_port_users(self, port: HostPort) -> Collection[str]:
+        return [node for traits, node in self.pods if any(port.is_conflicting(other) for other in traits.host_ports)]
 
-    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        return [node for traits, node in self.pods if all(term.matches(traits.namespace, traits.labels, lambda _: None) for term in terms)]
+    def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+        return [node for traits, node in self.pods if all(term.is_match(traits.namespace, traits.labels, lambda _: None) for term in terms)]
 
-    def repels(self, traits: PodTraits) -> bool:
-        return any(True for _ in self.repelling(traits))
+    def is_repelled(self, traits: PodTraits) -> bool:
+        return any(True for _ in self.find_repelling(traits))
 
-    def repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+    def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
         for other, node in self.pods:
             for each in other.anti_affinity:
-                if each.matches(traits.namespace, traits.labels, lambda _: None):
+                if each.is_match(traits.namespace, traits.labels, lambda _: None):
                     yield each, [node]
 
-    def node_labels(self, node: str) -> Labels:
+    def get_node_labels(self, node: str) -> Labels:
         return self.nodes[node]
 
 
@@ -77,12 +77,12 @@ class Bound(NoNeighbours):
 
 def test_empty_neighbours_repel_no_pod():
     nobody, traits = NoNeighbours(), PodTraits("ns", {"app": "x"})
-    assert not nobody.using(PORT)
-    assert not nobody.matching([build_term("x", RACK)])
-    assert not nobody.repels(traits)
-    assert not list(nobody.repelling(traits))
-    assert nobody.node_labels("n") == {}
-    assert nobody.namespace_labels("ns") is None
+    assert not nobody.find_port_users(PORT)
+    assert not nobody.find_matching([build_term("x", RACK)])
+    assert not nobody.is_repelled(traits)
+    assert not list(nobody.find_repelling(traits))
+    assert nobody.get_node_labels("n") == {}
+    assert nobody.get_namespace_labels("ns") is None
 
 
 def test_each_filter_keeps_its_own_nodes():
@@ -106,7 +106,7 @@ def test_each_filter_keeps_its_own_nodes():
     assert out(verdicts.apart) == ["b0-r1-n1"]
     assert out(verdicts.repelled) == ["b0-r1-n1"]
     assert not verdicts.first
-    assert out(verdicts.allowed()) == ["b0-r0-n1"]
+    assert out(verdicts.find_allowed()) == ["b0-r0-n1"]
 
 
 def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_without_a_match():
@@ -128,7 +128,7 @@ def test_pod_with_affinity_to_its_own_labels_may_be_first_only_on_labeled_nodes_
 def test_company_counts_for_every_filter():
     tree_view = build_view(THREE_LEVELS, build_grid(1, 2, 2))
     company = PodTraits("ns", {"app": "db"}, (PORT,), anti_affinity=(build_term("x", RACK),))
-    view = tree_view.beside((company, [("b0-r0-n0", 1)]))
+    view = tree_view.copy_with_pods((company, [("b0-r0-n0", 1)]))
     verdicts = view.around.judge(
         PodTraits("ns", {"app": "x"}, (PORT,), affinity=(build_term("db", RACK),), anti_affinity=(build_term("db", HOST),)),
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.pod_traits import PodTerm, traits_of_template
+from core.model.pod_traits import PodTerm, read_template_traits
 from core.model.podset import Mode, PodSetRequest
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
@@ -31,7 +31,7 @@ def spread(key: str, max_skew: int = 1, **more: Any) -> dict[str, Any]:
 
 def spreading(asked: PodSetRequest, *constraints: dict[str, Any]) -> PodSetRequest:
     template = {"metadata": {"labels": LABELS}, "spec": {"topologySpreadConstraints": list(constraints)}}
-    return replace(asked, traits=traits_of_template(template, "team"))
+    return replace(asked, traits=read_template_traits(template, "team"))
 
 
 def build_cluster(rooms: list[list[int]]) -> FreeCapacity:
@@ -99,7 +99,7 @@ def test_labels_of_hard_spread_are_required_of_nodes():
 class OthersOnFirstNode(NoNeighbours):
     """A pod that the constraint selects runs on r0n0."""
 
-    def matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+    def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
         return frozenset(["r0n0"])
 
 

@@ -27,7 +27,7 @@ def test_every_domain_is_one_range_of_the_nodes_that_carry_its_labels(cluster: C
             expected[tuple(node.labels[name] for name in cluster.levels[: depth + 1])].add(node.name)
         level = tree.levels[depth]
         assert level.label == label
-        found = {tree.values(depth, d): set(tree.names[level.starts[d] : level.ends[d]]) for d in range(level.count)}
+        found = {tree.get_values(depth, d): set(tree.names[level.starts[d] : level.ends[d]]) for d in range(level.count)}
         assert found == expected
         assert list(found) == sorted(found)
 
@@ -37,10 +37,10 @@ def test_parents_and_children_are_each_others_inverse(cluster: Cluster):
     tree = cluster.view().tree
     for depth in range(len(tree.levels) - 1):
         for domain in range(tree.levels[depth].count):
-            children = tree.children(depth, domain)
+            children = tree.list_children(depth, domain)
             assert len(children) > 0
             assert all(tree.levels[depth + 1].parents[child] == domain for child in children)
-        assert sum(len(tree.children(depth, d)) for d in range(tree.levels[depth].count)) == tree.levels[depth + 1].count
+        assert sum(len(tree.list_children(depth, d)) for d in range(tree.levels[depth].count)) == tree.levels[depth + 1].count
 
 
 def test_nodes_without_a_level_label_are_left_out_and_named():

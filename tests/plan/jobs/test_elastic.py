@@ -12,7 +12,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import FINISHED, QUEUE_NAME_LABEL, SLICE_NAME, SLICE_REPLACES
 from core.plan.jobs.workload_slices import build_successor, find_present, find_successor, keep_places
 from core.plan.workloads.desired_workload import build_workload
-from core.state.facts import WorkloadFacts, family_of
+from core.state.facts import WorkloadFacts, find_family
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
@@ -58,11 +58,11 @@ def test_a_successor_asks_for_all_pods_with_the_template_as_it_was():
     assert made["spec"]["podSets"][0]["count"] == 6
     assert made["spec"]["podSets"][0]["template"] == present["spec"]["podSets"][0]["template"]
     assert made["spec"]["priority"] == 3
-    assert family_of(made) == f"ns/{present['metadata']['name']}" == made["metadata"]["annotations"][SLICE_REPLACES]
+    assert find_family(made) == f"ns/{present['metadata']['name']}" == made["metadata"]["annotations"][SLICE_REPLACES]
     assert name != present["metadata"]["name"]
     assert build_successor(Job(), job(7), present)["metadata"]["name"] == name, "one successor at most"
     later = build_successor(Job(), running, {**made, "metadata": {**made["metadata"], "uid": "w2"}})
-    assert family_of(later) == family_of(made)
+    assert find_family(later) == find_family(made)
     assert later["metadata"]["name"] != name
 
 

@@ -33,7 +33,7 @@ from core.plan.steps.steps import Plan
 from core.plan.steps.writes import Apply, Patch
 from core.plan.workloads.desired_workload import build_workload
 from core.plan.workloads.workload_steps import DEACTIVATE, DROP_FINALIZER, END_POD, EVICT, FINISH, RELEASE
-from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, condition_is_true
+from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, is_condition_true
 
 Json = dict[str, Any]
 KIND, NOW = Job(), "2026-01-01T00:00:00Z"
@@ -209,17 +209,17 @@ def test_no_state_lets_a_job_past_its_admission_or_gives_its_quota_away_too_earl
     for shown, f in list_states():
         plan, workload = plan_job(f), f.workload
         count += 1
-        admitted = workload is not None and condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+        admitted = workload is not None and is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
         may_run = admitted and workload is not None and workload["spec"]["active"] and "deletionTimestamp" not in workload["metadata"]
-        is_over = f.kind.finished(f.job) is not None
+        is_over = f.kind.find_finish(f.job) is not None
         has_some = f.pods.has_any() or f.pods.may_be_unseen()
         if START in plan.names:
             assert may_run, shown
             assert not has_some, shown
-        if workload is not None and not condition_is_true(workload, FINISHED) and gives_up(plan):
+        if workload is not None and not is_condition_true(workload, FINISHED) and gives_up(plan):
             assert not has_some, shown
         if not f.suspended and not may_run and not is_over and not f.is_going:
-            known = condition_is_true(workload, FINISHED) if workload is not None else False
+            known = is_condition_true(workload, FINISHED) if workload is not None else False
             assert {SUSPEND, "stop", EVICT} & set(plan.names) or known, shown
         assert len(plan.names) == len([step for step in plan.steps if step is not None]), shown
     assert count > 5_000

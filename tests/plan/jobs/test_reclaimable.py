@@ -16,7 +16,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
 from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
 from core.state.facts import WorkloadFacts
-from core.state.workload_state import less_reclaimed
+from core.state.workload_state import subtract_reclaimed
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
@@ -61,13 +61,13 @@ def build_job(succeeded: int, parallelism: int | None, completions: int | None) 
     ids=str,
 )
 def test_a_job_needs_no_more_pods_than_completions_are_missing(succeeded: int, parallelism: int, completions: int, done: int):
-    assert Job().reclaimable_pods(build_job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
+    assert Job().count_reclaimable_pods(build_job(succeeded, parallelism, completions)) == ({"main": done} if done else {})
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.data())
 def test_a_job_that_runs_keeps_at_least_one_pod_and_at_most_those_it_runs_at_once(parallelism: int, completions: int, data: st.DataObject):
     succeeded = data.draw(st.integers(0, completions - 1))
-    done = Job().reclaimable_pods(build_job(succeeded, parallelism, completions)).get("main", 0)
+    done = Job().count_reclaimable_pods(build_job(succeeded, parallelism, completions)).get("main", 0)
     needed = min(parallelism, completions) - done
     assert needed == min(parallelism, completions, completions - succeeded)
 
@@ -78,8 +78,8 @@ def test_a_jobset_gives_back_the_jobs_that_have_succeeded():
         {"name": "b", "replicas": 1, "template": {"spec": {"parallelism": 4, "completions": 4}}},
     ]
     status = [{"name": "a", "succeeded": 2}, {"name": "b", "succeeded": 0}, {"name": "gone", "succeeded": 1}]
-    assert JobSet().reclaimable_pods({"spec": {"replicatedJobs": spec}, "status": {"replicatedJobsStatus": status}}) == {"a": 4}
-    assert JobSet().reclaimable_pods({"spec": {"replicatedJobs": spec}}) == {}
+    assert JobSet().count_reclaimable_pods({"spec": {"replicatedJobs": spec}, "status": {"replicatedJobsStatus": status}}) == {"a": 4}
+    assert JobSet().count_reclaimable_pods({"spec": {"replicatedJobs": spec}}) == {}
 
 
 def test_only_kinds_with_succeeded_pods_in_their_status_have_reclaimable_pods():
@@ -127,8 +127,8 @@ def test_quota_is_used_for_pods_that_are_needed(count: int, given: int, reclaime
     given = min(given, count)
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "f"}, {"cpu": each * given}, given),))
     facts = WorkloadFacts.read(build_workload(count=count, reclaimable=reclaimed))
-    (held,) = less_reclaimed(admission, facts).pod_sets
+    (held,) = subtract_reclaimed(admission, facts).pod_sets
     assert held.usage == {"cpu": each * min(given, max(0, count - reclaimed))}
     assert held.count == given
     if not reclaimed:
-        assert less_reclaimed(admission, facts) is admission
+        assert subtract_reclaimed(admission, facts) is admission

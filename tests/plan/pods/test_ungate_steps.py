@@ -163,7 +163,7 @@ def test_ungating_says_where_the_pods_go_and_why_one_stays():
 @pytest.mark.parametrize("nominates", [False, True])
 def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_node(nominates: bool):
     class OneNode(AssignedPlaces):
-        def domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
+        def list_domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
             return values if values == ("n0",) else ("n1", "n2")
 
     found = plan(replace(build_facts(build_gated_pod(0), build_gated_pod(1), nominates=nominates), places=OneNode({"main": None})))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.kinds.pod import Pod, has_admission_gate, pod_topology_request
+from core.jobs.kinds.pod import Pod, build_pod_topology_request, has_admission_gate
 from core.jobs.kinds.registry import KINDS
 from core.model.admission import Admission, PodSetAdmission
 from core.names import (
@@ -29,7 +29,7 @@ from core.plan.pods.units import CREATE, START, WAITING, PodsToRead, UnitFacts, 
 from core.plan.steps import pacing
 from core.plan.steps.steps import ParallelSteps, Plan
 from core.plan.workloads.workload_steps import DROP_FINALIZER, FINISH, RELEASE
-from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, condition_is_true
+from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, is_condition_true
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
@@ -49,7 +49,7 @@ def make_pod(name: str, *, gated: bool = True, total: int = 2, phase: str = "Pen
     }
 
 
-ASKED = pod_topology_request(make_pod("a"))
+ASKED = build_pod_topology_request(make_pod("a"))
 
 
 def make_workload(*true: str, active: bool = True, count: int = 2, **metadata: Any) -> Json:
@@ -177,7 +177,7 @@ def test_no_state_lets_a_pod_past_its_admission_or_gives_quota_away_too_early():
     for shown, f in list_states():
         planned, workload = plan(f), f.workload
         count += 1
-        admitted = workload is not None and condition_is_true(workload, ADMITTED) and not condition_is_true(workload, EVICTED)
+        admitted = workload is not None and is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
         may_run = admitted and workload is not None and workload["spec"]["active"] and "deletionTimestamp" not in workload["metadata"]
         runs = [pod for pod in f.pods if not has_admission_gate(pod) and pod["status"]["phase"] not in ("Succeeded", "Failed")]
         if START in planned.names:
@@ -185,6 +185,6 @@ def test_no_state_lets_a_pod_past_its_admission_or_gives_quota_away_too_early():
             [start] = [step.write for step in planned.steps if step.name == START]
             assert isinstance(start, ParallelSteps)
             assert len(start.steps) + len(runs) <= 2, shown
-        if workload is not None and not condition_is_true(workload, FINISHED) and {RELEASE, FINISH, DROP_FINALIZER} & set(planned.names):
+        if workload is not None and not is_condition_true(workload, FINISHED) and {RELEASE, FINISH, DROP_FINALIZER} & set(planned.names):
             assert not runs, shown
     assert count > 1_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import (
     COORDINATE_PREFIXES,
@@ -18,7 +18,7 @@ from core.names import (
     POD_INDEX_OFFSET,
     RANK_ANNOTATION,
 )
-from core.plan.steps.coordinates import coordinates_of
+from core.plan.steps.coordinates import compute_coordinates
 from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import RACK, build_pod_json, build_pod_set_json, build_workload_json
@@ -29,7 +29,7 @@ VALUES = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_si
 @given(st.lists(VALUES, max_size=4), st.one_of(st.none(), st.integers(0, 9)), st.lists(st.integers(0, 17)))
 def test_coordinates_contain_each_level_once_and_no_other_coordinate_name(values: list[str], rank: int | None, there: list[int]):
     present = [f"{LEVEL_PREFIX}{i}" for i in there]
-    stamp = coordinates_of(values, 2, 8, rank, present)
+    stamp = compute_coordinates(values, 2, 8, rank, present)
     for i, value in enumerate(values):
         told = [part[f"{LEVEL_PREFIX}{i}"] for part in (stamp.labels, stamp.annotations) if part.get(f"{LEVEL_PREFIX}{i}") is not None]
         assert told == [value]
@@ -43,7 +43,7 @@ def test_coordinates_contain_each_level_once_and_no_other_coordinate_name(values
 
 
 def test_a_value_that_is_no_label_goes_into_an_annotation():
-    stamp = coordinates_of(["b1", "rack 7"], 0, 1, None)
+    stamp = compute_coordinates(["b1", "rack 7"], 0, 1, None)
     assert stamp.labels == {f"{LEVEL_PREFIX}0": "b1"}
     assert stamp.annotations[f"{LEVEL_PREFIX}1"] == "rack 7"
 
@@ -56,7 +56,7 @@ def planned(pods: list[dict[str, object]], *domains: tuple[str, int], offset: in
     pod_set = build_pod_set_json("main", assignment.count, topology={"podIndexLabel": JOB_COMPLETION_INDEX_LABEL})
     if offset:
         pod_set["template"]["metadata"]["annotations"] = {POD_INDEX_OFFSET: str(offset)}
-    workload = WorkloadFacts.read(build_workload_json("w", [pod_set], admission=admission_to_wire(admission)))
+    workload = WorkloadFacts.read(build_workload_json("w", [pod_set], admission=encode_admission(admission)))
     return plan_ungating(workload, admission, [PodFacts.read(pod) for pod in pods], lambda given, i: ("b1", f"rack-{i}", domains[i][0]))
 
 
@@ -127,7 +127,7 @@ def test_ranks_in_a_group_begin_where_the_annotation_says(offset: str | None, fi
         assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
         parts.append(PodSetAdmission(name, {"cpu": "f"}, {}, len(hosts), assignment))
     admission = Admission("cq", tuple(parts))
-    workload = WorkloadFacts.read(build_workload_json("w", [leader, workers], admission=admission_to_wire(admission)))
+    workload = WorkloadFacts.read(build_workload_json("w", [leader, workers], admission=encode_admission(admission)))
     pods = [
         PodFacts.read(build_pod_json(f"p{i}", workload="w", pod_set="worker", gated=True, labels={JOB_COMPLETION_INDEX_LABEL: str(i)}))
         for i in (first, first + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.model.pod_resources import pod_requests
+from core.model.pod_resources import compute_pod_requests
 from core.plan.steps.excess import explain_excess
 
 SIDECAR = {"name": "proxy", "resources": {"requests": {"cpu": "500m"}}}
@@ -21,7 +21,7 @@ def inject(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def explain(spec: dict[str, Any]) -> str:
-    return explain_excess(pod_requests(inject(spec)), pod_requests(spec), "main")
+    return explain_excess(compute_pod_requests(inject(spec)), compute_pod_requests(spec), "main")
 
 
 def test_excess_of_a_sidecar_names_the_ways_that_help():

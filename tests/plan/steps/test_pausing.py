@@ -24,17 +24,17 @@ from core.names import (
     REASON_SUSPENDED_BY_USER,
 )
 from core.plan.steps.conditions import Condition
-from core.plan.steps.pausing import find_held_eviction, find_stopped, runs_or_holds
+from core.plan.steps.pausing import find_held_eviction, find_stopped, has_effect
 from core.plan.workloads.admission_status import (
-    admitted_status,
-    amended_status,
-    evicted_status,
-    managed_status,
-    preempted_status,
-    released_status,
-    returned_status,
+    build_admitted_status,
+    build_amended_status,
+    build_evicted_status,
+    build_preempted_status,
+    build_released_status,
+    build_returned_status,
+    build_waiting_status,
+    read_managed_status,
     sync_status,
-    waiting_status,
 )
 from core.state.facts import WorkloadFacts
 from tests.builders import build_pod_set_json, build_workload_json
@@ -60,11 +60,11 @@ def with_status(status: Mapping[str, Any]) -> Json:
 
 def reserved() -> Json:
     """Has quota, waits for a check."""
-    return with_status(admitted_status(waiting(), build_admission(), NOW, ["check"]))
+    return with_status(build_admitted_status(waiting(), build_admission(), NOW, ["check"]))
 
 
 def running() -> Json:
-    return with_status(admitted_status(waiting(), build_admission(), NOW))
+    return with_status(build_admitted_status(waiting(), build_admission(), NOW))
 
 
 def broken() -> Json:
@@ -73,23 +73,23 @@ def broken() -> Json:
 
 
 def evicted() -> Json:
-    return with_status(evicted_status(running(), REASON_QUEUE_STOPPED, "stopped", NOW))
+    return with_status(build_evicted_status(running(), REASON_QUEUE_STOPPED, "stopped", NOW))
 
 
 def admit(workload: Json) -> Mapping[str, Any]:
-    return admitted_status(workload, build_admission(), NOW, [])
+    return build_admitted_status(workload, build_admission(), NOW, [])
 
 
 def evict_for(reason: str) -> Change:
-    return lambda workload: evicted_status(workload, reason, "message", NOW)
+    return lambda workload: build_evicted_status(workload, reason, "message", NOW)
 
 
 def wait(workload: Json) -> Mapping[str, Any]:
-    return waiting_status(workload, WorkloadFacts.read(workload), "WaitingForQuota", "message", NOW)
+    return build_waiting_status(workload, WorkloadFacts.read(workload), "WaitingForQuota", "message", NOW)
 
 
 def ready(workload: Json) -> Mapping[str, Any]:
-    return amended_status(workload, [Condition("PodsReady", True, "Started", "")], NOW, None)
+    return build_amended_status(workload, [Condition("PodsReady", True, "Started", "")], NOW, None)
 
 
 def build_admission_on(**pods: int) -> Admission:
@@ -100,23 +100,23 @@ def build_admission_on(**pods: int) -> Admission:
 
 def spread() -> Json:
     """Runs on two nodes."""
-    return with_status(admitted_status(waiting(), build_admission_on(a=1, b=2), NOW))
+    return with_status(build_admitted_status(waiting(), build_admission_on(a=1, b=2), NOW))
 
 
 def place_on(**pods: int) -> Change:
-    return lambda workload: admitted_status(workload, build_admission_on(**pods), NOW)
+    return lambda workload: build_admitted_status(workload, build_admission_on(**pods), NOW)
 
 
 def shrink(workload: Json) -> Mapping[str, Any]:
-    return managed_status(workload) | {"admission": {"clusterQueue": "cq", "podSetAssignments": []}}
+    return read_managed_status(workload) | {"admission": {"clusterQueue": "cq", "podSetAssignments": []}}
 
 
 ADMITS: list[tuple[Callable[[], Json], Change]] = [
     (waiting, admit),
-    (waiting, lambda workload: admitted_status(workload, build_admission(), NOW, ["check"])),
+    (waiting, lambda workload: build_admitted_status(workload, build_admission(), NOW, ["check"])),
     (reserved, admit),
-    (broken, lambda workload: admitted_status(workload, replace(build_admission(), cluster_queue="other"), NOW)),
-    (lambda: with_status(released_status(evicted(), "stopped", NOW)), admit),
+    (broken, lambda workload: build_admitted_status(workload, replace(build_admission(), cluster_queue="other"), NOW)),
+    (lambda: with_status(build_released_status(evicted(), "stopped", NOW)), admit),
     (spread, place_on(a=1, c=2)),  # pods that are stuck
     (spread, place_on(a=2, b=1)),
 ]
@@ -125,7 +125,7 @@ EVICTS: list[tuple[Callable[[], Json], Change]] = [
     *((running, evict_for(reason)) for reason in OURS),
     (running, evict_for("DeactivatedDueToRequeuingLimitExceeded")),
     (broken, evict_for(REASON_NODE_FAILURES)),
-    (reserved, lambda workload: returned_status(workload, REASON_ADMISSION_CHECK, "refused", NOW, NOW)),
+    (reserved, lambda workload: build_returned_status(workload, REASON_ADMISSION_CHECK, "refused", NOW, NOW)),
 ]
 BY_USERS = [(running, evict_for(reason)) for reason in (REASON_DEACTIVATED, REASON_SUSPENDED_BY_USER, REASON_JOB_CHANGED)]
 NEITHER: list[tuple[Callable[[], Json], Change]] = [
@@ -137,7 +137,7 @@ NEITHER: list[tuple[Callable[[], Json], Change]] = [
     (running, shrink),
     (spread, place_on(a=1, b=2)),
     (spread, place_on(b=1)),
-    (evicted, lambda workload: released_status(workload, "stopped", NOW)),
+    (evicted, lambda workload: build_released_status(workload, "stopped", NOW)),
     (evicted, evict_for(REASON_SUSPENDED_BY_USER)),
     (evicted, evict_for(REASON_PODS_READY_TIMEOUT)),
     (reserved, lambda workload: sync_status(workload, [{"name": "other", "state": "Pending"}], NOW)),
@@ -164,7 +164,7 @@ def test_evicting_write_is_stopped_only_while_evictions_are_paused(before: Calla
 
 def test_no_preemption_is_begun_while_either_is_paused():
     def preempt(workload: Json) -> Mapping[str, Any]:
-        return preempted_status(workload, "InClusterQueue", "for another", NOW)
+        return build_preempted_status(workload, "InClusterQueue", "for another", NOW)
 
     by = [get_stop(pause, running, preempt) for pause in (Pause(), BY_ADMISSIONS, BY_EVICTIONS, BY_BOTH)]
     assert by == [None, "admissions", "evictions", "evictions"]
@@ -185,7 +185,7 @@ def test_stopped_eviction_reports_its_reason_and_the_pause():
 
 @pytest.mark.parametrize(("before", "holds"), [(waiting, False), (reserved, True), (running, True), (evicted, False)])
 def test_workload_runs_or_holds_quota_from_reservation_until_eviction(before: Callable[[], Json], holds: bool):
-    assert runs_or_holds(before()) == holds
+    assert has_effect(before()) == holds
 
 
 def test_a_deactivation_of_ours_begins_an_eviction():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.model.admission import admission_from_wire
+from core.model.admission import decode_admission
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, PODSET_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.plan.steps.ungate import plan_ungating
 from core.state.facts import PodFacts, WorkloadFacts
@@ -41,7 +41,7 @@ def build_pod(name: str, node: str = "", *, ending: bool = False) -> PodFacts:
     ids=["it ends on a node that is up", "nobody would tell that it has ended"],
 )
 def test_a_pod_waits_for_the_one_it_follows(up: set[str], sent: list[str]):
-    admission = admission_from_wire(ADMISSION)
+    admission = decode_admission(ADMISSION)
     assert admission is not None
     pods = [build_pod("stays", "n1"), build_pod("ends", "n0", ending=True), build_pod("new")]
     plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, pods, is_up=up.__contains__)
@@ -51,7 +51,7 @@ def test_a_pod_waits_for_the_one_it_follows(up: set[str], sent: list[str]):
 
 
 def test_of_several_only_as_many_wait_as_are_followed():
-    admission = admission_from_wire(ADMISSION)
+    admission = decode_admission(ADMISSION)
     assert admission is not None
     plan = plan_ungating(
         WorkloadFacts.read(WORKLOAD),
@@ -63,7 +63,7 @@ def test_of_several_only_as_many_wait_as_are_followed():
 
 
 def test_succeeded_pod_needs_no_node_and_a_pending_pod_waits_for_a_terminating_one():
-    admission = admission_from_wire(ADMISSION)
+    admission = decode_admission(ADMISSION)
     assert admission is not None
     done = PodFacts.read(
         {
@@ -79,7 +79,7 @@ def test_succeeded_pod_needs_no_node_and_a_pending_pod_waits_for_a_terminating_o
 
 
 def test_ranked_pod_waits_only_for_its_own_terminating_predecessor():
-    admission = admission_from_wire(ADMISSION)
+    admission = decode_admission(ADMISSION)
     assert admission is not None
     pods = [build_ranked_pod("ends", 0, "n0", ending=True), build_ranked_pod("first", 0), build_ranked_pod("second", 1)]
     plan = plan_ungating(WorkloadFacts.read(WORKLOAD), admission, pods, is_up=lambda _: True)

@@ -44,8 +44,8 @@ def test_start_of_a_pod_that_gets_a_domain_leaves_the_topology_gate():
         (w.patch_workload(SEEN, {}), w.Guard.AS_SEEN),
         (w.apply_admission(SEEN, {}), w.Guard.AS_SEEN),
         (w.apply_reclaimable(SEEN, []), w.Guard.AS_SEEN),
-        (w.terminate_pod(SEEN, "why", "now"), w.Guard.WAITING),
-        (w.let_go({**SEEN, "spec": {}}, ""), w.Guard.AS_SEEN),
+        (w.fail_pod(SEEN, "why", "now"), w.Guard.WAITING),
+        (w.ungate_to_node({**SEEN, "spec": {}}, ""), w.Guard.AS_SEEN),
         (w.apply_workload_condition(SEEN, {}), w.Guard.SAME),
         (w.delete_workload(SEEN), w.Guard.SAME),
         (w.release_pod(SEEN), w.Guard.SAME),
@@ -57,7 +57,7 @@ def test_write_by_stale_knowledge_is_guarded_by_the_version(write: Any, guard: w
 
 
 def test_message_of_a_terminated_pod_has_no_more_characters_than_a_condition_takes():
-    [condition] = w.terminate_pod(SEEN, "x" * 5000, "now").body["status"]["conditions"]
+    [condition] = w.fail_pod(SEEN, "x" * 5000, "now").body["status"]["conditions"]
     assert len(condition["message"]) == w.MOST_OF_MESSAGE
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait
 from core.plan.workloads.activity import plan_activity
-from core.plan.workloads.admission_status import admitted_status, amended_status, evicted_status, released_status
+from core.plan.workloads.admission_status import build_admitted_status, build_amended_status, build_evicted_status, build_released_status
 from core.state.facts import find_condition
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
@@ -111,13 +111,13 @@ def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_rea
     mark = plan(wire, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].status, mark.set[0].reason, mark.requeue_state) == (REQUEUED, False, "Deactivated", {"count": 2})
-    wire["status"] = amended_status(wire, mark.set, format_time(0), mark.requeue_state, mark.drop)
+    wire["status"] = build_amended_status(wire, mark.set, format_time(0), mark.requeue_state, mark.drop)
     assert plan(wire, 0) is None
     wire["spec"]["active"] = True
     again = plan(wire, 0)
     assert isinstance(again, Amend)
     assert (again.set[0].status, again.set[0].reason, again.requeue_state) == (True, "Reactivated", None)
-    wire["status"] = amended_status(wire, again.set, format_time(0), again.requeue_state, again.drop)
+    wire["status"] = build_amended_status(wire, again.set, format_time(0), again.requeue_state, again.drop)
     assert "requeueState" not in wire["status"]
     assert plan(wire, 0) is None
 
@@ -136,8 +136,8 @@ def test_released_workload_adds_its_execution_time_unless_it_used_all_of_it(reas
     wire = build_admitted_workload(
         build_condition(EVICTED, reason=reason), since=20, accumulatedPastExecutionTimeSeconds=12, admission={"clusterQueue": "q"}
     )
-    assert released_status(wire, "m", format_time(50)).get("accumulatedPastExecutionTimeSeconds") == left
-    assert evicted_status(wire, reason, "m", format_time(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"
+    assert build_released_status(wire, "m", format_time(50)).get("accumulatedPastExecutionTimeSeconds") == left
+    assert build_evicted_status(wire, reason, "m", format_time(50))["accumulatedPastExecutionTimeSeconds"] == 12, "it still runs"
 
 
 class Life:
@@ -150,7 +150,7 @@ class Life:
         self.wire = {**self.wire, "status": status}
 
     def admit(self) -> None:
-        self.write(admitted_status(self.wire, ADMISSION, format_time(self.now)))
+        self.write(build_admitted_status(self.wire, ADMISSION, format_time(self.now)))
         self.admissions += 1
 
     def run(self, seconds: float) -> bool:
@@ -163,14 +163,14 @@ class Life:
         if seconds >= rest:
             over = plan(self.wire, self.now + 1e-3)
             assert isinstance(over, Evict)
-            self.write(evicted_status(self.wire, over.reason, over.message, format_time(self.now), over.also, over.requeue_state))
+            self.write(build_evicted_status(self.wire, over.reason, over.message, format_time(self.now), over.also, over.requeue_state))
             return True
         return False
 
     def stop(self) -> None:
         if (find_condition(self.wire, EVICTED) or {}).get("status") != "True":
-            self.write(evicted_status(self.wire, "Preempted", "", format_time(self.now)))
-        self.write(released_status(self.wire, "stopped", format_time(self.now)))
+            self.write(build_evicted_status(self.wire, "Preempted", "", format_time(self.now)))
+        self.write(build_released_status(self.wire, "stopped", format_time(self.now)))
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.floats(0, 80), st.floats(0, 80)), min_size=1, max_size=20))
@@ -190,8 +190,8 @@ def test_it_runs_for_its_time_whatever_it_was_evicted_for_and_for_as_long_once_r
         if over:
             assert "accumulatedPastExecutionTimeSeconds" not in life.wire["status"]
             assert plan(life.wire, life.now) == Deactivate()
-            life.wire["status"] = amended_status(life.wire, (), format_time(life.now), None, (DEACTIVATION_TARGET,))
+            life.wire["status"] = build_amended_status(life.wire, (), format_time(life.now), None, (DEACTIVATION_TARGET,))
             again = plan(life.wire, life.now)
             assert isinstance(again, Amend)
-            life.wire["status"] = amended_status(life.wire, again.set, format_time(life.now), again.requeue_state, again.drop)
+            life.wire["status"] = build_amended_status(life.wire, again.set, format_time(life.now), again.requeue_state, again.drop)
             life.used, life.admissions = 0.0, 0

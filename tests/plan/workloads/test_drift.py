@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from core.plan.workloads.drift import DriftKind, find_drift
@@ -50,7 +50,7 @@ def build_workload(*hosts: str, required: bool = True, together: bool = False) -
         {
             "metadata": {"name": "w", "namespace": "ns", "uid": "w", **notes},
             "spec": {"podSets": pod_sets},
-            "status": {"admission": admission_to_wire(Admission("q", given))},
+            "status": {"admission": encode_admission(Admission("q", given))},
         }
     )
 
@@ -126,7 +126,7 @@ def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_
     placed = TopologyAssignment((RACK,), (DomainCount(("A",), 2), DomainCount(("B",), 1)))
     given = PodSetAdmission("main", {"cpu": "f"}, {}, 3, placed)
     spec = {"podSets": [{"name": "main", "count": 3, "template": {"spec": {"containers": []}}}]}
-    status = {"admission": admission_to_wire(Admission("q", (given,)))}
+    status = {"admission": encode_admission(Admission("q", (given,)))}
     swapped = WorkloadFacts.read({"metadata": {"name": "w", "namespace": "ns", "uid": "w"}, "spec": spec, "status": status})
     there = [
         replace(build_pod(name, on_node), node_selector={RACK: rack})

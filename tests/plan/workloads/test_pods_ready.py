@@ -14,15 +14,15 @@ from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_RE
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import (
-    admitted_status,
-    amended_status,
-    evicted_status,
-    managed_status,
-    released_status,
-    waiting_status,
+    build_admitted_status,
+    build_amended_status,
+    build_evicted_status,
+    build_released_status,
+    build_waiting_status,
+    read_managed_status,
 )
-from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, plan_pods_ready, pods_are_ready
-from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, are_pods_ready, plan_pods_ready
+from core.state.facts import WorkloadFacts, find_condition, is_condition_true
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_status import ADMISSION
 
@@ -190,7 +190,7 @@ def test_manually_deactivated_workload_in_requeue_backoff_starts_anew():
     mark = plan(held, NOT_READY, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].reason, mark.requeue_state) == (REQUEUED, "Deactivated", {"count": 1})
-    held["status"] = amended_status(held, mark.set, format_time(0), mark.requeue_state, mark.drop)
+    held["status"] = build_amended_status(held, mark.set, format_time(0), mark.requeue_state, mark.drop)
     assert plan(held, NOT_READY, 0) is None
     held["spec"]["active"] = True
     assert isinstance(plan(held, NOT_READY, 0), Amend)
@@ -212,13 +212,13 @@ def test_workload_with_a_deactivation_target_is_not_active():
 def test_released_workload_waits_for_start_and_reports_its_requeue_time(before: Json):
     state = {"count": 1, "requeueAt": format_time(60)}
     wire = build_admitted_workload(before, requeue_state=state)
-    wire["status"] = released_status(wire, "why", format_time(20))
+    wire["status"] = build_released_status(wire, "why", format_time(20))
     ready = find_condition(wire, PODS_READY) or {}
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
     assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {format_time(60)}: why"
     assert wire["status"]["requeueState"] == state
     late = build_admitted_workload(before, requeue_state=state)
-    late["status"] = released_status(late, "why", format_time(60))
+    late["status"] = build_released_status(late, "why", format_time(60))
     assert (find_condition(late, QUOTA_RESERVED) or {})["message"] == "why", "its pods took longer than its backoff"
 
 
@@ -230,9 +230,9 @@ def test_whatever_is_decided_after_the_backoff_ends_it(writes: str):
     facts = WorkloadFacts.read(wire)
     for now, ends in ((59, False), (60, True)):
         status = (
-            admitted_status(wire, ADMISSION, format_time(now))
+            build_admitted_status(wire, ADMISSION, format_time(now))
             if writes == "admission"
-            else waiting_status(wire, facts, "R", "m", format_time(now))
+            else build_waiting_status(wire, facts, "R", "m", format_time(now))
         )
         assert status["requeueState"] == ({"count": 2} if ends else {"count": 2, "requeueAt": format_time(60)})
         (requeued,) = [c for c in status["conditions"] if c["type"] == REQUEUED]
@@ -263,7 +263,7 @@ def build_pod(pod_set: str = "main", *, phase: str = "Running", ready: bool = Tr
     ],
 )
 def test_pods_count_while_they_are_ready_or_once_they_have_succeeded(pods: list[Json], ready: bool):
-    assert pods_are_ready({"main": 2}, pods) is ready
+    assert are_pods_ready({"main": 2}, pods) is ready
 
 
 # --- a life -------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Life(RuleBasedStateMachine):
         match action:
             case Amend(conditions, state, drop):
                 before = self.count
-                self.write(amended_status(self.wire, conditions, format_time(self.now), state, drop))
+                self.write(build_amended_status(self.wire, conditions, format_time(self.now), state, drop))
                 assert self.count in (before, 0)
                 if not self.count:
                     self.evictions = 0
@@ -336,7 +336,7 @@ class Life(RuleBasedStateMachine):
                 limit = (self.limits.recovery_timeout_s or 0.0) if condition_lost(self.wire) else self.limits.timeout_s
                 assert not self.ready, "who is ready is left alone"
                 assert self.now - began >= limit - 1e-6, "never early"
-                self.write(evicted_status(self.wire, reason, message, format_time(self.now), also, state))
+                self.write(build_evicted_status(self.wire, reason, message, format_time(self.now), also, state))
                 if reason == "PodsReadyTimeout":
                     self.evictions += 1
                     pause = (to_time(state["requeueAt"]) - T0).total_seconds() - self.now
@@ -350,37 +350,37 @@ class Life(RuleBasedStateMachine):
                 assert seconds > 0
                 self.idle_until = self.now + seconds
             case None:
-                assert not condition_is_true(self.wire, DEACTIVATION_TARGET), "no deactivation is left half done"
-                waits = condition_is_true(self.wire, ADMITTED) and not condition_is_true(self.wire, EVICTED) and self.active
+                assert not is_condition_true(self.wire, DEACTIVATION_TARGET), "no deactivation is left half done"
+                waits = is_condition_true(self.wire, ADMITTED) and not is_condition_true(self.wire, EVICTED) and self.active
                 limited = not condition_lost(self.wire) or self.limits.recovery_timeout_s is not None
                 assert self.ready or not waits or not limited, "no timer is lost"
 
     @rule(jitter=JITTER)
-    @precondition(lambda self: not condition_is_true(self.wire, ADMITTED) and WorkloadFacts.read(self.wire).active)
+    @precondition(lambda self: not is_condition_true(self.wire, ADMITTED) and WorkloadFacts.read(self.wire).active)
     def schedule(self, jitter: float) -> None:
         """The scheduler's timer is the workload's own."""
         until = WorkloadFacts.read(self.wire).requeue_at
         self.now = max(self.now, (to_time(until) - T0).total_seconds() if until else 0.0)
-        self.write(admitted_status(self.wire, ADMISSION, format_time(self.now)))
+        self.write(build_admitted_status(self.wire, ADMISSION, format_time(self.now)))
         self.runs, self.ready, self.admitted_at = True, False, self.now
         self.reconcile(jitter)
 
     @rule(jitter=JITTER)
-    @precondition(lambda self: condition_is_true(self.wire, ADMITTED) and condition_is_true(self.wire, EVICTED))
+    @precondition(lambda self: is_condition_true(self.wire, ADMITTED) and is_condition_true(self.wire, EVICTED))
     def stop(self, jitter: float) -> None:
         self.runs = self.ready = False
-        self.write(released_status(self.wire, "stopped", format_time(self.now)))
+        self.write(build_released_status(self.wire, "stopped", format_time(self.now)))
         self.reconcile(jitter)
 
     @rule(jitter=JITTER, does=st.sampled_from([True, False, False, False]))
-    @precondition(lambda self: condition_is_true(self.wire, ADMITTED) and not condition_is_true(self.wire, EVICTED))
+    @precondition(lambda self: is_condition_true(self.wire, ADMITTED) and not is_condition_true(self.wire, EVICTED))
     def preempt(self, jitter: float, does: bool) -> None:
         if does:
-            self.write(evicted_status(self.wire, "Preempted", "", format_time(self.now)))
+            self.write(build_evicted_status(self.wire, "Preempted", "", format_time(self.now)))
             self.reconcile(jitter)
 
     @rule(jitter=JITTER, does=st.sampled_from([True, False, False, False]))
-    @precondition(lambda self: not condition_is_true(self.wire, ADMITTED))  # what runs is evicted by another controller
+    @precondition(lambda self: not is_condition_true(self.wire, ADMITTED))  # what runs is evicted by another controller
     def user(self, jitter: float, does: bool) -> None:
         """Deactivates what waits, now and then, and activates what is deactivated."""
         if does or not self.active:
@@ -411,8 +411,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def what_does_not_run_is_not_ready(self) -> None:
         if hasattr(self, "wire") and not self.runs:
-            assert not condition_is_true(self.wire, PODS_READY)
-            assert managed_status(self.wire)["conditions"] == self.wire["status"]["conditions"]
+            assert not is_condition_true(self.wire, PODS_READY)
+            assert read_managed_status(self.wire)["conditions"] == self.wire["status"]["conditions"]
 
 
 def condition_lost(wire: Json) -> bool:

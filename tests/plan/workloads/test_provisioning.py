@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from core.model.admission import Admission, PodSetAdmission
 from core.names import PROVISIONING_CONTENT, QUOTA_RESERVED
-from core.plan.workloads.checks import GiveBack, attempt_of, plan_refused, reset_checks
-from core.plan.workloads.desired_workload import changed_annotations
+from core.plan.workloads.checks import GiveBack, count_attempts, plan_refused, reset_checks
+from core.plan.workloads.desired_workload import find_changed_annotations
 from core.plan.workloads.provisioning import (
     Drop,
     Make,
     SetState,
     WaitForProvider,
-    active_condition,
+    build_active_condition,
+    list_superseded,
+    list_withdrawn,
     plan_provisioning,
-    superseded,
-    withdrawn,
 )
-from core.plan.workloads.provisioning_objects import build_wanted, needed_pod_sets, request_name, template_name
+from core.plan.workloads.provisioning_objects import build_template_name, build_wanted, list_needed_pod_sets, request_name
 from core.state.check_facts import CheckFacts, ProvisioningConfig, RetryStrategy
 from core.state.facts import FlavorFacts
 from tests.builders import build_condition_json, build_flavor_json, build_pod_set_json, build_workload_json
@@ -123,7 +123,7 @@ def test_attempts_are_counted_and_wait_longer_each_time(failures: int, state: st
 
 @pytest.mark.parametrize(("attempt", "delay"), [(1, 60), (2, 120), (5, 960), (6, 1800), (10_000, 1800)])
 def test_the_backoff_doubles_up_to_its_maximum(attempt: int, delay: int):
-    assert RetryStrategy().delay_s(attempt) == delay
+    assert RetryStrategy().compute_delay_s(attempt) == delay
 
 
 def test_ready_provisioning_check_adds_annotations_and_node_selectors_to_pod_sets():
@@ -180,7 +180,7 @@ def test_another_workloads_request_is_left_alone():
     found = request(wire, build_condition_json("Provisioned"))
     found["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
     assert judged(plan(wire, entry(), found))["message"] == "ProvisioningRequest w-nodes-1 is not of this workload"
-    assert superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
+    assert list_superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
 
 
 def test_provisioning_check_without_its_config_waits_with_a_message():
@@ -200,8 +200,8 @@ def test_ready_check_without_its_request_before_admission_becomes_pending():
 def test_earlier_attempts_go_when_the_next_one_is_there():
     wire, check = build_workload(), {"nodes": entry(retryCount=1)}
     first, second = request(wire), request(wire, attempt=2)
-    assert superseded(wire, check, {"w-nodes-1": first}) == []
-    assert superseded(wire, check, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
+    assert list_superseded(wire, check, {"w-nodes-1": first}) == []
+    assert list_superseded(wire, check, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
     found = request(wire, build_condition_json(condition))
     wire["spec"]["active"] = active
     wire["status"]["conditions"] = [build_condition_json(QUOTA_RESERVED, holds), build_condition_json("Finished", finished)]
-    assert withdrawn(wire, {"w-nodes-1": found}) == ([found] if goes else [])
+    assert list_withdrawn(wire, {"w-nodes-1": found}) == ([found] if goes else [])
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_provisioning_request_of_a_workload_that_cannot_use_it_is_withdrawn(
 )
 def test_provisioning_check_condition_names_its_missing_parts(spec: Json, installed: bool, reason: str):
     check = CheckFacts.read({"metadata": {"name": "nodes"}, "spec": {"controllerName": "c", **spec}})
-    condition = active_condition(check, {"config": CONFIG}, installed=installed)
+    condition = build_active_condition(check, {"config": CONFIG}, installed=installed)
     assert (condition.reason, condition.status) == (reason, reason == "Active")
 
 
@@ -286,7 +286,7 @@ def test_parameters_of_the_job_win():
 
 def test_a_waiting_job_may_change_its_parameters():
     wire = build_workload(annotations={"provreq.kueue.x-k8s.io/a": "2", "provreq.kueue.x-k8s.io/b": "3", "other": "4"})
-    changed = changed_annotations({"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/c": "6", "another": "7"}, wire)
+    changed = find_changed_annotations({"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/c": "6", "another": "7"}, wire)
     assert changed == {"provreq.kueue.x-k8s.io/a": "5", "provreq.kueue.x-k8s.io/b": None, "provreq.kueue.x-k8s.io/c": "6"}
 
 
@@ -340,12 +340,12 @@ def test_provisioning_names_are_valid_and_unique_for_attempts_and_pod_sets(
     workload_name: str, check: str, attempt: int, one: str, other: str
 ):
     name = request_name(workload_name, check, attempt)
-    for made in (name, template_name(name, one)):
+    for made in (name, build_template_name(name, one)):
         assert len(made) <= 253
         assert all(part and part[0] != "-" and part[-1] != "-" for part in made.split("."))
     assert name == request_name(workload_name, check, attempt)
     assert name != request_name(workload_name, check, attempt + 1)
-    assert (template_name(name, one) == template_name(name, other)) == (one == other)
+    assert (build_template_name(name, one) == build_template_name(name, other)) == (one == other)
 
 
 # --- lives ------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class Life:
                 self.check = changed
             case _:
                 return False
-        for old in superseded(self.wire, {"nodes": self.check}, self.requests):
+        for old in list_superseded(self.wire, {"nodes": self.check}, self.requests):
             del self.requests[old["metadata"]["name"]]
         return True
 
@@ -399,13 +399,13 @@ class Life:
     def evict(self) -> None:
         (self.check,) = reset_checks([self.check], NOW)
         without_quota = {**self.wire, "status": {}}
-        for old in withdrawn(without_quota, self.requests):
+        for old in list_withdrawn(without_quota, self.requests):
             del self.requests[old["metadata"]["name"]]
         self.reservation += 1
 
     def say(self, kind: str) -> None:
         """The provider's condition on the request of the current attempt."""
-        found = self.requests.get(request_name("w", "nodes", attempt_of(self.check)))
+        found = self.requests.get(request_name("w", "nodes", count_attempts(self.check)))
         if found is None or any(condition["type"] in ("Failed", "BookingExpired") for condition in found["status"]["conditions"]):
             return
         if (kind == "Provisioned") == any(condition["type"] == "Provisioned" for condition in found["status"]["conditions"]):
@@ -440,12 +440,12 @@ def test_every_failure_is_counted_once_whatever_happens_between(events: list[str
         assert life.failures <= CONFIG.retry.limit + 1
         assert life.rejected == (life.failures == CONFIG.retry.limit + 1)
         if not life.rejected:
-            assert attempt_of(life.check) == life.failures + 1
-            assert request_name("w", "nodes", attempt_of(life.check)) in life.requests or event == "restart"
+            assert count_attempts(life.check) == life.failures + 1
+            assert request_name("w", "nodes", count_attempts(life.check)) in life.requests or event == "restart"
 
 
 def test_pod_sets_without_pods_are_not_in_a_request_for_nodes():
     """Found defect E4: the CRD of ProvisioningRequests refuses a pod set of 0 pods, every 30 s, while quota was held."""
     pod_sets = [{"name": name, "count": count, "template": {"spec": {}}} for name, count in (("head", 1), ("workers", 0))]
-    needed = needed_pod_sets({"spec": {"podSets": pod_sets}}, ProvisioningConfig("c", "class"))
+    needed = list_needed_pod_sets({"spec": {"podSets": pod_sets}}, ProvisioningConfig("c", "class"))
     assert [pod_set["name"] for pod_set in needed] == ["head"]

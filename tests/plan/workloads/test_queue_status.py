@@ -181,7 +181,8 @@ LEFT_OUT = LeftOut({"rack": ("n1", "n2", "n3", "n4", "n5", "n6")}, (("n7", "n8")
             (("gpu", LEFT_OUT),),
             4,
             "NodesLeftOut",
-            'Left out, since their place is not known: flavor "gpu": 6 nodes without the label rack: n1, n2, n3, n4, n5 and 1 more; '
+            "Left out, because their place in the topology is unknown: "
+            'flavor "gpu": 6 nodes without the label rack: n1, n2, n3, n4, n5 and 1 more; '
             'flavor "gpu": nodes n7, n8 share every level value',
         ),
     ],

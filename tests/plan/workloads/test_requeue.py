@@ -24,10 +24,16 @@ from core.names import (
 from core.plan.steps.actions import Amend, Evict
 from core.plan.steps.eviction_counts import count_evictions
 from core.plan.workloads.activity import plan_activity
-from core.plan.workloads.admission_status import admitted_status, amended_status, evicted_status, preempted_status, released_status
+from core.plan.workloads.admission_status import (
+    build_admitted_status,
+    build_amended_status,
+    build_evicted_status,
+    build_preempted_status,
+    build_released_status,
+)
 from core.plan.workloads.pods_ready import Seen, plan_pods_ready
 from core.plan.workloads.requeue import count_in_a_row, evict_for_lost_nodes
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import find_condition, is_condition_true
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.test_pods_ready import RULES as READINESS
 from tests.plan.workloads.test_status import ADMISSION
@@ -50,7 +56,7 @@ class Life:
         self.wire["status"] |= status
 
     def admit(self, now: float) -> None:
-        self.wire["status"] = admitted_status(self.wire, ADMISSION, format_time(now))
+        self.wire["status"] = build_admitted_status(self.wire, ADMISSION, format_time(now))
 
     def say_ready(self, now: float, *, ready: bool, reason: str = "") -> None:
         conditions = [c for c in self.wire["status"]["conditions"] if c["type"] != PODS_READY]
@@ -66,8 +72,8 @@ class Life:
         """For how long it is held back."""
         step = self.plan(now)
         self.annotate(step.annotations)
-        self.wire["status"] = evicted_status(self.wire, step.reason, step.message, format_time(now), step.also, step.requeue_state)
-        self.wire["status"] = released_status(self.wire, step.message, format_time(now))
+        self.wire["status"] = build_evicted_status(self.wire, step.reason, step.message, format_time(now), step.also, step.requeue_state)
+        self.wire["status"] = build_released_status(self.wire, step.message, format_time(now))
         until = self.wire["status"].get("requeueState", {}).get("requeueAt")
         return (datetime.fromisoformat(until) - T0).total_seconds() - now if until else None
 
@@ -94,10 +100,10 @@ def test_evicted_workload_reports_its_requeue_time_and_reason():
     life.evict(7)
     told = f"{WHY.removesuffix('.')}. It is queued again at {format_time(17)}: it has lost its nodes 2 times in a row"
     assert life.message(EVICTED) == life.message(REQUEUED) == told
-    assert not condition_is_true(life.wire, REQUEUED)
+    assert not is_condition_true(life.wire, REQUEUED)
     assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {format_time(17)}: {told}"
     life.admit(17)
-    assert condition_is_true(life.wire, REQUEUED)
+    assert is_condition_true(life.wire, REQUEUED)
     assert "requeueState" not in life.wire["status"]
     assert count_in_a_row(life.wire) == 2, "an admission alone is no end of it"
 
@@ -151,12 +157,12 @@ def test_evictions_are_counted_by_reason_and_these_numbers_only_go_up():
     life.admit(0)
     life.evict(1)
     life.admit(2)
-    life.wire["status"] = preempted_status(life.wire, "InClusterQueue", "for another", format_time(3))
+    life.wire["status"] = build_preempted_status(life.wire, "InClusterQueue", "for another", format_time(3))
     life.admit(1000)
     life.evict(2000)
     assert count_in_a_row(life.wire) == 1, "it had run well in between"
     life.admit(2001)
-    life.wire["status"] = evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", format_time(2002))
+    life.wire["status"] = build_evicted_status(life.wire, f"DeactivatedDueTo{REASON_MAX_EXEC_TIME}", "too long", format_time(2002))
     assert life.wire["status"]["schedulingStats"]["evictions"] == [
         {"reason": "NodeFailures", "underlyingCause": "Else", "count": 7},
         {"reason": "Preempted", "underlyingCause": "", "count": 1},
@@ -170,7 +176,7 @@ def test_one_that_is_being_stopped_is_not_counted_twice():
     life = Life()
     life.admit(0)
     for _ in range(2):
-        life.wire["status"] = evicted_status(life.wire, "NodeFailures", WHY, format_time(1))
+        life.wire["status"] = build_evicted_status(life.wire, "NodeFailures", WHY, format_time(1))
     assert count_in_a_row(life.wire) == 1
 
 
@@ -204,13 +210,13 @@ def test_reactivated_workload_starts_failure_counting_anew():
     life.wire["spec"]["active"] = False
     mark = plan_activity(life.wire, T0)
     assert isinstance(mark, Amend)
-    life.wire["status"] = amended_status(life.wire, mark.set, format_time(200), mark.requeue_state, mark.drop)
+    life.wire["status"] = build_amended_status(life.wire, mark.set, format_time(200), mark.requeue_state, mark.drop)
     assert count_in_a_row(life.wire) == 2
     life.wire["spec"]["active"] = True
     again = plan_activity(life.wire, T0)
     assert isinstance(again, Amend)
     life.annotate(again.annotations)
-    life.wire["status"] = amended_status(life.wire, again.set, format_time(201), again.requeue_state, again.drop)
+    life.wire["status"] = build_amended_status(life.wire, again.set, format_time(201), again.requeue_state, again.drop)
     assert count_in_a_row(life.wire) == 0
     life.admit(202)
     assert life.evict(203) is None

@@ -9,16 +9,16 @@ import pytest
 from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules, Transformation
 from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
-from core.plan.steps.conditions import Condition, says, set_conditions
+from core.plan.steps.conditions import Condition, has_condition, set_conditions
 from core.plan.workloads.admission_status import (
     MANAGED_CONDITIONS,
-    admitted_status,
-    evicted_status,
+    build_admitted_status,
+    build_evicted_status,
+    build_preempted_status,
+    build_released_status,
+    build_waiting_status,
     find_former,
-    managed_status,
-    preempted_status,
-    released_status,
-    waiting_status,
+    read_managed_status,
 )
 from core.state.facts import WorkloadFacts
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
@@ -52,11 +52,11 @@ def test_every_body_carries_all_that_the_manager_owns():
     )
     facts = WorkloadFacts.read(build_workload())
     bodies = [
-        managed_status(old),
-        admitted_status(old, ADMISSION, NOW),
-        waiting_status(old, facts, "R", "m", NOW),
-        evicted_status(old, "R", "m", NOW),
-        released_status(old, "m", NOW),
+        read_managed_status(old),
+        build_admitted_status(old, ADMISSION, NOW),
+        build_waiting_status(old, facts, "R", "m", NOW),
+        build_evicted_status(old, "R", "m", NOW),
+        build_released_status(old, "m", NOW),
     ]
     once = {"schedulingStats": {"evictions": [{"reason": "R", "underlyingCause": "", "count": 1}]}}
     for i, body in enumerate(bodies):
@@ -70,7 +70,7 @@ def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_
     old = build_workload(
         build_condition_json(EVICTED, message="no room"), build_condition_json(QUOTA_RESERVED, False), unhealthyNodes=[{"name": "n"}]
     )
-    status = admitted_status(old, ADMISSION, NOW)
+    status = build_admitted_status(old, ADMISSION, NOW)
     conditions = group_by_type(status)
     assert {kind: condition["status"] for kind, condition in conditions.items()} == {
         QUOTA_RESERVED: "True",
@@ -85,9 +85,9 @@ def test_admitted_status_sets_both_conditions_and_clears_eviction_and_unhealthy_
 def lived_through(why: str, was: str, then: str) -> dict[str, Any]:
     """The condition Evicted of a workload that was evicted, stopped and admitted again, each by what the API has of it."""
     wire = build_workload(build_condition_json(ADMITTED), admission={"clusterQueue": "cq"})
-    wire = {**wire, "status": evicted_status(wire, "NodeFailures", why, NOW)}
-    wire = {**wire, "status": released_status(wire, why, NOW, was)}
-    return {**wire, "status": admitted_status(wire, ADMISSION, NOW, place=then)}
+    wire = {**wire, "status": build_evicted_status(wire, "NodeFailures", why, NOW)}
+    wire = {**wire, "status": build_released_status(wire, why, NOW, was)}
+    return {**wire, "status": build_admitted_status(wire, ADMISSION, NOW, place=then)}
 
 
 @pytest.mark.parametrize(("then", "said"), [("rack r2 (node c)", "rack r2 (node c)"), ("rack r1 (node a)", "the same"), ("rack", "rack")])
@@ -111,37 +111,37 @@ def test_long_eviction_reason_is_cut_and_both_places_are_reported():
 
 def test_former_place_is_added_only_to_the_eviction_condition():
     since = {**build_condition_json(EVICTED, reason="Preempted", message="for another"), "observedGeneration": 3}
-    status = released_status(build_workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
+    status = build_released_status(build_workload(since, generation=7), "stopped", NOW, "rack r1 (node a)")
     assert group_by_type(status)[EVICTED] == {**since, "message": "for another. It was on rack r1 (node a)"}
     assert group_by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
     over = build_condition_json(EVICTED, False, message="Previously: for another")
-    assert group_by_type(released_status(build_workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
+    assert group_by_type(build_released_status(build_workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
 
 
 def test_waiting_status_contains_the_resource_requests():
-    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
+    status = build_waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2"}}]
     assert (
         group_by_type(status)[QUOTA_RESERVED] | {"status": "False", "reason": "NoRoom", "message": "why"}
         == group_by_type(status)[QUOTA_RESERVED]
     )
     assert (group_by_type(status)[ADMITTED]["status"], group_by_type(status)[ADMITTED]["reason"]) == ("False", "NoReservation")
-    again = waiting_status(build_workload(build_condition_json(ADMITTED)), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
+    again = build_waiting_status(build_workload(build_condition_json(ADMITTED)), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW)
     assert group_by_type(again)[ADMITTED]["status"] == "False"
 
 
 def test_waiting_status_contains_transformed_resource_requests():
     rules = ResourceRules((), (Transformation("cpu", True, {"credits": 2000}),))
-    status = waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW, rules)
+    status = build_waiting_status(build_workload(), WorkloadFacts.read(build_workload()), "NoRoom", "why", NOW, rules)
     assert status["resourceRequests"] == [{"name": "main", "resources": {"cpu": "2", "credits": "4"}}]
 
 
 def test_evicted_status_contains_no_unhealthy_nodes():
     old = build_workload(build_condition_json(ADMITTED), unhealthyNodes=[{"name": "n"}], admission={"clusterQueue": "cq"})
-    for status in (evicted_status(old, "R", "m", NOW), preempted_status(old, "R", "m", NOW)):
+    for status in (build_evicted_status(old, "R", "m", NOW), build_preempted_status(old, "R", "m", NOW)):
         assert "unhealthyNodes" not in status
         assert group_by_type(status)[EVICTED]["status"] == "True"
-    assert "unhealthyNodes" in waiting_status(old, WorkloadFacts.read(old), "R", "m", NOW)
+    assert "unhealthyNodes" in build_waiting_status(old, WorkloadFacts.read(old), "R", "m", NOW)
 
 
 def test_a_time_changes_only_with_its_status():
@@ -161,5 +161,5 @@ def test_a_message_is_cut_and_still_recognised():
     condition = Condition(REQUEUED, True, "R", "x" * 10_000)
     stored = set_conditions([], [condition], now=NOW, generation=1)
     assert len(stored[0]["message"]) == 4096
-    assert says(stored, condition)
-    assert not says(stored, Condition(REQUEUED, False, "R", "x" * 10_000))
+    assert has_condition(stored, condition)
+    assert not has_condition(stored, Condition(REQUEUED, False, "R", "x" * 10_000))

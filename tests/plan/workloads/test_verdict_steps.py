@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core import trace_names as t
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.configuration import ResourceRules, SecondPass
 from core.model.node_health_rules import RequeueRules
 from core.model.wire.assignment import DomainCount, TopologyAssignment
@@ -46,7 +46,7 @@ from core.plan.workloads.verdict_steps import (
 )
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting, Victim
-from core.state.facts import WorkloadFacts, condition_is_true, find_condition
+from core.state.facts import WorkloadFacts, find_condition, is_condition_true
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ def find(*nodes: str, **more: Any) -> Admissible:
 
 def make_workload(*true: str, admission: Admission | None = None, unhealthy: str = "", **status: Any) -> Json:
     wire = build_workload_json("w", [build_pod_set_json(count=2)], conditions=[build_condition_json(kind) for kind in true])
-    wire["status"] |= status | ({"admission": admission_to_wire(admission)} if admission is not None else {})
+    wire["status"] |= status | ({"admission": encode_admission(admission)} if admission is not None else {})
     if unhealthy:
         wire["status"]["unhealthyNodes"] = [{"name": unhealthy}]
     return wire
@@ -111,13 +111,13 @@ def test_first_admission_is_one_write_after_the_wait_and_the_decision():
     plan = plan_verdict(decide(find("n1", "n2")))
     assert plan.names == ("report wait", "report decision", "admit")
     assert list_spans(plan) == [t.QUEUED, t.SOLVE, t.ADMIT]
-    assert condition_is_true(read_status(plan), ADMITTED)
+    assert is_condition_true(read_status(plan), ADMITTED)
     assert list_reasons(plan) == [QUOTA_RESERVED, ADMITTED]
 
 
 def test_admission_with_checks_to_pass_is_not_reported_as_one():
     plan = plan_verdict(decide(replace(find("n1"), checks=("nodes",))))
-    assert not condition_is_true(read_status(plan), ADMITTED)
+    assert not is_condition_true(read_status(plan), ADMITTED)
     assert list_reasons(plan) == [QUOTA_RESERVED]
 
 
@@ -174,7 +174,7 @@ def test_failed_second_pass_writes_nothing_and_is_made_again():
     before = make_workload(QUOTA_RESERVED, admission=admit(delayed=TOPOLOGY_PENDING), admissionChecks=[check])
     plan = plan_verdict(decide(WAITS, before, second=True))
     assert [step.write for step in plan.steps] == [None, None]
-    assert plan.again_s == SecondPass().until_next_s(0.0)
+    assert plan.again_s == SecondPass().compute_wait_s(0.0)
     assert (list_reasons(plan), list_reasons_on_job(plan)) == ([EVENT_SECOND_PASS_FAILED], [EVENT_SECOND_PASS_FAILED])
 
 
@@ -188,7 +188,7 @@ def test_workload_that_has_no_other_place_is_evicted_with_its_reason():
     plan = plan_verdict(decide(LOSES, before, second=True))
     assert plan.names[-1] == "evict"
     status = read_status(plan)
-    assert condition_is_true(status, EVICTED)
+    assert is_condition_true(status, EVICTED)
     why = (find_condition(status, EVICTED) or {})["message"]
     assert why.startswith("no other place")
     (event,) = plan.steps[-1].events
@@ -218,7 +218,7 @@ def test_every_plan_writes_one_status_at_most_and_reports_the_decision(outcome: 
     statuses = [step for step in plan.steps if isinstance(step.write, Apply)]
     assert len(statuses) <= 1
     if isinstance(outcome, Admissible):
-        assert read_status(plan)["status"]["admission"] == admission_to_wire(outcome.admission)
+        assert read_status(plan)["status"]["admission"] == encode_admission(outcome.admission)
     assert not plan.steps or list_spans(plan).count(t.SOLVE) == 1
 
 
@@ -297,7 +297,7 @@ def test_victim_is_evicted_once_and_reported_with_the_path_of_its_queue(seen: Js
         assert plan == Plan()
         return
     status = read_status(plan)
-    assert condition_is_true(status, EVICTED)
+    assert is_condition_true(status, EVICTED)
     assert list_reasons(plan) == [PREEMPTED, f"EvictedDueTo{PREEMPTED}"]
     assert (find_condition(status, PREEMPTED) or {})["message"] == (
         "Preempted to accommodate a workload (UID: high, JobUID: job-1) due to prioritization in the ClusterQueue; "

@@ -339,7 +339,7 @@ def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | No
     reasons may differ, too; which are admitted, and which are to go, may not.
     """
     whole, cut = plan.make(sharing), plan.make(sharing)
-    promised = {workload.key for uid in cut.cycle._claims.preemptors() if (workload := cut.cycle._pending.find(uid)) is not None}
+    promised = {workload.key for uid in cut.cycle._claims.list_preemptors() if (workload := cut.cycle._pending.find(uid)) is not None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decisions, "run_piece", lambda pieces, is_enough: (run_whole(pieces),))
         verdicts = [verdict for each in run_cut(cut) for verdict in each]
@@ -351,7 +351,7 @@ def test_round_of_cut_cycles_decides_as_one_cycle_does(sharing: FairSharing | No
     if not is_alike:
         decided, expected = ({key: without_reason(outcome) for key, outcome in each.items()} for each in (decided, expected))
     assert decided == expected
-    assert cut.state.ledger.drift() == {}
+    assert cut.state.ledger.find_drift() == {}
 
 
 def test_cycle_ends_where_the_change_of_nodes_took_its_time_but_not_twice_in_a_row():

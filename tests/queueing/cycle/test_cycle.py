@@ -15,7 +15,7 @@ from core.names import (
     REASON_SUSPENDED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
 )
-from core.queueing.cycle.queue_resolution import inactive_reason
+from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.facts import WorkloadFacts
@@ -49,7 +49,7 @@ def test_two_that_want_the_last_rack_in_one_cycle():
     assert list_admitted(verdicts) == {"first"}
     assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
     assert "It would fit if 4 cpu were freed on each of full-n0 and full-n1" in verdicts["second"].message  # type: ignore[union-attr]
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 # --- order --------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def helps(scene: Scene, how: str) -> None:
     elif how == "its priority changes":
         scene.submit("w", 8, priority=3)
     else:
-        scene.cycle.reconsider("uid-w")
+        scene.cycle.requeue_workload("uid-w")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_admission_with_a_failed_write_is_decided_again():
     key = scene.submit("w", 4)
     assert list_admitted(scene.run()) == {"w"}
     assert scene.run() == {}
-    scene.state.forget(key)
+    scene.state.drop_assumed(key)
     assert list_admitted(scene.run()) == {"w"}
 
 
@@ -366,11 +366,11 @@ def test_workload_of_an_unusable_queue_reports_the_reason_and_is_admitted_after_
 def test_inactive_queue_names_its_missing_flavor_or_topology():
     scene = Scene()
     queue = scene.state.cluster_queues["cq"]
-    assert inactive_reason(scene.state, queue) is None
+    assert find_inactive_reason(scene.state, queue) is None
     scene.state.observe_topology("t", None)
-    assert inactive_reason(scene.state, queue) == ("TopologyNotFound", "Can't admit new workloads: there is no Topology 't'")
+    assert find_inactive_reason(scene.state, queue) == ("TopologyNotFound", "Can't admit new workloads: there is no Topology 't'")
     scene.state.observe_flavor("tas", None)
-    assert inactive_reason(scene.state, queue) == (
+    assert find_inactive_reason(scene.state, queue) == (
         "FlavorNotFound",
         "Can't admit new workloads: references missing ResourceFlavor(s): tas",
     )
@@ -382,7 +382,7 @@ def test_queue_with_a_topology_flavor_and_a_multikueue_check_reports_both_first(
     scene = Scene()
     scene.state.observe_check("remote", CheckFacts("remote", MULTIKUEUE_CONTROLLER, active=active))
     queue = replace(scene.state.cluster_queues["cq"], checks=(("remote", frozenset()),))
-    reason, message = inactive_reason(scene.state, queue) or ("", "")
+    reason, message = find_inactive_reason(scene.state, queue) or ("", "")
     assert reason == "MultiKueueWithTopology"
     assert "AdmissionCheck remote" in message
 
@@ -448,10 +448,10 @@ def test_a_decision_that_cannot_be_written_is_made_once():
     assert isinstance(verdict.outcome, Admissible)
     changes, quota = scene.state.changes, scene.state.quota.all_changes
     too_large = NotAdmissible("TooLarge", "the Workload would be too large", ())
-    scene.state.forget(key, verdict.workload.uid, helps=False)
+    scene.state.drop_assumed(key, verdict.workload.uid, helps=False)
     scene.cycle.unwritable.add(verdict.workload, too_large)
     assert (scene.state.changes, scene.state.quota.all_changes) == (changes, quota)
-    scene.cycle.reconsider(verdict.workload.uid)
+    scene.cycle.requeue_workload(verdict.workload.uid)
     assert scene.run()["w"] == too_large
     scene.submit("other", 1)
     assert list_admitted(scene.run()) == {"other"}

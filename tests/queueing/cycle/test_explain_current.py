@@ -44,10 +44,10 @@ def test_explanation_of_an_admitted_workload_repeats_the_admission_message(scene
     key = scene.workload(build_workload_json("w", pod_sets))
     found = scene.run()["w"]
     assert isinstance(found, Admissible)
-    before = scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues}
+    before = scene.state.ledger.find_drift(), {name: scene.state.quota.get_usage(name) for name in scene.state.cluster_queues}
     again = explain_standing(scene.state, scene.state.workloads.facts[key])
     assert show_choices(again) == show_choices([replace(choice, looked_ahead=False, search=None) for choice in found.choices])
-    assert before == (scene.state.ledger.drift(), {name: scene.state.quota.usage(name) for name in scene.state.cluster_queues})
+    assert before == (scene.state.ledger.find_drift(), {name: scene.state.quota.get_usage(name) for name in scene.state.cluster_queues})
 
 
 def test_others_that_came_since_are_seen(scene: Scene):

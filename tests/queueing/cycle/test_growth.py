@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.admission import admission_to_wire
+from core.model.admission import encode_admission
 from core.names import ADMITTED, FINISHED, HOSTNAME_LABEL, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.builders import NAMESPACE, RACK, Node, build_condition_json, build_pod_json, build_pod_set_json, build_workload_json
@@ -43,7 +43,7 @@ class Grown(Scene):
             self.version += 1
             conditions = [build_condition_json(QUOTA_RESERVED), build_condition_json(ADMITTED)]
             wire["metadata"] |= {"resourceVersion": str(self.version)}
-            wire["status"] = {"conditions": conditions, "admission": admission_to_wire(outcome.admission)}
+            wire["status"] = {"conditions": conditions, "admission": encode_admission(outcome.admission)}
             self.state.confirm(f"{NAMESPACE}/{name}", self.version)
             self.workload(wire)
         return outcome
@@ -53,7 +53,7 @@ class Grown(Scene):
         return {node: amounts["pods"] for node, amounts in self.state.ledger.usage.items()}
 
     def used(self) -> int:
-        return self.state.workloads.usage("cq").get(("tas", "cpu"), 0) // 1000
+        return self.state.workloads.get_usage("cq").get(("tas", "cpu"), 0) // 1000
 
 
 def run_pods(scene: Grown) -> None:
@@ -74,7 +74,7 @@ def test_growing_workload_is_placed_next_to_its_running_pods():
     assert all(after[node] >= count for node, count in before.items())
     assert {node.split("-")[0] for node in after} == {node.split("-")[0] for node in before}
     assert scene.used() == 7
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
     scene.wire["status"]["conditions"].append(build_condition_json(FINISHED))
     scene.workload(scene.wire)
     assert (scene.used(), scene.nodes()) == (7, after)
@@ -125,7 +125,7 @@ def test_replaced_workload_gets_no_more_decisions():
     scene = Grown(4)
     scene.write("w2", scene.ask("w2", 6, replaces="w1"))
     assert scene.run() == {}
-    assert [w.key for w in scene.state.workloads.holders("cq")] == [f"{NAMESPACE}/w2"]
+    assert [w.key for w in scene.state.workloads.list_holders("cq")] == [f"{NAMESPACE}/w2"]
 
 
 def test_without_the_one_that_it_replaces_it_is_admitted_by_itself():
@@ -160,14 +160,14 @@ def test_one_of_the_two_holds_at_any_time(pods: int, more: int, bound: bool, end
     for end in ends:
         if end == "forgotten":
             holds = pods if scene.state.workloads.is_assumed(f"{NAMESPACE}/w2") else holds
-            scene.state.forget(f"{NAMESPACE}/w2")
+            scene.state.drop_assumed(f"{NAMESPACE}/w2")
         elif end == "deleted":
             scene.delete("w2")
             holds = pods
         elif isinstance(outcome, Admissible) and scene.state.workloads.is_assumed(f"{NAMESPACE}/w2"):
-            wire["status"]["admission"] = admission_to_wire(outcome.admission)
+            wire["status"]["admission"] = encode_admission(outcome.admission)
             scene.state.confirm(f"{NAMESPACE}/w2", 1)
             scene.workload(wire)
             holds = pods + more
         assert (scene.used(), sum(scene.nodes().values())) == (holds, holds)
-        assert scene.state.ledger.drift() == {}
+        assert scene.state.ledger.find_drift() == {}

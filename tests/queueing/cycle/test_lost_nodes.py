@@ -9,7 +9,7 @@ import pytest
 from core.model.gates import read_gates
 from core.model.pause_state import Pause, Stop
 from core.names import HOSTNAME_LABEL
-from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, due_for_second_pass
+from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, list_due_for_second_pass
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, TopologyFacts
 from tests.builders import (
@@ -36,7 +36,7 @@ def test_pods_of_a_failed_node_get_another_and_the_others_stay() -> None:
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1, "r0-n3": 1}
     assert "unhealthyNodes" not in scene.objects["w"]["status"]
     assert scene.conditions("w") == {"QuotaReserved": ("True", "QuotaReserved"), "Admitted": ("True", "Admitted")}
-    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}, "it holds what it held"
+    assert scene.state.quota.get_usage("cq") == {("tas", "cpu"): 12000}, "it holds what it held"
     assert scene.run() == {}
 
 
@@ -66,7 +66,7 @@ def test_node_that_is_well_again_keeps_its_assignment_while_pods_run_there(pod: 
     scene.lose("w", "r0-n1")
     scene.run()
     assert (scene.where("w")["r0-n1"] == 0) is moves
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def observe_stuck(scene: Running, *pods: tuple[str, int]) -> None:
@@ -82,8 +82,8 @@ def test_a_pod_that_is_stuck_gets_another_place_once_and_those_beside_it_stay() 
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 2, "r0-n1": 1, "r0-n2": 2, "r0-n3": 1}
     assert scene.run() == {}, "its place is given away once"
-    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.quota.get_usage("cq") == {("tas", "cpu"): 12000}
+    assert scene.state.ledger.find_drift() == {}
 
 
 @pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
@@ -120,7 +120,7 @@ def test_evicted_workload_with_a_stuck_pod_is_not_due_for_a_second_pass() -> Non
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "", "lastTransitionTime": NOW}
     scene.set_status("w", {**status, "conditions": [*status["conditions"], evicted]})
     observe_stuck(scene, ("r0-n1", 1))
-    assert due_for_second_pass(scene.state) == []
+    assert list_due_for_second_pass(scene.state) == []
 
 
 def test_several_failed_nodes_are_replaced_together() -> None:
@@ -170,7 +170,7 @@ def test_without_a_replacement_it_is_evicted_at_once() -> None:
     assert scene.conditions("w")["Evicted"] == ("True", "NodeFailures")
     assert scene.conditions("w")["Admitted"][0] == "True", "until it has stopped"
     assert "unhealthyNodes" not in scene.objects["w"]["status"]
-    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 12000}
+    assert scene.state.quota.get_usage("cq") == {("tas", "cpu"): 12000}
     assert scene.run() == {}
 
 
@@ -193,7 +193,7 @@ def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something
     assert scene.where("w")["r0-n1"] == 1
     assert scene.conditions("w")["Admitted"] == ("True", "Admitted")
     assert scene.run() == {}, "the same question has the same answer"
-    scene.cycle.reconsider("uid-w")
+    scene.cycle.requeue_workload("uid-w")
     assert get_refusal(scene.run()["w"]).message == outcome.message
     scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
     assert isinstance(scene.run()["w"], Admissible)
@@ -229,7 +229,7 @@ def test_with_the_gate_off_nothing_is_replaced() -> None:
     scene.run()
     scene.lose("w", "r0-n0")
     assert scene.run() == {}
-    assert due_for_second_pass(scene.state) != []
+    assert list_due_for_second_pass(scene.state) != []
 
 
 def test_node_replacement_follows_its_feature_gates() -> None:
@@ -370,7 +370,7 @@ def test_failed_node_stays_booked_until_its_replacement_is_written() -> None:
         scene.write(verdict)
     assert (scene.where("w"), scene.where("other")) == ({"r0-n1": 1}, {"r0-n2": 1})
     assert scene.state.ledger.usage.get("r0-n0", {}).get("cpu", 0) == 0
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
     scene.submit("third", 1, cpu="4")
     assert isinstance(scene.run()["third"], Admissible), "the node itself is there"
 
@@ -384,7 +384,7 @@ def test_a_replacement_that_could_not_be_written_never_was() -> None:
     (verdict,) = scene.verdicts()
     assert scene.state.ledger.usage != before
     assert scene.verdicts() == [], "it is on its way"
-    scene.state.forget("ns/w")
+    scene.state.drop_assumed("ns/w")
     assert scene.state.ledger.usage == before
     assert isinstance(verdict.outcome, Admissible)
     assert isinstance(scene.run()["w"], Admissible)
@@ -434,7 +434,7 @@ def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> Non
         assert len(verdicts) <= 1
         assert len(kinds) <= 8
     assert kinds == [True, False] * 4
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -> None:
@@ -491,7 +491,7 @@ def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone
     scene.lose("w", "n1")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n0": 1, "n2": 1, "n3": 1}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def scatter(**hosts: tuple[str, str]) -> Running:
@@ -514,7 +514,7 @@ def test_node_with_another_hostname_than_its_name_keeps_its_pods_once_it_is_well
     scene.lose("w", named)
     scene.run()
     assert scene.where("w") == before
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_gone_one_of_two_nodes_with_one_hostname_is_replaced_and_the_other_is_kept() -> None:
@@ -530,4 +530,4 @@ def test_gone_one_of_two_nodes_with_one_hostname_is_replaced_and_the_other_is_ke
     scene.lose("w", "h7")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"a0": 1, "h7": 1, "spare": 1}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}

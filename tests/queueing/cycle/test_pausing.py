@@ -20,7 +20,7 @@ from core.names import (
     REASON_WAITING_FOR_PREEMPTED,
     REASON_WAITING_FOR_QUOTA,
 )
-from core.queueing.cycle.queue_resolution import inactive_reason
+from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from tests.queueing.cycle.test_cycle import spoil
 from tests.queueing.lives import QUEUES, Job, build_policies, check, jobs
@@ -90,17 +90,17 @@ def test_workload_of_an_unusable_queue_while_paused_reports_the_queue_first(how:
 def test_a_cluster_queue_is_not_active_meanwhile_and_says_so_unless_something_is_wrong_with_itself():
     scene = Scene()
     scene.state.observe_pause(NO_ADMISSIONS)
-    assert inactive_reason(scene.state, scene.state.cluster_queues["cq"]) == (
+    assert find_inactive_reason(scene.state, scene.state.cluster_queues["cq"]) == (
         REASON_ADMISSIONS_PAUSED,
         f"Can't admit new workloads: {ADMISSIONS.sentence}",
     )
     scene.queue("cq", {"tas": "1"}, stopPolicy="Hold")
-    problem = inactive_reason(scene.state, scene.state.cluster_queues["cq"])
+    problem = find_inactive_reason(scene.state, scene.state.cluster_queues["cq"])
     assert problem is not None
     assert problem[0] == "Stopped"
     scene.queue("cq", {"tas": "1"})
     scene.state.observe_pause(NO_EVICTIONS)
-    assert inactive_reason(scene.state, scene.state.cluster_queues["cq"]) is None
+    assert find_inactive_reason(scene.state, scene.state.cluster_queues["cq"]) is None
 
 
 def build_broken_down_scene() -> Running:
@@ -238,7 +238,7 @@ def act(scene: Shared, step: Job | str, number: int, run: Callable[[Shared], Non
 def standing(scene: Shared) -> dict[str, Any]:
     """Who has what, and who is to go."""
     facts = scene.state.workloads.facts
-    return {key: (one.evicted, one.finished, scene.state.workloads.holding(key)) for key, one in sorted(facts.items())}
+    return {key: (one.evicted, one.finished, scene.state.workloads.find_holding(key)) for key, one in sorted(facts.items())}
 
 
 def go_on(scene: Shared) -> bool:

@@ -53,7 +53,7 @@ def test_decision_in_pieces_is_the_decision_in_one_piece():
     verdicts, interruptions = decide_in_pieces(scene)
     assert interruptions > 20
     assert get_outcome(verdicts) == other.run()[NAME]
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_victim_that_finishes_between_pieces_is_not_evicted():
@@ -164,7 +164,7 @@ def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest
     assert list(scene.cycle.run(lambda: not scene.cycle.has_decided)) == []
     while scene.cycle.run_piece():
         pass
-    held_by, expected = Ledger.held_by, sorted(get_victims(build_crowded_scene(30).run()[NAME]))
+    held_by, expected = Ledger.list_held, sorted(get_victims(build_crowded_scene(30).run()[NAME]))
     assert len(expected) > 2
     scene.finish(expected[0])
 
@@ -172,10 +172,10 @@ def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest
         read.append(workload)
         return held_by(ledger, workload)
 
-    monkeypatch.setattr(Ledger, "held_by", note)
+    monkeypatch.setattr(Ledger, "list_held", note)
     assert sorted(get_victims(get_outcome(list(scene.cycle.run())))) == expected[1:]
     assert read == []
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_pieces_of_a_search_are_small(monkeypatch: pytest.MonkeyPatch):

@@ -73,10 +73,10 @@ def test_workload_admitted_again_is_not_leaving() -> None:
     (verdict,) = scene.verdicts()
     assert isinstance(verdict.outcome, Admissible)
     assert scene.state.workloads.facts[f"{NAMESPACE}/low"].evicted
-    assert scene.state.workloads.holding(f"{NAMESPACE}/low") is not None
-    assert scene.state.workloads.leaving() == set()
-    assert scene.state.workloads.leaving_usage("a") == {}
-    assert f"{NAMESPACE}/low" in scene.state.workloads.starting()
+    assert scene.state.workloads.find_holding(f"{NAMESPACE}/low") is not None
+    assert scene.state.workloads.list_leaving() == set()
+    assert scene.state.workloads.compute_leaving_usage("a") == {}
+    assert f"{NAMESPACE}/low" in scene.state.workloads.list_starting()
 
 
 def test_workload_evicted_while_its_next_decision_is_on_its_way_is_leaving() -> None:
@@ -88,7 +88,7 @@ def test_workload_evicted_while_its_next_decision_is_on_its_way_is_leaving() -> 
     scene.state.assume(key, facts.admission, {})
     scene.state.observe_workload(key, replace(facts, evicted=True))
     assert scene.state.workloads.is_assumed(key)
-    assert scene.state.workloads.leaving() == {key}
+    assert scene.state.workloads.list_leaving() == {key}
 
 
 @pytest.mark.parametrize("reclaim", ["Never", "Any"])

@@ -46,7 +46,7 @@ def test_second_pass_without_a_place_keeps_quota_and_is_retried_on_request() -> 
     scene.say("w")
     assert not get_refusal(scene.run()["w"]).evicts
     assert scene.run() == {}
-    scene.cycle.reconsider("uid-w")
+    scene.cycle.requeue_workload("uid-w")
     get_refusal(scene.run()["w"])
     scene.rack("r0", 3)
     assert isinstance(scene.run()["w"], Admissible)
@@ -141,7 +141,7 @@ def test_counts_add_up_healthy_pods_stay_and_no_node_holds_too_much(
             if not scene.objects[name]["status"].get("unhealthyNodes") and "Evicted" not in scene.conditions(name):
                 assert not {*now} & down
         _holds_no_more_than_it_can(scene, down)
-        assert scene.state.ledger.drift() == {}
+        assert scene.state.ledger.find_drift() == {}
 
 
 def _bind(scene: Running, node: str, assigned: Mapping[str, Counter[str]]) -> None:

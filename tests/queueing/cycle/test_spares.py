@@ -57,15 +57,15 @@ class Sparing(Running):
         self.state.assume_spares(key, admission)
         self.note(name, admission)
         self.state.confirm(key, int(self.objects[name]["metadata"]["resourceVersion"]))
-        assert not self.state.ledger.drift()
+        assert not self.state.ledger.find_drift()
         return kept
 
     def held(self, name: str) -> tuple[str, ...]:
-        admission = self.state.workloads.holding(f"{NAMESPACE}/{name}")
+        admission = self.state.workloads.find_holding(f"{NAMESPACE}/{name}")
         return admission.pod_sets[0].spares if admission is not None else ()
 
     def free(self, node: str) -> int:
-        view = self.state.view("tas")
+        view = self.state.get_view("tas")
         assert view is not None
         return int(view.capacity.free[view.capacity.axis["cpu"], view.capacity.tree.index[node]]) // 1000
 
@@ -126,7 +126,7 @@ def test_the_spare_takes_the_pods_of_a_lost_node_though_another_waits_for_room()
     assert list_admitted(outcome) == {"w"}
     assert scene.where("w") == {"r0-n0": 1, spare: 1}
     assert scene.held("w") == ()  # by the assignment alone: nothing else was written
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
 
 
 def test_the_spare_is_taken_before_a_node_that_fits_as_well() -> None:
@@ -215,7 +215,7 @@ def test_spares_are_given_back_with_the_workload() -> None:
     assert scene.free("r0-n1") == 0
     scene.delete("w")
     assert [scene.free("r0-n0"), scene.free("r0-n1")] == [4, 4]
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
 
 
 def test_restarted_scheduler_holds_the_same_spare_nodes() -> None:
@@ -322,7 +322,7 @@ def test_growing_workload_keeps_its_spares_and_does_not_wait_for_new_ones() -> N
         assert sum(scene.where(name).values()) == count
         assert (len(scene.held(name)), scene.held(before)) == (spares, ())
         assert not {*scene.held(name)} & {*scene.where(name)}
-        assert not scene.state.ledger.drift()
+        assert not scene.state.ledger.find_drift()
 
 
 def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
@@ -410,7 +410,7 @@ def build_counting_scene(*racks: int, **options: Any) -> Sparing:
 
 
 def get_usage(scene: Sparing, queue: str = "cq") -> int:
-    return scene.state.quota.usage(queue).get(("tas", "cpu"), 0) // 1000
+    return scene.state.quota.get_usage(queue).get(("tas", "cpu"), 0) // 1000
 
 
 def test_spares_use_quota_unless_administrator_lets_them_go_uncounted() -> None:
@@ -444,7 +444,7 @@ def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None
     scene.ask("w", 2, 1)
     outcome = scene.run()["w"]
     assert isinstance(outcome, NotAdmissible)
-    assert "12 cpu are asked for, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
+    assert "requests 12 cpu, more than its whole nominal quota of 11, spare nodes counted" in outcome.message
     scene.queue("cq", {"tas": "12"})
     assert list_admitted(scene.run()) == {"w"}
 
@@ -457,7 +457,7 @@ def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> Non
     assert list_admitted(outcome) == {"w"}
     refused = outcome["next"]
     assert isinstance(refused, NotAdmissible)
-    assert "1 cpu of quota are missing, 12 of 15 are in use" in refused.message
+    assert "needs 1 more cpu; 12 of 15 in use" in refused.message
 
 
 def test_quota_of_two_pod_sets_includes_the_spares_of_both() -> None:
@@ -493,7 +493,7 @@ def test_spares_under_random_node_changes_stay_in_their_domain_and_exclusive(dat
                 scene.break_down(node)
                 for name in everybody:
                     lost = [host for host in scene.where(name) if not scene.state.nodes[host].state.ready]
-                    if lost and scene.state.workloads.holding(f"{NAMESPACE}/{name}") is not None:
+                    if lost and scene.state.workloads.find_holding(f"{NAMESPACE}/{name}") is not None:
                         scene.lose(name, *sorted(lost))
             case "mend":
                 scene.change(node)
@@ -526,12 +526,12 @@ def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rac
 
 
 def check(scene: Sparing, everybody: list[str]) -> None:
-    assert not scene.state.ledger.drift()
-    view = scene.state.view("tas")
+    assert not scene.state.ledger.find_drift()
+    view = scene.state.get_view("tas")
     assert view is not None
     assert (view.capacity.free >= 0).all()
     for name in everybody:
-        admission = scene.state.workloads.holding(f"{NAMESPACE}/{name}")
+        admission = scene.state.workloads.find_holding(f"{NAMESPACE}/{name}")
         facts = scene.state.workloads.facts[f"{NAMESPACE}/{name}"]
         if admission is None:
             continue

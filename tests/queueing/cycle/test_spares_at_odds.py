@@ -70,14 +70,14 @@ def test_a_lone_pod_has_none() -> None:
 def test_a_refusal_looks_at_each_domain_once_and_at_each_number_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at every number in every domain: that kept the loop for seconds on a large cluster."""
     looks = 0
-    caps = placing._caps
+    caps = placing._list_caps
 
     def counted(*arguments: object) -> list[int]:
         nonlocal looks
         looks += 1
         return caps(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(placing, "_caps", counted)
+    monkeypatch.setattr(placing, "_list_caps", counted)
     scene = build_sparing_scene(*[3] * 30)
     scene.ask("w", 2, 64)
     assert not list_admitted(scene.run())

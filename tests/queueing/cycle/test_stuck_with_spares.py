@@ -91,13 +91,13 @@ def test_a_spare_that_pods_of_another_pod_set_took_is_none_any_more() -> None:
 
 
 def _held(scene: Sparing) -> list[tuple[str, ...]]:
-    holding = scene.state.workloads.holding(f"{NAMESPACE}/w")
+    holding = scene.state.workloads.find_holding(f"{NAMESPACE}/w")
     assert holding is not None
     return [given_.spares for given_ in holding.pod_sets]
 
 
 def _assigned(scene: Sparing, name: str) -> Any:
-    holding = scene.state.workloads.holding(f"{NAMESPACE}/w")
+    holding = scene.state.workloads.find_holding(f"{NAMESPACE}/w")
     assert holding is not None
     (assignment,) = [each.assignment for each in holding.pod_sets if each.name == name]
     assert assignment is not None

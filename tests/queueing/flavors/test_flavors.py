@@ -67,13 +67,13 @@ def test_the_second_flavor_serves_where_the_first_lacks_the_place():
 def test_where_no_flavor_serves_the_message_speaks_of_each():
     message = get_refusal(judge(build_two_flavors(second="4"), build_pod_set(8)), REASON_TOPOLOGY_PLACEMENT_FAILED)
     assert 'topology "t" allows to fit only 4 out of 8 pod(s)' in message
-    assert 'flavor "b": 8 cpu are asked for, more than its whole nominal quota of 4' in message
+    assert 'flavor "b": requests 8 cpu, more than its whole nominal quota of 4' in message
 
 
 def test_amount_that_was_cut_is_shown_as_more_than_the_largest():
     """It read `46116860184273879030m cpu are asked for`, which nobody had asked for."""
     message = get_refusal(judge(build_two_flavors(), build_pod_set(10, cpu="99999999999999999999999999E")), REASON_EXCEEDS_MAX_QUOTA)
-    assert "more than 4611686018427387 cpu are asked for, more than its whole nominal quota of 10" in message
+    assert "requests more than 4611686018427387 cpu, more than its whole nominal quota of 10" in message
 
 
 def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
@@ -85,8 +85,8 @@ def test_a_topology_that_fits_nowhere_names_both_flavors_shortages():
 @pytest.mark.parametrize(
     ("used", "reason", "words"),
     [
-        (0, REASON_EXCEEDS_MAX_QUOTA, "5 cpu are asked for, more than its whole nominal quota of 4"),
-        (3, REASON_WAITING_FOR_QUOTA, "1 cpu of quota are missing, 3 of 4 are in use"),
+        (0, REASON_EXCEEDS_MAX_QUOTA, "requests 5 cpu, more than its whole nominal quota of 4"),
+        (3, REASON_WAITING_FOR_QUOTA, "needs 1 more cpu; 3 of 4 in use"),
     ],
 )
 def test_quota_shortage_message_names_the_missing_amount_or_that_quota_never_suffices(used: int, reason: str, words: str):
@@ -209,7 +209,7 @@ def test_quota_is_shared_by_the_pod_sets_of_a_workload():
     scene = Scene(quota="5")
     scene.rack("r", 4)
     message = get_refusal(judge(scene, build_pod_set(3, "first"), build_pod_set(3, "second")), REASON_WAITING_FOR_QUOTA)
-    assert "1 cpu of quota are missing, 3 of 5 are in use" in message
+    assert "needs 1 more cpu; 3 of 5 in use" in message
 
 
 def test_pods_that_ask_for_nothing_still_fill_their_places():

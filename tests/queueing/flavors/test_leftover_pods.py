@@ -36,7 +36,7 @@ def test_workload_that_fits_only_on_the_nodes_of_its_leftover_pods_is_placed_the
     scene.state.observe_pod(f"{NAMESPACE}/p0", None)
     scene.pod(build_pod_json("new", node="r0-n0", cpu="4", phase="Running", workload="w", owner="job-w"))
     assert {node: dict(amounts)["cpu"] for node, amounts in scene.state.ledger.usage.items()} == usage
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_another_place_comes_first() -> None:
@@ -91,7 +91,7 @@ def test_all_of_its_pod_sets_leave_some() -> None:
     scene.workload(build_workload_json("w", pod_sets, owner="job-w"))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_its_place_may_follow_the_quota() -> None:

@@ -24,10 +24,10 @@ from core.names import (
     SLICE_REPLACES,
     SPARE_NODES,
 )
-from core.plan.workloads.admission_status import preempted_status, released_status
+from core.plan.workloads.admission_status import build_preempted_status, build_released_status
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from core.queueing.flavors.spare_lending import borrowed_by, loans_of
+from core.queueing.flavors.spare_lending import list_borrowed, list_loans
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.cycle.test_spares import Sparing
@@ -52,7 +52,7 @@ class Lending(Sparing):
         preempting = verdict.outcome.preempting if isinstance(verdict.outcome, NotAdmissible) else None
         for victim in preempting.victims if preempting is not None else ():
             other = victim.workload.key.partition("/")[2]
-            self.set_status(other, preempted_status(self.objects[other], victim.reason, victim.why, NOW))
+            self.set_status(other, build_preempted_status(self.objects[other], victim.reason, victim.why, NOW))
 
     def name_borrowed(self, name: str, admission: Admission) -> None:
         wire, text = self.objects[name], show_borrowed(admission)
@@ -61,14 +61,14 @@ class Lending(Sparing):
 
     def leave(self, name: str) -> None:
         """Who was evicted has stopped, and is queued again."""
-        self.set_status(name, released_status(self.objects[name], "stopped", NOW))
+        self.set_status(name, build_released_status(self.objects[name], "stopped", NOW))
 
     def facts(self, name: str) -> WorkloadFacts:
         return self.state.workloads.facts[f"{NAMESPACE}/{name}"]
 
     def lent(self, holder: str = "w") -> dict[str, tuple[str, ...]]:
         """The keys of those who stand on spares of a workload, by node."""
-        loans = loans_of(self.state, self.facts(holder))
+        loans = list_loans(self.state, self.facts(holder))
         return {loan.node: tuple(key.partition("/")[2] for key in loan.keys) for loan in loans}
 
 
@@ -102,9 +102,9 @@ def test_workload_without_other_nodes_borrows_a_spare_of_a_higher_priority_and_r
     assert isinstance(outcome, Admissible)
     assert outcome.loans == ((f"{NAMESPACE}/w", ("r0-n2",)),)
     assert scene.objects["low"]["metadata"]["annotations"] == {BORROWED_SPARES: '{"main":["r0-n2"]}'}
-    assert borrowed_by(scene.state, scene.facts("low")) == [(f"{NAMESPACE}/w", ("r0-n2",))]
+    assert list_borrowed(scene.state, scene.facts("low")) == [(f"{NAMESPACE}/w", ("r0-n2",))]
     assert (scene.held("w"), scene.free("r0-n2")) == (("r0-n2",), -4)
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
 
 
 def test_free_node_is_assigned_before_a_lent_spare() -> None:
@@ -153,7 +153,7 @@ def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
     assert "12 of 15 are in use" in get_refusal(scene.run()["low"]).message
     scene.queue("cq", {"tas": "16"})
     assert list_admitted(scene.run()) == {"low"}
-    assert scene.state.quota.usage("cq")["tas", "cpu"] == 16000
+    assert scene.state.quota.get_usage("cq")["tas", "cpu"] == 16000
 
 
 def test_waiting_workload_is_judged_again_when_a_holder_starts_to_lend() -> None:
@@ -219,7 +219,7 @@ def test_holder_with_a_lost_node_reclaims_its_lent_spare_and_no_other_workload_g
     assert scene.where("w") == {"r0-n0": 1, "r0-n2": 1}
     assert get_refusal(outcomes["low"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert not scene.where("lurks")
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
 
 
 def test_borrower_to_evict_is_named_once_and_again_after_a_failed_write() -> None:
@@ -233,7 +233,7 @@ def test_borrower_to_evict_is_named_once_and_again_after_a_failed_write() -> Non
     preempting = get_refusal(verdict.outcome).preempting
     assert preempting is not None
     assert (preempting.victims, preempting.leaving) == ((), (f"{NAMESPACE}/low",))
-    scene.cycle.spare(f"{NAMESPACE}/low")
+    scene.cycle.exclude_victim(f"{NAMESPACE}/low")
     (verdict,) = [verdict for verdict in scene.verdicts() if verdict.is_second_pass]
     preempting = get_refusal(verdict.outcome).preempting
     assert preempting is not None
@@ -346,7 +346,7 @@ def test_reclaim_waits_for_a_leaving_borrower_before_it_evicts_another() -> None
         if name == "a":
             scene.delete("beside")
     assert scene.lent() == {"r0-n2": ("b",)}
-    scene.set_status("a", preempted_status(scene.objects["a"], "InClusterQueue", "for another's sake", NOW))
+    scene.set_status("a", build_preempted_status(scene.objects["a"], "InClusterQueue", "for another's sake", NOW))
     assert scene.lent() == {"r0-n2": ("a",)}
     scene.break_down("r0-n0")
     scene.lose("w", "r0-n0")
@@ -478,7 +478,7 @@ def test_growing_borrower_keeps_its_borrowed_spare_and_borrows_no_other() -> Non
     assert (scene.where("low2"), scene.lent()) == ({lent: 2}, {lent: ("low2",)})
     grow(scene, "low2", "low3", 3, cpu="2")
     assert isinstance(scene.run()["low3"], NotAdmissible)
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
 
 
 def test_a_holder_that_grows_keeps_the_spares_that_it_lent() -> None:
@@ -503,7 +503,7 @@ def test_borrower_of_several_spares_is_looked_at_once(monkeypatch: pytest.Monkey
     scene.submit("low", 3, cpu="4")
     assert list_admitted(scene.run()) == {"low"}
     asked: list[str] = []
-    held_by = scene.state.ledger.held_by
-    monkeypatch.setattr(scene.state.ledger, "held_by", lambda key: asked.append(key) or held_by(key))  # type: ignore[func-returns-value]
+    held_by = scene.state.ledger.list_held
+    monkeypatch.setattr(scene.state.ledger, "list_held", lambda key: asked.append(key) or held_by(key))  # type: ignore[func-returns-value]
     assert scene.lent() == {f"r0-n{number}": ("low",) for number in (2, 3, 4)}
     assert asked == [f"{NAMESPACE}/low"]

@@ -32,7 +32,7 @@ class Lives(Lending):
         self.workload(build_workload_json(name, [pod_set], owner=f"owner-{name}", priority=priority, created=CREATED[name]))
 
     def holds(self, name: str) -> bool:
-        return f"{NAMESPACE}/{name}" in self.state.workloads.facts and self.state.workloads.holding(f"{NAMESPACE}/{name}") is not None
+        return f"{NAMESPACE}/{name}" in self.state.workloads.facts and self.state.workloads.find_holding(f"{NAMESPACE}/{name}") is not None
 
     def break_and_tell(self, node: str) -> None:
         self.break_down(node)
@@ -94,7 +94,7 @@ def step(scene: Lives, data: st.DataObject) -> None:
 
 
 def check(scene: Lives) -> None:
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
     used: Counter[str] = Counter()
     for name in (*HOLDERS, *OTHERS):
         if scene.holds(name):
@@ -215,7 +215,7 @@ def test_holder_that_reclaims_its_spare_is_whole_after_evictions_under_random_ev
                 others = sorted({*NODES} - promise.nodes - {*scene.where(promise.holder)})
                 scene.break_and_tell(data.draw(st.sampled_from(others)))
             case "late":
-                scene.cycle.reconsider(f"uid-{promise.holder}")
+                scene.cycle.requeue_workload(f"uid-{promise.holder}")
         scene.run()
         check(scene)
     for name in promise.going:
@@ -254,9 +254,9 @@ def test_spares_without_the_lend_annotation_are_never_lent(data: st.DataObject) 
     for _ in range(data.draw(st.integers(1, 5))):
         step(scene, data)
         assert not any(scene.lent(holder) for holder in HOLDERS)
-        assert not scene.state.workloads.lenders()
+        assert not scene.state.workloads.list_lenders()
         assert not scene.state.workloads.has_borrowers()
-        view = scene.state.view("tas")
+        view = scene.state.get_view("tas")
         assert view is not None
         assert (view.capacity.free >= 0).all()
 
@@ -276,7 +276,7 @@ def test_restarted_scheduler_reads_the_same_state_in_any_order_of_events(data: s
             later.workload(scene.objects[name])
     later.state.refresh()
     assert [later.lent(holder) for holder in HOLDERS] == [scene.lent(holder) for holder in HOLDERS]
-    assert not later.state.ledger.drift()
+    assert not later.state.ledger.find_drift()
     fresh = build_lending_scene()
     for node in NODES:
         fresh.state.observe_node(node, scene.state.nodes[node])

@@ -41,7 +41,7 @@ def test_a_pod_is_not_kept_away_by_its_own_place_that_is_lost(bound: bool, is_lo
         observe_stuck(scene, ("n0", 1))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n1": 1, "n2": 1}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
@@ -62,7 +62,7 @@ def test_a_process_that_has_just_begun_knows_that_as_well(is_lost: bool) -> None
         observe_stuck(again, ("n0", 1))
     assert isinstance(again.run()["w"], Admissible)
     assert again.where("w") == {"n1": 1, "n2": 1}
-    assert again.state.ledger.drift() == {}
+    assert again.state.ledger.find_drift() == {}
 
 
 def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_has_another_name() -> None:
@@ -74,7 +74,7 @@ def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_
     scene.lose("w", "n0")
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w") == {"n1": 1, "n2": 1}
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -85,7 +85,7 @@ def test_pods_that_stay_keep_theirs_away(bound: bool) -> None:
     scene.lose("w", "n2")
     outcome = get_refusal(scene.run()["w"])
     assert outcome.evicts, "n1 is in the zone of the pod that stays"
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -99,7 +99,7 @@ def test_workload_without_another_place_still_keeps_others_away_from_the_old_one
     other["template"]["metadata"] = {"labels": {"app": "x"}}
     scene.workload(build_workload_json("other", [other]))
     assert isinstance(scene.run()["other"], NotAdmissible)
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def two_flavors(scene: Running, *, count: int, quota: str, **spec: Any) -> None:
@@ -141,7 +141,7 @@ def test_pods_of_two_flavors_with_the_same_nodes_get_no_place_twice(count: int, 
     assert isinstance(scene.run()["w"], Admissible)
     assert sorted(scene.where("w").values()) == [count, count]
     assert not lost & scene.where("w").keys()
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_no_lost_place_of_another_flavor_keeps_a_pod_away() -> None:

@@ -36,5 +36,5 @@ def test_workload_that_is_moved_to_a_group_of_another_trait_keeps_its_number():
     before = pending.number_of(UID), pending.last_number
     others.add(UID)
     pending.move_changed([UID])
-    assert len(pending.groups()) == 2
+    assert len(pending.list_classes()) == 2
     assert (pending.number_of(UID), pending.last_number) == before

@@ -6,7 +6,7 @@ import pytest
 
 from core.jobs.kinds.job import Job
 from core.names import HOSTNAME_LABEL, PLACEMENT_PROFILE, QUEUE_NAME_LABEL
-from core.placement.algorithms.profile import Profiles, profiles_from_gates
+from core.placement.algorithms.profile import Profiles, read_profiles
 from core.plan.workloads.desired_workload import build_workload
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.outcome import Admissible
@@ -61,7 +61,7 @@ def _naming(obj: dict, profile: str | None) -> dict:
 def test_the_nearest_name_holds_workload_then_queue_then_topology_then_process(
     process: str, topology: str | None, queue: str | None, workload: str | None
 ):
-    choice = Choice(profiles_from_gates({}, process), topology=topology, queue=queue)
+    choice = Choice(read_profiles({}, process), topology=topology, queue=queue)
     assert choice.place(profile=workload) == NAMED[workload or queue or topology or process]
 
 
@@ -70,7 +70,7 @@ def test_the_nearest_name_holds_workload_then_queue_then_topology_then_process(
 def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pods: list[int], named_by: str):
     """Found defect G4. Of nodes for 3, 3, 2 and 1 pods each algorithm chooses others for seven pods that prefer one rack."""
     by = {named_by: profile}
-    choice = Choice(profiles_from_gates({}, by.get("process", "kep")), topology=by.get("topology"), queue=by.get("queue"))
+    choice = Choice(read_profiles({}, by.get("process", "kep")), topology=by.get("topology"), queue=by.get("queue"))
     asked = build_workload_json("w", [build_pod_set_json(count=7, topology={"preferred": RACK})])
     choice.scene.workload(_naming(asked, by.get("workload")))
     outcome = choice.scene.run()["w"]
@@ -81,14 +81,14 @@ def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pod
 
 @pytest.mark.parametrize("unknown", ["Compact", "", "kep-best-fit"])
 def test_an_unknown_name_is_passed_over(unknown: str):
-    choice = Choice(profiles_from_gates({}), topology=unknown, queue="compact")
+    choice = Choice(read_profiles({}), topology=unknown, queue="compact")
     assert choice.place(profile=unknown) == COMPACT
     choice.name_queue(unknown)
     assert choice.place(profile=unknown) == KEP
 
 
 def test_a_name_that_changes_counts_from_then_on():
-    choice = Choice(profiles_from_gates({}))
+    choice = Choice(read_profiles({}))
     assert choice.place("first") == KEP
     choice.name_queue("compact")
     assert choice.place("second") == COMPACT
@@ -98,7 +98,7 @@ def test_a_name_that_changes_counts_from_then_on():
 
 
 def test_a_job_that_asks_for_kep_gets_it_as_the_gates_have_it():
-    choice = Choice(profiles_from_gates({"TASProfileLeastFreeCapacity": True}), queue="compact")
+    choice = Choice(read_profiles({"TASProfileLeastFreeCapacity": True}), queue="compact")
     choice.scene.workload(_naming(build_workload_json("w", [build_pod_set_json(count=7, topology={"required": RACK})]), "kep"))
     outcome = choice.scene.run()["w"]
     assert isinstance(outcome, Admissible)
@@ -108,7 +108,7 @@ def test_a_job_that_asks_for_kep_gets_it_as_the_gates_have_it():
 def test_pod_sets_placed_at_once_have_the_profile_too():
     """Rule l of docs/decisions/0004: the first pod set alone would take the SSD that the second one needs."""
     for profile in ("kep", "compact"):
-        choice = Choice(profiles_from_gates({}))
+        choice = Choice(read_profiles({}))
         choice.scene.node(Node("n4", {RACK: "r", HOSTNAME_LABEL: "n4", "disk": "ssd"}, {"cpu": 1000, "pods": 10}))
         pod_sets = [
             build_pod_set_json("any", 7, topology={"unconstrained": True}),

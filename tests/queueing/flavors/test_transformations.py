@@ -47,7 +47,7 @@ def given(outcome: Admissible | NotAdmissible) -> tuple[dict[str, str], dict[str
 def test_resource_that_only_quota_counts_needs_no_topology() -> None:
     scene = build_scene(CREDITS, cpu=("tas", "10"), credits=("bank", "10"))
     assert given(submit(scene, cpu="2")) == ({"cpu": "tas", "credits": "bank"}, {"cpu": 4000, "credits": 4})
-    assert scene.state.quota.usage("cq") == {("tas", "cpu"): 4000, ("bank", "credits"): 4}
+    assert scene.state.quota.get_usage("cq") == {("tas", "cpu"): 4000, ("bank", "credits"): 4}
 
 
 def test_too_few_credits_are_too_little_quota() -> None:

@@ -49,10 +49,10 @@ def list_turns(made: Shared) -> Iterator[WorkloadFacts]:
     pending = Pending(made.state.workloads)
     pending.sync()
     turns = FairTurns(made.state, 0)
-    turns.begin(pending.groups())
-    while (following := turns.next()) is not None:
+    turns.begin(pending.list_classes())
+    while (following := turns.get_next()) is not None:
         turn, _ = following
-        turns.pass_on(turn)
+        turns.add_follower(turn)
         yield turn.workload
 
 
@@ -205,20 +205,20 @@ def test_promises_put_a_queue_first_up_to_the_last_of_them_and_as_long_as_they_a
     pending.sync()
     order_of = {name_of(workload): pending.order_of(workload.uid) for workload in pending}
     turns = FairTurns(made.state, 0)
-    turns.begin(pending.groups(), [("a", order_of["a2"]), ("a", order_of["a1"]), ("gone", order_of["a3"])])
+    turns.begin(pending.list_classes(), [("a", order_of["a2"]), ("a", order_of["a1"]), ("gone", order_of["a3"])])
     had = []
     for _ in range(2):
-        following = turns.next()
+        following = turns.get_next()
         assert following is not None
         had.append(name_of(following[0].workload))
-        turns.pass_on(following[0])
-    following = turns.next()
+        turns.add_follower(following[0])
+    following = turns.get_next()
     assert following is not None
     assert [*had, name_of(following[0].workload)] == ["a1", "a2", "b1"]
     anew = FairTurns(made.state, 1)
-    anew.begin(pending.groups(), [("a", order_of["a2"])])
+    anew.begin(pending.list_classes(), [("a", order_of["a2"])])
     anew.begin([])
-    following = anew.next()
+    following = anew.get_next()
     assert following is not None
     assert name_of(following[0].workload) == "b1"
 
@@ -269,11 +269,11 @@ def find_next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> Workl
     for queue, head in find_heads(waiting).items():
         asked = sum(p.requests["cpu"] * p.count for p in head.pod_sets)
         tree.add(queue, {CPU: asked})
-        path = tree.ancestors(queue)
-        own = tree.shares(queue)
+        path = tree.list_ancestors(queue)
+        own = tree.compute_shares(queue)
         shares = {path[0]: own[-1]} if path else {}
-        shares |= {above: tree.cohort_share(cohort) for cohort, above in pairwise(path)}
-        entries[queue] = head, tree.borrowed(queue, CPU) > 0, shares
+        shares |= {above: tree.compute_cohort_share(cohort) for cohort, above in pairwise(path)}
+        entries[queue] = head, tree.compute_borrowed(queue, CPU) > 0, shares
         tree.add(queue, {CPU: asked}, -1)
 
     def place(queue: str) -> tuple[bool, int]:
@@ -281,15 +281,15 @@ def find_next_by_definition(made: Shared, waiting: list[WorkloadFacts]) -> Workl
         return borrows, waiting.index(head)
 
     def winner(cohort: str) -> str | None:
-        children = [queue for queue in entries if tree.cohort_of(queue) == cohort]
+        children = [queue for queue in entries if tree.find_cohort(queue) == cohort]
         for name in made.state.cohorts:
             parent = made.state.cohorts[name].owner.parent
             best = winner(name) if parent == cohort else None
             children += [best] if best is not None else []
         return min(children, key=lambda q: (place(q)[0], entries[q][2].get(cohort, NO_SHARE), place(q)[1]), default=None)
 
-    roots = {tree.ancestors(queue)[-1] for queue in entries if tree.ancestors(queue)}
-    winners = [best for root in roots if (best := winner(root)) is not None] + [q for q in entries if not tree.ancestors(q)]
+    roots = {tree.list_ancestors(queue)[-1] for queue in entries if tree.list_ancestors(queue)}
+    winners = [best for root in roots if (best := winner(root)) is not None] + [q for q in entries if not tree.list_ancestors(q)]
     return entries[min(winners, key=place)][0]
 
 
@@ -318,6 +318,6 @@ def test_waiting_workload_under_fair_sharing_exceeds_available_quota(made: Share
         made.submit(f"w{i}", cpu=str(job.cpu), queue=job.queue, priority=job.priority)
     while any(isinstance(outcome, Admissible) for outcome in made.run().values()):
         pass
-    for workload in made.state.workloads.pending():
+    for workload in made.state.workloads.list_pending():
         asked = sum(p.requests["cpu"] * p.count for p in workload.pod_sets)
-        assert asked > made.state.quota.available(workload.queue.partition("/")[2], CPU)
+        assert asked > made.state.quota.compute_available(workload.queue.partition("/")[2], CPU)

@@ -26,7 +26,7 @@ def test_quota_is_given_to_all_of_a_group_or_none():
     outcome = judge(scene, build_pod_set(1, "leader", topology=GROUPED), build_pod_set(4, "workers", topology=GROUPED))
     message = get_refusal(outcome, "ExceedsMaxQuota")
     assert "leader, workers" in message
-    assert scene.state.workloads.usage("cq") == {}
+    assert scene.state.workloads.get_usage("cq") == {}
 
 
 def test_a_group_that_no_rack_holds_waits_though_two_racks_would():

@@ -54,7 +54,7 @@ class Life:
             self.have_turn(kind)
 
     def have_turn(self, kind: str) -> None:
-        following = self.kept.next()
+        following = self.kept.get_next()
         if following is None:
             return
         turn, may_borrow = following
@@ -63,10 +63,10 @@ class Life:
         elif kind == "end":
             self.kept.end(turn)
         else:
-            self.kept.pass_on(turn)
+            self.kept.add_follower(turn)
 
     def groups(self) -> list[EquivalenceClass]:
-        return self._pending.groups()
+        return self._pending.list_classes()
 
     def begin_cycle(self) -> None:
         self._pending.sync()
@@ -75,9 +75,10 @@ class Life:
     def find_next(self) -> tuple[tuple[str, bool] | None, tuple[str, bool] | None]:
         """Whose turn it is by the turns that are kept, and by new ones."""
         anew = self._make(self.scene.state)
-        anew.begin(self._pending.groups())
+        anew.begin(self._pending.list_classes())
         found = [
-            (following[0].workload.key, following[1]) if following is not None else None for following in (self.kept.next(), anew.next())
+            (following[0].workload.key, following[1]) if following is not None else None
+            for following in (self.kept.get_next(), anew.get_next())
         ]
         return found[0], found[1]
 
@@ -103,7 +104,7 @@ def test_cycle_in_which_one_workload_comes_looks_at_its_group_alone(make: Make, 
     life.begin_cycle()
     life.have_turn("pass on")
     looked: list[int] = []
-    first_turns = iteration_order.first_turns
+    first_turns = iteration_order.list_first_turns
 
     def count(groups: list[EquivalenceClass], in_round: int) -> list[Turn]:
         looked.append(len(groups))
@@ -113,7 +114,7 @@ def test_cycle_in_which_one_workload_comes_looks_at_its_group_alone(make: Make, 
         monkeypatch.setattr(f"core.queueing.ordering.{module}.first_turns", count)
     life.act("write", "w9", "a", "99", 1)
     life.begin_cycle()
-    assert life.kept.next() is not None
+    assert life.kept.get_next() is not None
     assert looked == [1]
 
 
@@ -130,9 +131,9 @@ def test_workload_that_is_queued_anew_within_its_group_has_the_turn_of_its_new_p
     life.scene.submit("w1", cpu="1", queue="a", created="2026-01-01T00:00:04Z")
     life.begin_cycle()
     had = []
-    while (following := life.kept.next()) is not None:
+    while (following := life.kept.get_next()) is not None:
         had.append(following[0].workload.key)
-        life.kept.pass_on(following[0])
+        life.kept.add_follower(following[0])
     assert had == ["ns/w3", "ns/w1", "ns/w5"]
 
 
@@ -142,18 +143,18 @@ def test_groups_that_must_borrow_have_their_turns_in_order_and_are_not_late_in_t
         life.act("write", f"w{number}", "a", str(1 + number), 0)
     life.begin_cycle()
     for number in range(10):
-        following = life.kept.next()
+        following = life.kept.get_next()
         assert following is not None
         assert (following[0].workload.key, following[1]) == (f"ns/w{number}", False)
         life.kept.put_off(following[0])
     for number in range(10):
-        following = life.kept.next()
+        following = life.kept.get_next()
         assert following is not None
         assert (following[0].workload.key, following[1]) == (f"ns/w{number}", True)
-        life.kept.pass_on(following[0])
-    assert life.kept.next() is None
+        life.kept.add_follower(following[0])
+    assert life.kept.get_next() is None
     anew = PriorityTurns(ROUND + 1)
     anew.begin(life.groups())
-    following = anew.next()
+    following = anew.get_next()
     assert following is not None
     assert (following[0].workload.key, following[1]) == ("ns/w0", False)

@@ -144,7 +144,7 @@ def test_partially_admitted_workload_counts_only_its_admitted_pods():
     assert made.used("q") == 8000
     made.finish("some")
     assert list_counts(made.run()["next"]) == [1]
-    assert made.state.ledger.drift() == {}
+    assert made.state.ledger.find_drift() == {}
 
 
 def test_workloads_with_equal_requests_and_different_minimum_counts_are_judged_separately():

@@ -58,7 +58,7 @@ def test_room_that_an_evicted_workload_leaves_is_kept_for_a_workload_that_is_ski
     for number in range(6):
         scene.submit(f"never{number}", 20 + number, cpu="1", queue="slow", priority=5)
     assert scene.decide() == (["next", "never0"], set())
-    assert scene.cycle._claims.of("uid-next") is not None
+    assert scene.cycle._claims.find_preempting("uid-next") is not None
     assert not scene.cycle._claims.is_preemptor("uid-next")
     scene.rack("another", 1, cpu=1)
     scene.submit("first", 90, cpu="1", queue="slow", priority=10)  # what is beside the lap is used up by this
@@ -92,7 +92,7 @@ def test_decisions_on_promised_workloads_take_nothing_from_the_portion_of_the_qu
 def test_promised_workloads_have_no_more_than_a_portion_of_a_round():
     scene = Noted()
     evict_for_each_of(scene, "high0", "high1", "high2", "high3")
-    assert len(scene.cycle._claims.preemptors()) == 4
+    assert len(scene.cycle._claims.list_preemptors()) == 4
     scene.rack("another", 1, cpu=1)
     scene.submit("quick", 1, cpu="1", queue="quick")
     assert scene.decide() == (["high0", "high1", "quick"], {"quick"})

@@ -84,7 +84,7 @@ def test_workloads_are_moved_to_the_group_of_their_trait_some_at_a_time(monkeypa
     while pending.is_behind:
         pending.sync()
     everybody = [workload.uid for workload in pending]
-    assert [len(group.members) for group in pending.groups()] == [5]
+    assert [len(group.members) for group in pending.list_classes()] == [5]
     traits.update(everybody[1:])
     pending.move_changed([*everybody, "uid-of-nobody"])
     assert pending.is_behind
@@ -94,12 +94,12 @@ def test_workloads_are_moved_to_the_group_of_their_trait_some_at_a_time(monkeypa
         pending.move_changed([])
         moves += 1
     assert moves == 3, "two are looked at each time"
-    assert sorted(len(group.members) for group in pending.groups()) == [1, 4]
+    assert sorted(len(group.members) for group in pending.list_classes()) == [1, 4]
     assert [workload.uid for workload in pending] == everybody, "the order stays"
     assert pending.group_of(everybody[0]) is not pending.group_of(everybody[1])
     scene.state.observe_workload(f"{NAMESPACE}/a", None)
     pending.sync()
-    assert [len(group.members) for group in pending.groups()] == [4], "a group that is empty is gone"
+    assert [len(group.members) for group in pending.list_classes()] == [4], "a group that is empty is gone"
 
 
 def test_workloads_of_pods_that_one_controller_makes_anew_are_moved_together():
@@ -119,4 +119,4 @@ def test_workloads_of_pods_that_one_controller_makes_anew_are_moved_together():
     pending.sync()
     traits[one.party] = 2
     pending.move_changed([one.party])
-    assert len(pending.groups()) == 2
+    assert len(pending.list_classes()) == 2

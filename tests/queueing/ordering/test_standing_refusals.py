@@ -138,7 +138,7 @@ def test_waiting_workload_is_refused_by_a_fresh_cycle_too(shares: bool, is_slow:
 
 
 def _happen(scene: Shared, i: int, data: st.DataObject) -> None:
-    waiting = sorted(workload.key.partition("/")[2] for workload in scene.state.workloads.pending())
+    waiting = sorted(workload.key.partition("/")[2] for workload in scene.state.workloads.list_pending())
     running = sorted(scene.running())
     match data.draw(st.sampled_from(["nothing", "finish", "finish", "delete", "node", "namespace", "move"])):
         case "finish" if running:
@@ -191,10 +191,10 @@ def test_groups_hold_all_that_wait_each_once_and_in_order(data: st.DataObject):
             case _:
                 pending.sync()
     pending.sync()
-    waiting = {workload.key: workload for workload in scene.state.workloads.pending()}
+    waiting = {workload.key: workload for workload in scene.state.workloads.list_pending()}
     assert {workload.key: workload for workload in pending} == waiting
-    members = [entry for group in pending.groups() for entry in group.members]
+    members = [entry for group in pending.list_classes() for entry in group.members]
     assert len(members) == len(waiting)
-    for group in pending.groups():
+    for group in pending.list_classes():
         assert group.members == sorted(group.members, key=lambda member: member[0])
         assert len({(w.queue, w.priority, w.pod_sets[0].count) for _, w in group.members}) == 1

@@ -19,7 +19,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
 from core.queueing.preemption.victim_search import find_preemption
 from core.state.facts import WorkloadFacts
-from core.state.workload_state import admission_usage
+from core.state.workload_state import compute_admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
 from tests.queueing.shared import Shared, get_victims
@@ -209,7 +209,7 @@ Cost = tuple[tuple[tuple[tuple[bool, Fraction], ...], int], int, int]
 
 def compute_cost(scene: Shared, chosen: list[WorkloadFacts]) -> Cost:
     def rank(w: WorkloadFacts) -> tuple[tuple[tuple[bool, Fraction], ...], int]:
-        shares = scene.state.quota.shares(w.queue.partition("/")[2])
+        shares = scene.state.quota.compute_shares(w.queue.partition("/")[2])
         return tuple((not share.is_infinite, -share.value) for share in shares), w.priority
 
     return max(map(rank, chosen)), len(chosen), sum(w.priority for w in chosen)
@@ -218,13 +218,13 @@ def compute_cost(scene: Shared, chosen: list[WorkloadFacts]) -> Cost:
 def compute_level_share(world: Shared, mine: str, queue: str, *back: WorkloadFacts, of: str) -> Share:
     """The share, where two queues meet, of the side of one of them, with some workloads counted on it."""
     tree = world.state.quota
-    above, cohorts = [mine, *tree.ancestors(mine)], [queue, *tree.ancestors(queue)]
+    above, cohorts = [mine, *tree.list_ancestors(mine)], [queue, *tree.list_ancestors(queue)]
     meet = next(cohort for cohort in cohorts if cohort in above)
-    path = [of, *tree.ancestors(of)]
+    path = [of, *tree.list_ancestors(of)]
     side = path[path.index(meet) - 1]
     for w in back:
         tree.add(of, {CPU: sum(p.requests["cpu"] * p.count for p in w.pod_sets)})
-    share = tree.shares(of)[-1] if side == of else tree.cohort_share(side)
+    share = tree.compute_shares(of)[-1] if side == of else tree.compute_cohort_share(side)
     for w in back:
         tree.add(of, {CPU: sum(p.requests["cpu"] * p.count for p in w.pod_sets)}, -1)
     return share
@@ -246,11 +246,11 @@ def may_go(scene: Shared, world: Shared, wanting: WorkloadFacts, chosen: list[Wo
             others.setdefault(queue, []).append(victim)
             if policy.reclaim == "LowerPriority" and victim.priority >= wanting.priority:
                 return False
-            if not tree.takes_of_others(mine, queue, CPU):
+            if not tree.is_using_others(mine, queue, CPU):
                 return False
     for queue, members in others.items():
         takes = [sum(p.requests["cpu"] * p.count for p in w.pod_sets) for w in members]
-        if scene.used(queue) - sum(takes) + max(takes) <= tree.nominal(queue, CPU):
+        if scene.used(queue) - sum(takes) + max(takes) <= tree.get_nominal(queue, CPU):
             return False
         ours = compute_level_share(world, mine, queue, wanting, of=mine)
         if strategy is None or ours.is_zero:
@@ -340,7 +340,7 @@ def test_no_victim_can_take_its_place_back(scene: Shared, job: Job):
     for name in sorted(scene.evicted()):
         scene.leave(name)
     scene.write({"wanting": found.found})
-    assert admission_usage(found.found.admission)
+    assert compute_admission_usage(found.found.admission)
     for victim in others:
         back = scene.state.workloads.facts[victim.key]
         home = scene.state.cluster_queues[back.queue.partition("/")[2]]

@@ -212,7 +212,7 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again():
     (verdict,) = scene.verdicts()
     assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
     assert scene.verdicts() == []
-    scene.cycle.spare("ns/low")
+    scene.cycle.exclude_victim("ns/low")
     (verdict,) = scene.verdicts()
     assert get_victims(verdict.outcome) == {"low": REASON_IN_QUEUE}
 
@@ -255,7 +255,7 @@ def test_workload_within_its_nominal_quota_is_not_reclaimed():
     outcome = scene.run()["owner"]
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is None
-    assert 'and cohort "c" lends no more than 0' in outcome.message
+    assert 'and cohort "c" has nothing to lend now' in outcome.message
 
 
 def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workloads():
@@ -270,7 +270,7 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
     assert promised.borrows
     scene.submit("owner", 4, queue="mine")
     owner, plan = scene.state.workloads.facts[f"{NAMESPACE}/owner"], {each.pod_set: each.nodes for _, each in promised.placements}
-    scene.state.claim(waiting.key, promised.admission, plan)
+    scene.state.reserve(waiting.key, promised.admission, plan)
     assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
     scene.state.drop_claims()
     assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Admissible)
@@ -347,10 +347,7 @@ def test_workload_at_its_borrowing_limit_reports_the_limit():
     scene.run()
     scene.submit("one", 1, queue="limited")
     message = get_refusals(scene.run())["one"].message
-    assert (
-        "1 cpu of quota are missing, 6 of 4 are in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend"
-        in message
-    )
+    assert "needs 1 more cpu; 6 of 4 in use, and its borrowingLimit of 2 leaves 0 to be borrowed, whatever others lend" in message
 
 
 def test_limits_of_borrowing_and_lending():
@@ -482,7 +479,7 @@ def test_preemptor_with_a_failed_verdict_write_requests_its_victims_again():
     scene.run()
     scene.submit("high", 8, queue="q", priority=1)
     assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
-    scene.cycle.reconsider("uid-high")  # the write of its verdict failed, and nobody was told to go
+    scene.cycle.requeue_workload("uid-high")  # the write of its verdict failed, and nobody was told to go
     assert [get_victims(verdict.outcome) for verdict in scene.verdicts()] == [{"low": REASON_IN_QUEUE}]
 
 
@@ -556,7 +553,7 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
     for name in gone:
         scene.leave(name)
     assert isinstance(scene.run()["urgent"], Admissible)
-    assert scene.state.ledger.drift() == {}
+    assert scene.state.ledger.find_drift() == {}
 
 
 def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):

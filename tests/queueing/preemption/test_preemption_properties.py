@@ -44,7 +44,7 @@ def may_go(scene: Shared, wanting: WorkloadFacts, chosen: list[WorkloadFacts], *
             if not borrows and policy.reclaim == "LowerPriority" and victim.priority >= wanting.priority:
                 return False
     for queue, members in by_queue.items():
-        nominal = scene.state.quota.nominal(queue, ("tas", "cpu"))
+        nominal = scene.state.quota.get_nominal(queue, ("tas", "cpu"))
         takes = {w.key: sum(p.requests["cpu"] * p.count for p in w.pod_sets) for w in members}
         last = (
             min(takes.values()) if borrows else max(takes.values())
@@ -66,7 +66,7 @@ def find_cheapest_by_force(scene: Shared, wanting: WorkloadFacts) -> tuple[int, 
             found = find_admission(world.state, wanting, world.state.cluster_queues[mine], STANDARD)
             if isinstance(found, Admissible):
                 asked = sum(p.requests["cpu"] * p.count for p in wanting.pod_sets)
-                borrows = world.used(mine) + asked > world.state.quota.nominal(mine, ("tas", "cpu"))
+                borrows = world.used(mine) + asked > world.state.quota.get_nominal(mine, ("tas", "cpu"))
                 # One that need not borrow may also act by the right of one that does.
                 if any(may_go(scene, wanting, chosen, borrows=right) for right in ([True] if borrows else [False, True])):
                     best = compute_cost(chosen)

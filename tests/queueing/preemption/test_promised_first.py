@@ -22,7 +22,7 @@ def test_queue_of_a_workload_that_waits_for_an_evicted_one_comes_before_a_queue_
     scene._write("low", build_condition_json("Evicted", time=scene.now))
     scene.submit("next", 8, cpu="1", queue="a", priority=9)
     scene.run()
-    assert scene.cycle._claims.of("uid-next") is not None
+    assert scene.cycle._claims.find_preempting("uid-next") is not None
     assert not scene.cycle._claims.is_preemptor("uid-next")
     scene.submit("small", 4, cpu="1", queue="b")
     assert isinstance(scene.run()["small"], NotAdmissible)
@@ -41,7 +41,7 @@ def test_workload_that_saw_room_as_taken_is_asked_again_once_the_claim_without_v
     scene.submit("next", 16, cpu="1", queue="slow", priority=9)
     scene.run()
     scene.run()
-    claim = scene.cycle._claims.of("uid-next")
+    claim = scene.cycle._claims.find_preempting("uid-next")
     assert claim is not None
     assert claim.victims == ()
     assert scene.cycle._claims.is_preemptor("uid-next")
@@ -81,4 +81,4 @@ def test_room_promised_to_a_workload_of_a_stopped_queue_is_for_others(stopped: s
     scene.submit("other", 8, queue="p", topology=loose)
     scene.run()
     scene.run()
-    assert scene.state.workloads.holding(f"{NAMESPACE}/other") is not None
+    assert scene.state.workloads.find_holding(f"{NAMESPACE}/other") is not None

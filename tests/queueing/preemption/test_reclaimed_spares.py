@@ -55,7 +55,7 @@ def test_free_node_promised_beside_the_spare_is_not_given_to_another_workload(pr
     scene.submit("thief", 1, cpu="4", priority=priority)
     assert get_refusal(scene.run()["thief"]).reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     assert scene.run() == {}
-    assert not scene.state.ledger.drift()
+    assert not scene.state.ledger.find_drift()
     scene.leave("low")
     assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
@@ -112,8 +112,8 @@ def test_it_is_kept_while_a_verdict_is_being_written_and_when_one_could_not_be()
     scene.leave("low")
     (found, *_) = scene.verdicts()
     assert isinstance(found.outcome, Admissible)
-    scene.state.forget(f"{NAMESPACE}/w")
-    scene.cycle.reconsider("uid-w")
+    scene.state.drop_assumed(f"{NAMESPACE}/w")
+    scene.cycle.requeue_workload("uid-w")
     assert not any(isinstance(verdict.outcome, Admissible) for verdict in scene.cycle.run(is_held_back=lambda uid: uid == "uid-w"))
     assert list_admitted(scene.run()) == {"w"}
     assert is_whole(scene)
@@ -178,7 +178,7 @@ def test_holder_with_a_borrower_that_was_not_evicted_is_evicted_when_the_promise
     low = scene.objects["low"]
     conditions = [one for one in low["status"]["conditions"] if one["type"] not in (EVICTED, PREEMPTED)]
     scene.set_status("low", {**low["status"], "conditions": conditions})
-    scene.cycle.spare(f"{NAMESPACE}/low")
+    scene.cycle.exclude_victim(f"{NAMESPACE}/low")
     scene.break_down("r0-n3")
     assert get_refusal(scene.run()["w"]).evicts
 

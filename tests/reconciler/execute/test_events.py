@@ -29,7 +29,7 @@ class Told:
         return body
 
     async def tell(self, name: str, message: str = "why", reason: str = "Reason") -> None:
-        self.reporter.event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
+        self.reporter.record_event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
         await self.reporter.settle()
 
 

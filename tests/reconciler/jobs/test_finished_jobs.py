@@ -6,7 +6,7 @@ from typing import Any
 
 from core.names import EVENT_PODS_LEFT, PODSET_LABEL, QUEUE_NAME_LABEL, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
 from core.runtime.workqueue import Item
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 from reconciler.jobs.jobs import Jobs
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
@@ -44,8 +44,8 @@ def test_a_complete_rayjob_holds_its_quota_while_kuberay_keeps_its_cluster():
     )
     reconcile = Item(("RayJob.ray.io", "ns/j"), frozenset(), 0.0)
     harness.wait_for(jobs._reconcile(reconcile))
-    assert not condition_is_true(harness.get("Workload", "w"), "Finished")
+    assert not is_condition_true(harness.get("Workload", "w"), "Finished")
     assert ("ns/j", EVENT_PODS_LEFT) in {(event.key, event.reason) for event in harness.events}
     harness.drop("Pod", "head")
     harness.wait_for(jobs._reconcile(reconcile))
-    assert condition_is_true(harness.get("Workload", "w"), "Finished")
+    assert is_condition_true(harness.get("Workload", "w"), "Finished")

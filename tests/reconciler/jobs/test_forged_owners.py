@@ -39,7 +39,7 @@ def get_job(observed: Observed, name: str) -> Json:
 
 @pytest.fixture
 def observed() -> Observed:
-    found = Observed(Client.offline(), ManualClock())
+    found = Observed(Client.make_offline(), ManualClock())
     found.jobs["Job.batch"].put(build_job("low", [], {"kueue.x-k8s.io/queue-name": "main"}))
     found.pods.put(build_pod("low-0", owned_by("Job", "batch/v1", "low")))
     return found
@@ -131,5 +131,5 @@ def test_pod_of_a_job_is_no_member_of_a_group_unless_topogate_started_it(
     pod = build_pod("fake", owned_by(kind, "batch/v1" if kind == "Job" else "example.com/v1", "f"))
     pod["metadata"] |= {"labels": {MANAGED: "true", QUEUE_NAME_LABEL: "main", POD_GROUP_NAME: "g"}, "annotations": notes}
     observed.pods.put(pod)
-    found = observed.pods.store.by_index("unit", str(Unit(GROUP, "ns", "g")))
+    found = observed.pods.store.list_by_index("unit", str(Unit(GROUP, "ns", "g")))
     assert [each["metadata"]["name"] for each in found] == (["fake"] if is_member or notes else [])

@@ -24,7 +24,7 @@ def build_train_job(nodes: int | None, *replicated: str, replicas: int = 1) -> d
     jobs = [{"name": name, "replicas": replicas, "template": NODE if name == "node" else {}} for name in replicated]
     trainer = {} if nodes is None else {"numNodes": nodes}
     job = {"metadata": {"name": "j"}, "spec": {"trainer": trainer, "runtimeRef": {"name": "r"}}}
-    return TrainJob().expanded(job, {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}})
+    return TrainJob().expand(job, {"spec": {"template": {"spec": {"replicatedJobs": jobs}}}})
 
 
 def build_workload(**counts: int) -> dict[str, Any]:
@@ -94,11 +94,11 @@ def test_train_job_with_runtime_that_is_too_large_waits_until_it_is_smaller():
         harness.put({"kind": "TrainingRuntime", "metadata": {"name": "r"}, "spec": spec})
 
     put_runtime(MAX_TEMPLATE_VALUES)
-    expanded, why = harness.observed.related.expanded(kind, job)
+    expanded, why = harness.observed.related.expand(kind, job)
     assert why is not None
     assert why.startswith("TrainingRuntime r is too large: at most 20000 values")
-    assert kind.pod_sets(expanded) == []
+    assert kind.list_pod_sets(expanded) == []
     put_runtime(10)
-    expanded, why = harness.observed.related.expanded(kind, job)
+    expanded, why = harness.observed.related.expand(kind, job)
     assert why is None
-    assert len(kind.pod_sets(expanded)) == 1
+    assert len(kind.list_pod_sets(expanded)) == 1

@@ -171,7 +171,7 @@ async def test_many_pods_that_came_before_their_owner_are_owned_by_and_by(monkey
 
     assert owners() == ["uid-set"] * 2 + ["uid-train"] * 3
     for again in found.again:
-        await again.catch_up()
+        await again.refold_all()
     assert owners() == ["uid-set"] * 5
 
 
@@ -189,8 +189,8 @@ async def test_keys_are_looked_at_once_in_the_order_in_which_they_came():
     looked: list[str] = []
     again = Again(looked.append, 2, SystemClock())
     again.add(["a", "b", "a", "c"])
-    assert again.take()
+    assert again.refold_some()
     assert looked == ["a", "b"]
     again.add(["a"])
-    await again.catch_up()
+    await again.refold_all()
     assert looked == ["a", "b", "c", "a"]

@@ -103,9 +103,9 @@ def test_pods_that_name_a_group_and_are_no_members_give_no_quota_back():
     reclaimable = Reclaimable(observed, cast("Executor", None), ManualClock())
     for number in range(2):
         observed.pods.put(pod(f"forged-{number}", {}))
-    assert reclaimable._done(wire) == {}
+    assert reclaimable._count_done(wire) == {}
     observed.pods.put(pod("member", {POD_GROUP_NAME: "g", MANAGED: "true", QUEUE_NAME_LABEL: "main"}))
-    assert reclaimable._done(wire) == {"main": 1}
+    assert reclaimable._count_done(wire) == {"main": 1}
 
 
 def test_reclaimable_pods_with_feature_gate_off_do_not_reduce_pod_set_count():

@@ -10,7 +10,7 @@ from core.names import CLUSTER_QUEUE_LABEL, FIELD_MANAGER, PODSET_LABEL, TOPOLOG
 from core.plan.steps import pacing
 from core.runtime.http.errors import BadRequest, Forbidden, Invalid, KubeError, ServerError
 from core.runtime.workqueue import Item
-from core.state.facts import condition_is_true, find_condition
+from core.state.facts import find_condition, is_condition_true
 from reconciler.workloads.activity import Activity
 from sim.apiserver.server import Request
 from tests.reconciler.jobs.test_suspensions import JobHarness
@@ -111,7 +111,7 @@ def test_start_that_fails_for_no_fault_of_the_job_is_tried_for_ever(harness: Ref
     harness.refuse_starts(error)
     harness.clock.time += 10 * pacing.START_PATIENCE_S  # type: ignore[attr-defined]
     harness.start()
-    assert not condition_is_true(harness.workload, "DeactivationTarget")
+    assert not is_condition_true(harness.workload, "DeactivationTarget")
     assert harness.evicted_for == ""
     harness.on_write = lambda _: None
     harness.start()

@@ -11,20 +11,20 @@ from core.jobs.kinds.job import Job
 from core.jobs.kinds.replica_types import ReplicatedKind
 from core.names import FIELD_MANAGER, QUEUE_NAME_LABEL, REASON_SUSPENDED_BY_USER, RESOURCE_IN_USE_FINALIZER, WORKLOAD_ANNOTATION
 from core.plan.steps import api_resources as r
-from core.plan.workloads.desired_workload import workload_name
+from core.plan.workloads.desired_workload import build_workload_name
 from core.resource import Obj, PatchKind
 from core.runtime.http.errors import Conflict, Invalid
 from core.runtime.workqueue import Item
 from core.state.facts import find_condition
 from reconciler.jobs.jobs import Jobs
-from reconciler.observe.slim import with_writers_of, writers
+from reconciler.observe.slim import list_writers, with_writers_of
 from sim.apiserver.server import Request
 from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
 USER = "kubectl-patch"
-JOBS = r.resource_of(Job())
+JOBS = r.get_resource(Job())
 
 
 def suspended_by(name: str) -> Json:
@@ -45,12 +45,12 @@ class JobHarness(Harness):
         self.owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"], "controller": True}
         conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         given = [{"name": "main", "count": 2, "flavors": {}, "resourceUsage": {}}]
-        self.name = workload_name(Job(), job)
+        self.name = build_workload_name(Job(), job)
         self.put(
             {
                 "kind": "Workload",
                 "metadata": {"name": self.name, "finalizers": [RESOURCE_IN_USE_FINALIZER], "ownerReferences": [self.owner]},
-                "spec": {"queueName": "main", "active": True, "podSets": [pod_set.to_wire() for pod_set in Job().pod_sets(job)]},
+                "spec": {"queueName": "main", "active": True, "podSets": [pod_set.to_wire() for pod_set in Job().list_pod_sets(job)]},
                 "status": {"conditions": conditions, "admission": {"clusterQueue": "q", "podSetAssignments": given}},
             }
         )
@@ -224,14 +224,14 @@ def test_a_stopped_job_waits_for_pods_that_end_and_not_for_those_of_which_only_a
 )
 def test_of_managed_fields_only_the_writers_of_one_field_are_kept(entries: Any, names: set[str]):
     kept = with_writers_of(Job().suspend_path)({"metadata": {"name": "j", "managedFields": entries}, "spec": {"suspend": True}})
-    assert writers(kept) == names
+    assert list_writers(kept) == names
     assert kept["spec"] == {"suspend": True}
     assert "fieldsV1" not in str(kept)
 
 
 def test_deep_fields_are_found():
     entry = {"manager": "a", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}
-    assert writers(with_writers_of(ReplicatedKind.suspend_path)({"metadata": {"managedFields": [entry]}})) == {"a"}
+    assert list_writers(with_writers_of(ReplicatedKind.suspend_path)({"metadata": {"managedFields": [entry]}})) == {"a"}
 
 
 def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_written_meanwhile(harness: JobHarness):

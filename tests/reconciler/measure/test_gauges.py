@@ -223,7 +223,7 @@ def test_scrape_builds_no_tree_and_shows_the_last_known_one(harness: MeasuredHar
     harness.decide()
     assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     harness.node("r3-n", "r3")  # the tree is dropped
-    monkeypatch.setattr(ClusterState, "view", lambda *_: pytest.fail("a scrape must not build trees"))
+    monkeypatch.setattr(ClusterState, "get_view", lambda *_: pytest.fail("a scrape must not build trees"))
     assert get_level_metric(harness, "domains") == {RACK: 2, HOSTNAME_LABEL: 2}
     monkeypatch.undo()
     harness.decide()
@@ -304,7 +304,7 @@ def test_controller_metrics_show_queue_age_and_reconcile_results(harness: Measur
     async def work() -> None:
         controller.queue.add("a", "it is new")
         await controller._run(await controller.queue.get())
-        controller.queue.done("a")
+        controller.queue.finish("a")
         controller.queue.add("b", "it is new")
 
     harness.wait_for(work())
@@ -327,7 +327,7 @@ def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
 
     async def report() -> None:
         for number in range(pacing.EVENTS_BURST + 3):
-            reporter.event(r.WORKLOADS, workload, "Reason", f"message {number}")
+            reporter.record_event(r.WORKLOADS, workload, "Reason", f"message {number}")
         await reporter.settle()
 
     harness.wait_for(report())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.model.admission import admission_from_wire
+from core.model.admission import decode_admission
 from core.names import SPARE_NODES, SPARES, SPARES_HELD
 from e2e.api import ApiError, wait_for
 from e2e.audit import truth
@@ -83,7 +83,7 @@ def followed(scene: Scene) -> Iterator[list[dict[str, Any]]]:
 
 
 def list_hosts(obj: dict[str, Any]) -> list[str]:
-    admission = admission_from_wire(obj["status"].get("admission"))
+    admission = decode_admission(obj["status"].get("admission"))
     assignments = [given.assignment for given in admission.pod_sets] if admission is not None else []
     return sorted(domain.values[-1] for assignment in assignments if assignment is not None for domain in assignment.domains)
 

@@ -26,14 +26,14 @@ class SparesHarness(NodesHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spares = Spares(self.observed, self.executor, self.clock, LEAVING_TAINTS, self.storms.holds)
+        self.spares = Spares(self.observed, self.executor, self.clock, LEAVING_TAINTS, self.storms.is_affected)
         self.fails: Exception | None = None
         self.on_write = self.check
 
     def check(self, request: Request) -> None:
         if self.fails is not None:
             raise self.fails
-        assert not self.observed.state.ledger.drift()
+        assert not self.observed.state.ledger.find_drift()
         assert request.params["fieldManager"] in (FIELD_MANAGER, SPARES_MANAGER)
 
     @property
@@ -84,7 +84,7 @@ class SparesHarness(NodesHarness):
         return (found["status"], found["reason"], found["message"]) if found is not None else None
 
     def free(self, node: str) -> int:
-        view = self.observed.state.view("f")
+        view = self.observed.state.get_view("f")
         assert view is not None
         return int(view.capacity.free[view.capacity.axis["cpu"], view.capacity.tree.index[node]])
 
@@ -181,7 +181,7 @@ def test_spare_node_after_a_failed_write_is_not_held() -> None:
     with pytest.raises(Conflict):
         harness.keep()
     assert harness.free("r0-n1") == 8000
-    assert not harness.observed.state.ledger.drift()
+    assert not harness.observed.state.ledger.find_drift()
     harness.fails = None
     harness.keep()
     assert harness.free("r0-n1") == 7000

@@ -67,7 +67,7 @@ class Gates:
 
 def whole() -> tuple[Reconciler, Deciding]:
     clock = ManualClock()
-    reconciler = Reconciler(Client.offline(), clock, Behaviour(STANDARD, gates=Gates()))  # type: ignore[arg-type]
+    reconciler = Reconciler(Client.make_offline(), clock, Behaviour(STANDARD, gates=Gates()))  # type: ignore[arg-type]
     return reconciler, reconciler._prepare()
 
 
@@ -84,9 +84,9 @@ def test_every_informer_survives_every_kind_of_garbage(caplog: pytest.LogCapture
         assert len(informer.store) == len(odd), informer.resource
         assert {str(aside.resource) for aside in observed.set_aside.objects} <= {str(each.resource) for each in observed.informers}
         observed.state.refresh()
-        informer.forget_all()
+        informer.drop_all()
         assert len(observed.set_aside) == 0, informer.resource
-    assert observed.state.ledger.drift() == {}
+    assert observed.state.ledger.find_drift() == {}
 
 
 def test_garbage_of_all_kinds_at_once_is_survived(caplog: pytest.LogCaptureFixture):
@@ -99,9 +99,9 @@ def test_garbage_of_all_kinds_at_once_is_survived(caplog: pytest.LogCaptureFixtu
     assert len(observed.set_aside) > 20
     observed.state.refresh()
     for informer in observed.informers:
-        informer.forget_all()
+        informer.drop_all()
     assert len(observed.set_aside) == 0
-    assert observed.state.ledger.drift() == {}
+    assert observed.state.ledger.find_drift() == {}
 
 
 def test_a_pod_that_cannot_be_read_fills_its_node_alone():

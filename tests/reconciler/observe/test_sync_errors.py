@@ -55,39 +55,42 @@ def scene() -> Scene:
 
 def test_missing_definitions_are_named_with_how_to_get_them(scene: Scene):
     scene.fail(MISSING, scene.observed.workloads, scene.observed.topologies)
-    assert scene.troubles.why() == (
+    assert scene.troubles.describe_errors() == (
         "the API server does not serve topologies.kueue.x-k8s.io, workloads.kueue.x-k8s.io in kueue.x-k8s.io/v1beta2; "
         "install their CustomResourceDefinitions: the chart does (crds.install: true)"
     )
     health = Health(scene.clock)
     health.reconciler = scene.reconciler
-    assert health.why_not_ready().endswith(f"; {scene.reconciler.troubles.why()}")
+    assert health.find_unready_reason().endswith(f"; {scene.reconciler.troubles.describe_errors()}")
 
 
 def test_a_missing_right_is_named_with_the_servers_own_words(scene: Scene):
     scene.fail(LISTED, scene.observed.nodes, scene.observed.pods)
-    assert scene.troubles.why() == f"no right to list and watch nodes, pods (the chart's ClusterRole has it): {LISTED.message}"
+    assert scene.troubles.describe_errors() == f"no right to list and watch nodes, pods (the chart's ClusterRole has it): {LISTED.message}"
 
 
 def test_sync_errors_report_only_the_most_severe_error(scene: Scene):
     scene.fail(ServerError(500, "InternalError", "no leader"), scene.observed.pods)
-    assert scene.troubles.why() == "pods cannot be listed: 500 InternalError: no leader"
+    assert scene.troubles.describe_errors() == "pods cannot be listed: 500 InternalError: no leader"
     scene.fail(LISTED, scene.observed.nodes)
-    assert scene.troubles.why().startswith("no right to list and watch nodes ")
+    assert scene.troubles.describe_errors().startswith("no right to list and watch nodes ")
     scene.fail(MISSING, scene.observed.topologies)
-    assert scene.troubles.why().startswith("the API server does not serve topologies.kueue.x-k8s.io in ")
+    assert scene.troubles.describe_errors().startswith("the API server does not serve topologies.kueue.x-k8s.io in ")
     scene.fail(Unauthorized(401, "Unauthorized", "Unauthorized"), scene.observed.namespaces)
-    assert scene.troubles.why() == "the API server https://api.example:6443 does not accept our credentials: Unauthorized"
+    assert scene.troubles.describe_errors() == "the API server https://api.example:6443 does not accept our credentials: Unauthorized"
     scene.fail(Unreachable("GET /api/v1/pods: no answer within 30 s"), scene.observed.pods)
-    assert scene.troubles.why() == "the API server https://api.example:6443 cannot be reached: GET /api/v1/pods: no answer within 30 s"
+    assert (
+        scene.troubles.describe_errors()
+        == "the API server https://api.example:6443 cannot be reached: GET /api/v1/pods: no answer within 30 s"
+    )
 
 
 def test_sync_error_after_the_first_list_is_reported_only_if_it_lasts(scene: Scene):
     scene.sync()
     scene.fail(Unreachable("broken"))
-    assert scene.troubles.why() == ""
+    assert scene.troubles.describe_errors() == ""
     scene.fail(LISTED, scene.observed.nodes)
-    assert scene.troubles.why().startswith("no right to list and watch nodes ")
+    assert scene.troubles.describe_errors().startswith("no right to list and watch nodes ")
 
 
 def test_sync_error_is_logged_once_then_periodically_and_at_its_end(scene: Scene, caplog: pytest.LogCaptureFixture):

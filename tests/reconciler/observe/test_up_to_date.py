@@ -43,7 +43,7 @@ class Turning(ManualClock):
 
 def follower(version: str) -> Observed:
     """A process with all watches but those of Workloads at version 100."""
-    observed = Observed(Client.offline(), ManualClock())
+    observed = Observed(Client.make_offline(), ManualClock())
     for informer in observed.awaited:
         informer.watcher.version, informer.watcher.opened = "100", 1
     observed.workloads.watcher.version = version

@@ -59,7 +59,7 @@ def within(key: str, *values: str) -> Mapping[str, Any]:
 
 def cluster() -> Observed:
     """A rack of two nodes in each of zones a, b and c; four pods fit on a node."""
-    found = Observed(Client.offline(), ManualClock())
+    found = Observed(Client.make_offline(), ManualClock())
     found.namespaces.put(versioned({"metadata": {"name": NAMESPACE}}))
     found.topologies.put(versioned(build_topology_json("t", [RACK, HOSTNAME_LABEL])))
     found.flavors.put(versioned(build_flavor_json("tas", "t")))

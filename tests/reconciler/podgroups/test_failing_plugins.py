@@ -115,7 +115,7 @@ async def test_groups_that_wait_for_one_that_hangs_wait_together():
 
 async def test_plugin_with_a_different_question_each_time_is_skipped():
     async with harness(launch("Prefers")) as opened:
-        answers = opened.plugins.answers()
+        answers = opened.plugins.start_answers()
         answers.times = OFTEN + 2
         opened.gang(2)
         opened.add("a", "b")

@@ -9,7 +9,7 @@ import pytest
 from core.model.configuration import PodGroupRules
 from core.names import PAUSE_CONFIG_MAP, SYSTEM_NAMESPACE, WORKLOAD_ANNOTATION
 from core.plan.steps import pacing
-from core.podgroups.members import GroupKey, pin
+from core.podgroups.members import GroupKey, build_pin
 from core.runtime.controller import Done, RequeueAfter
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from reconciler.podgroups.podgroups import ALL
@@ -28,7 +28,7 @@ def due(harness: GroupsHarness) -> set[object]:
     async def take() -> None:
         while queue.depth:
             key = (await queue.get()).key
-            queue.done(key)
+            queue.finish(key)
             if key == ALL:
                 await harness.groups.look(ALL)
             else:
@@ -48,7 +48,7 @@ def test_a_gang_is_let_go_once_places_are_kept_for_all() -> None:
     assert harness.says == ("True", "Scheduled", "2 pods have their places")
     harness.bind()
     assert harness.held() == {}
-    assert harness.observed.state.ledger.drift() == {}
+    assert harness.observed.state.ledger.find_drift() == {}
 
 
 def test_metrics_of_a_gang_that_waits_for_a_node_count_its_refusals_then_its_placement() -> None:
@@ -208,7 +208,7 @@ def test_pinned_pod_without_a_nominated_node_holds_no_capacity() -> None:
     harness = GroupsHarness({"r1": (4,)})
     metadata = {"name": "odd", "namespace": NAMESPACE, "uid": "uid-odd-1", "labels": {"topogate.dev/podgroup": "none"}}
     containers = [{"name": "c", "resources": {"requests": {"cpu": "100000"}}}]
-    affinity = {"nodeAffinity": pin({}, "r1-0")}
+    affinity = {"nodeAffinity": build_pin({}, "r1-0")}
     harness.put({"kind": "Pod", "metadata": metadata, "spec": {"containers": containers, "affinity": affinity}})
     view = harness.observed.state.whole.capacity
     assert harness.held() == {}
@@ -294,7 +294,7 @@ def test_pod_write_with_a_lost_answer_keeps_its_node_until_the_result_is_known(a
                 if what == "keep":
                     harness.change(name, status={**pod["status"], "nominatedNodeName": "r1-0"})
                 else:
-                    affinity = {"nodeAffinity": pin(pod["spec"], "r1-0")}
+                    affinity = {"nodeAffinity": build_pin(pod["spec"], "r1-0")}
                     harness.change(name, spec={**pod["spec"], "schedulingGates": [], "affinity": affinity})
                 harness.late.clear()
             raise Unreachable("cut off")
@@ -309,7 +309,7 @@ def test_pod_write_with_a_lost_answer_keeps_its_node_until_the_result_is_known(a
     assert set(harness.where()) == {"a", "b"}
     harness.bind()
     assert harness.held() == {}
-    assert harness.observed.state.ledger.drift() == {}
+    assert harness.observed.state.ledger.find_drift() == {}
 
 
 def test_waiting_groups_are_ordered_by_priority_then_by_age() -> None:
@@ -324,7 +324,7 @@ def test_waiting_groups_are_ordered_by_priority_then_by_age() -> None:
         pod = harness.pods[f"pod-{name}"]
         harness.put({**pod, "metadata": {**pod["metadata"], "creationTimestamp": created}})
         harness.look(name)
-    assert [key.name for key in sorted(harness.groups._waiting, key=harness.groups._turn)] == ["high", "early", "late"]
+    assert [key.name for key in sorted(harness.groups._waiting, key=harness.groups._compute_turn)] == ["high", "early", "late"]
 
 
 def test_group_is_not_placed_while_admissions_are_paused() -> None:
@@ -562,8 +562,8 @@ def test_pods_that_end_together_requeue_a_waiting_group_once() -> None:
     harness.add("a", "b", "c", "d", "e")
     harness.settle()
     turns = []
-    before = harness.groups._turn
-    harness.groups._turn = lambda key: turns.append(key) or before(key)  # type: ignore[method-assign, func-returns-value]
+    before = harness.groups._compute_turn
+    harness.groups._compute_turn = lambda key: turns.append(key) or before(key)  # type: ignore[method-assign, func-returns-value]
     for number in range(50):
         harness.add(f"x{number}", group="h")
         harness.drop("Pod", f"x{number}")

@@ -60,7 +60,7 @@ class JobsHarness(Harness):
 
         found = self.wait_for(take_all())
         for key in found:
-            self.part.controller.queue.done(cast("Any", key))
+            self.part.controller.queue.finish(cast("Any", key))
         return set(found)
 
     @property

@@ -44,8 +44,8 @@ def test_one_trace_from_the_first_look_to_the_last_bound_pod(installed: Installe
         hall.eventually("all to be bound", lambda now: len(get_places(now, "train")) == 4)
         group = hall.api.get(f"{GROUPS.format(hall.namespace)}/train")
         _, trace_id, root, _ = group["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")
-        wait_for("the last span", lambda: any(span.name == "pods.bound" for span in receiver.spans(trace_id)))
-        mine = receiver.spans(trace_id)
-    assert {span.name for span in mine} == {"podgroup.story", "placement.solve", "places.keep", "pods.ungate", "pods.bound"}
+        wait_for("the last span", lambda: any(span.name == "pods.bound" for span in receiver.list_spans(trace_id)))
+        mine = receiver.list_spans(trace_id)
+    assert {span.name for span in mine} == {"podgroup.observe", "placement.solve", "places.keep", "pods.ungate", "pods.bound"}
     assert {span.parent_id for span in mine} == {"", root}
     assert sentence in {span.attributes.get("topogate.message") for span in mine}

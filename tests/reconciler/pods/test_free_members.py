@@ -40,7 +40,7 @@ class MembersHarness(Harness):
             while queue.depth:
                 item = await queue.get()
                 found.append(await self.members._reconcile(item))
-                queue.done(item.key)
+                queue.finish(item.key)
             return found
 
         return self.wait_for(all_of_it())

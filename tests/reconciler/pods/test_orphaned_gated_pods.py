@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.contract import Defaults
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import LeaderWorkerSet, StatefulSet
 from core.names import (
     ADMISSION_GATE,
@@ -27,7 +27,7 @@ from sim.harness import Harness
 from tests.runtime.fakes import ManualClock
 
 Json = dict[str, Any]
-KINDS = {kind.kind: kind for kind in pod_kinds()}
+KINDS = {kind.kind: kind for kind in list_pod_kinds()}
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-job", "controller": True}
 PARENT_LABELS = {
     f"leaderworkerset.sigs.k8s.io/{part}": value for part, value in (("name", "lws"), ("group-index", "0"), ("worker-index", "0"))

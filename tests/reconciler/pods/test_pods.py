@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.names import MANAGED, REQUIRED_TOPOLOGY, ROLE_HASH, SLICE_CONSTRAINTS
-from core.plan.pods.pod_units import unit_of_pod
+from core.plan.pods.pod_units import find_pod_unit
 from sim.apiserver.server import Request
 from tests.reconciler.harness_pods import Json, PodsHarness, admit, bind, build_pod, end, list_names, list_started, run_group
 
@@ -186,7 +186,7 @@ def quota_reserved(harness: PodsHarness) -> tuple[str, str]:
 
 
 def waiting(harness: PodsHarness) -> list[str]:
-    return [facts.key for facts in harness.observed.state.workloads.pending()]
+    return [facts.key for facts in harness.observed.state.workloads.list_pending()]
 
 
 def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: PodsHarness):
@@ -355,7 +355,7 @@ def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: P
     harness.put(build_pod("a"))
     harness.run()
     assert len(harness.pods._waiting_since) == 1
-    gone = unit_of_pod(harness.get("Pod", "a"))
+    gone = find_pod_unit(harness.get("Pod", "a"))
     harness.drop("Pod", "a")
     harness.run(1, gone)
     assert len(harness.pods._waiting_since) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from core.jobs.contract import Defaults, PodSetTemplate
 from core.names import MAX_EXEC_TIME_LABEL, PLACEMENT_PROFILE, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
-from core.plan.pods.pod_workloads import DesiredWorkload, asks_otherwise
+from core.plan.pods.pod_workloads import DesiredWorkload, has_other_request
 from core.plan.pods.units import PARENTS_BY_KIND
 from sim.apiserver.server import Request
 from tests.reconciler.harness_pods import KINDS, Json, PodsHarness, admit, build_pod, end, list_names, list_started
@@ -87,14 +87,14 @@ def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, 
     assert held["metadata"]["uid"] == before["metadata"]["uid"]
     assert quota_reserved(held) == ("False", "OnHold")
     assert "admission" not in held["status"]
-    assert list(harness.observed.state.workloads.pending()) == []
+    assert list(harness.observed.state.workloads.list_pending()) == []
     harness.put(build_stateful_set(3, generation=3))
     harness.run()
     (waits,) = harness.all("Workload")
     assert waits["metadata"]["uid"] == before["metadata"]["uid"]
     assert waits["spec"]["podSets"][0]["count"] == 3
     assert quota_reserved(waits) == ("False", "PendingEvaluation")
-    assert [facts.key for facts in harness.observed.state.workloads.pending()] == [f"ns/{waits['metadata']['name']}"]
+    assert [facts.key for facts in harness.observed.state.workloads.list_pending()] == [f"ns/{waits['metadata']['name']}"]
 
 
 def test_workload_on_hold_follows_queue_and_priority_of_its_stateful_set(harness: PodsHarness):
@@ -296,7 +296,7 @@ def test_a_pod_of_an_earlier_stateful_set_of_that_name_does_not_start(harness: P
 def test_a_leader_worker_set_written_past_the_webhook_is_no_more_units_than_the_most(harness: PodsHarness):
     harness.put({"kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 200_000}})
     (parent,) = (parent for parent in PARENTS_BY_KIND.values() if parent.several)
-    assert len(harness.pods._units_of(parent, harness.get("LeaderWorkerSet", "lws"))) == 10_000
+    assert len(harness.pods._list_units(parent, harness.get("LeaderWorkerSet", "lws"))) == 10_000
 
 
 def test_a_parent_on_its_way_out_does_not_take_the_place_of_pods_that_it_let_go_of(harness: PodsHarness):
@@ -363,7 +363,7 @@ def test_a_parent_that_wants_other_nodes_asks_otherwise(part: dict[str, Any]):
     template = PodSetTemplate("main", 1, {"spec": {"containers": []}}, None)
     workload = {"spec": {"queueName": "main", "podSets": [template.to_wire()]}}
     same = DesiredWorkload("w", "main", (template,), (), {}, {}, {})
-    assert not asks_otherwise(same, workload)
-    assert asks_otherwise(replace(same, queue="other"), workload), "its pods would run by the quota of the queue that it has left"
+    assert not has_other_request(same, workload)
+    assert has_other_request(replace(same, queue="other"), workload), "its pods would run by the quota of the queue that it has left"
     other = PodSetTemplate("main", 1, {"spec": {"containers": [], **part}}, None)
-    assert asks_otherwise(replace(same, pod_sets=(other,)), workload)
+    assert has_other_request(replace(same, pod_sets=(other,)), workload)

@@ -24,7 +24,7 @@ def build_limits(version: int, cpu: str, **more: Any) -> Obj:
 
 
 def observed() -> Observed:
-    found = Observed(Client.offline(), ManualClock())
+    found = Observed(Client.make_offline(), ManualClock())
     workload = build_workload_json("w", [build_pod_set_json(count=1, cpu="0")])
     workload["spec"]["podSets"][0]["template"]["spec"]["containers"] = [{"name": "c"}]
     found.limit_ranges.put(build_limits(1, "2"))
@@ -54,7 +54,7 @@ async def test_requests_of_a_workload_follow_the_limit_range():
     await settle(found)
     assert asked(found) == {"cpu": 3000}
     assert woken
-    found.limit_ranges.forget_all()
+    found.limit_ranges.drop_all()
     await settle(found)
     assert asked(found) == {}
 
@@ -91,12 +91,12 @@ async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_cha
 
 async def test_workload_with_missing_priority_class_is_refused_until_the_class_exists():
     """It was admitted, and the Job controller could not make its pods."""
-    found = Observed(Client.offline(), ManualClock())
+    found = Observed(Client.make_offline(), ManualClock())
     found.workloads.put(build_workload_json("w", [build_pod_set_json(count=1, priorityClassName="nopc")]))
     assert found.state.workloads.facts[KEY].refused == 'pod set main: PriorityClass "nopc" does not exist'
     found.priority_classes.put({"metadata": {"name": "nopc", "uid": "u", "resourceVersion": "2"}, "value": 1})
     await settle(found)
     assert found.state.workloads.facts[KEY].refused == ""
-    found.priority_classes.forget_all()
+    found.priority_classes.drop_all()
     await settle(found)
     assert "nopc" in found.state.workloads.facts[KEY].refused

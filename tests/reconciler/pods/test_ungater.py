@@ -392,11 +392,11 @@ def test_deleted_unowned_workload_holds_its_quota_until_its_running_pods_have_en
     harness.reconcile()
     assert harness.ungated == [], "a deleted Workload starts no pods"
     harness.run(1)
-    assert harness.observed.state.workloads.holding("ns/w") is not None
+    assert harness.observed.state.workloads.find_holding("ns/w") is not None
     harness.delete("Pod", "p0", gracePeriodSeconds=0)
     harness.run(1)
     assert harness.all("Workload") == []
-    assert harness.observed.state.workloads.holding("ns/w") is None
+    assert harness.observed.state.workloads.find_holding("ns/w") is None
 
 
 async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replaced():

@@ -26,7 +26,7 @@ def clock() -> ManualClock:
 def health(clock: ManualClock) -> Health:
     """Of a process that leads and has listed everything."""
     health = Health(clock)
-    health.reconciler = Reconciler(Client.offline(), clock, Behaviour(STANDARD))
+    health.reconciler = Reconciler(Client.make_offline(), clock, Behaviour(STANDARD))
     health.reconciler.is_complete = True
     health.reconciler.deciding = health.reconciler._prepare()
     for informer in health.reconciler.observed.awaited:
@@ -38,12 +38,12 @@ def health(clock: ManualClock) -> Health:
 def test_standby_reconciler_is_ready_once_everything_is_listed(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     health.reconciler.deciding = None
-    assert (health.why_not_ready(), health.why_not_alive()) == ("", "")
+    assert (health.find_unready_reason(), health.find_dead_reason()) == ("", "")
     clock.time += WATCH_SILENT_S + 1
-    assert "nothing heard of" in health.why_not_alive()
+    assert "nothing heard of" in health.find_dead_reason()
     health.reconciler.is_complete = False
     health.reconciler.observed.pods._synced.clear()
-    assert health.why_not_ready().startswith("not listed yet: ")
+    assert health.find_unready_reason().startswith("not listed yet: ")
 
 
 async def test_standby_reconciler_is_ready_once_it_has_read_the_holder_of_the_lease(health: Health, clock: ManualClock):
@@ -59,12 +59,12 @@ async def test_standby_reconciler_is_ready_once_it_has_read_the_holder_of_the_le
 
     running = asyncio.create_task(health.election.run(lead))
     await _turns()
-    assert (health.why_not_ready(), health.why_not_alive()) == ("it is not known who has the lease", "")
+    assert (health.find_unready_reason(), health.find_dead_reason()) == ("it is not known who has the lease", "")
     server.put(other.write(0.0, "") or {}, create=True)
     server.failing = None
     await _turns()
     assert health.election.holder == "another"
-    assert (health.why_not_ready(), health.why_not_alive()) == ("", "")
+    assert (health.find_unready_reason(), health.find_dead_reason()) == ("", "")
     running.cancel()
     await asyncio.wait({running})
 
@@ -79,39 +79,39 @@ def test_leading_reconciler_is_ready_once_everything_is_listed(health: Health):
     health.reconciler.is_complete = False
     health.reconciler.observed.pods._synced.clear()
     health.reconciler.observed.workloads._synced.clear()
-    why = health.why_not_ready()
+    why = health.find_unready_reason()
     assert why.startswith("not listed yet: ")
     assert "pods" in why
     assert "workloads" in why
     assert "nodes" not in why
     health.reconciler.is_complete = True
-    assert health.why_not_ready() == ""
+    assert health.find_unready_reason() == ""
 
 
 def test_stopping_reconciler_is_not_ready_but_alive(health: Health, clock: ManualClock):
     health.stopping = True
     clock.time += WATCH_SILENT_S + 1
-    assert (health.why_not_ready(), health.why_not_alive()) == ("stopping", "")
+    assert (health.find_unready_reason(), health.find_dead_reason()) == ("stopping", "")
 
 
 def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     clock.time += WATCH_SILENT_S
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
     clock.time += 1
     for informer in health.reconciler.observed.awaited:
         if informer is not health.reconciler.observed.pods:
             informer.watcher._heard_at = clock.time
-    assert health.why_not_alive() == f"nothing heard of {health.reconciler.observed.pods.resource} for {WATCH_SILENT_S + 1:.0f} s"
+    assert health.find_dead_reason() == f"nothing heard of {health.reconciler.observed.pods.resource} for {WATCH_SILENT_S + 1:.0f} s"
 
 
 def test_a_kind_that_has_gone_is_not_listened_for(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     gone = next(iter(health.reconciler.observed.jobs.values()))
     gone.watcher._heard_at = clock.time - WATCH_SILENT_S - 1
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
     gone._synced.set()
-    assert str(gone.resource) in health.why_not_alive()
+    assert str(gone.resource) in health.find_dead_reason()
 
 
 def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: Health, clock: ManualClock):
@@ -120,11 +120,11 @@ def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: H
     controller = health.reconciler.deciding.ungater.controller
     controller.queue.add("ns/w", "it is new")
     clock.time += QUEUE_STUCK_S
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
     clock.time += 1
-    assert health.why_not_alive() == f"controller ungater has finished nothing for {QUEUE_STUCK_S + 1:.0f} s"
+    assert health.find_dead_reason() == f"controller ungater has finished nothing for {QUEUE_STUCK_S + 1:.0f} s"
     controller.finished_at = clock.time - 5  # it is behind, and goes on
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
 
 
 def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health, clock: ManualClock):
@@ -134,15 +134,15 @@ def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health
     clock.time += 10 * QUEUE_STUCK_S
     for informer in health.reconciler.observed.awaited:
         informer.watcher._heard_at = clock.time
-    assert health.why_not_alive() == "", "it has nothing to decide"
+    assert health.find_dead_reason() == "", "it has nothing to decide"
     wake.set()
     clock.time += QUEUE_STUCK_S
     wake.set()
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
     clock.time += 1
-    assert health.why_not_alive() == f"nothing has been decided for {QUEUE_STUCK_S + 1:.0f} s"
+    assert health.find_dead_reason() == f"nothing has been decided for {QUEUE_STUCK_S + 1:.0f} s"
     wake.clear()
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""
 
 
 def test_a_queue_in_which_nothing_is_due_may_rest(health: Health, clock: ManualClock):
@@ -152,4 +152,4 @@ def test_a_queue_in_which_nothing_is_due_may_rest(health: Health, clock: ManualC
     for informer in health.reconciler.observed.awaited:
         informer.watcher._heard_at = clock.time + 5 * QUEUE_STUCK_S
     clock.time += 5 * QUEUE_STUCK_S
-    assert health.why_not_alive() == ""
+    assert health.find_dead_reason() == ""

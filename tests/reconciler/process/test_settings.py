@@ -23,7 +23,7 @@ from core.placement.algorithms.profile import (
     MIXED,
     STANDARD,
     Profile,
-    profile_from_gates,
+    read_profile,
 )
 from reconciler.settings import Settings, parse
 
@@ -97,7 +97,7 @@ def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
 def test_feature_gates_define_the_kep_profile(text: str, profile: Profile):
     settings = with_gates(text)
     assert settings.profiles.default == settings.profiles.named["kep"] == profile
-    assert profile_from_gates(settings.gates.values) == profile
+    assert read_profile(settings.gates.values) == profile
 
 
 def test_the_flag_may_be_repeated_and_the_last_word_holds():
@@ -143,8 +143,8 @@ def test_compact_profile_with_a_contradicting_gate_is_refused(capsys: pytest.Cap
 
 def test_compact_profile_is_selectable_by_annotation_when_gates_define_the_kep_profile():
     profiles = with_gates("TASBalancedPlacement=true").profiles
-    assert profiles.nearest(None, "compact") == COMPACT
-    assert profiles.nearest("kep", "compact").balanced
+    assert profiles.find_nearest(None, "compact") == COMPACT
+    assert profiles.find_nearest("kep", "compact").balanced
 
 
 # --- what is wrong --------------------------------------------------------------------------------------

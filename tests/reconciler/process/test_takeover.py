@@ -21,7 +21,7 @@ from core.plan.steps import pacing
 from core.resource import Obj
 from core.runtime.http.client import Client
 from core.runtime.watch.late_handlers import AT_ONCE, Late
-from core.runtime.watch.store import object_key
+from core.runtime.watch.store import build_object_key
 from reconciler.app import Deciding, Reconciler
 from reconciler.behaviour import Behaviour
 from reconciler.pods.orphaned_gated_pods import _PodsOf
@@ -46,7 +46,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Interrupted()
-        self.reconciler = Reconciler(Client.offline(), self.clock, Behaviour(STANDARD))
+        self.reconciler = Reconciler(Client.make_offline(), self.clock, Behaviour(STANDARD))
         observed = self.reconciler.observed
         observed.topologies.fill([made("Topology", "t", spec={"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME_LABEL}]})])
         observed.flavors.fill([made("ResourceFlavor", "f", spec={"nodeLabels": {}, "topologyName": "t"})])
@@ -142,17 +142,17 @@ def picture(deciding: Deciding) -> dict[str, Any]:
         controller.name: {key: (entry.priority, entry.ready) for key, entry in controller.queue._state._entries.items()}
         for controller in deciding.controllers
     }
-    pods = {object_key(pod): pod for pod in observed.pods.store.list()}
+    pods = {build_object_key(pod): pod for pod in observed.pods.store.list()}
     for key in [key for key in queued["strangers"] if isinstance(key, _PodsOf)]:  # stands for the pods that name a Workload
         entry = queued["strangers"].pop(key)
-        for pod in observed.pods.store.by_index("workload", key.workload):
-            queued["strangers"][object_key(pod)] = max(entry, queued["strangers"].get(object_key(pod), entry))
+        for pod in observed.pods.store.list_by_index("workload", key.workload):
+            queued["strangers"][build_object_key(pod)] = max(entry, queued["strangers"].get(build_object_key(pod), entry))
     # What is on no node any more, pods that are gone or that somebody looks after by now, and workloads that are gone.
     passed = {
         "node health": queued["node health"].keys() - health._users.hosts.keys(),
-        "strangers": {key for key in queued["strangers"] if key not in pods or deciding.strangers._why(pods[key]) is None},
+        "strangers": {key for key in queued["strangers"] if key not in pods or deciding.strangers._find_reason(pods[key]) is None},
     }
-    gone = {f"ns/{name}" for name in NAMES} - {*observed.workloads.store.keys()}
+    gone = {f"ns/{name}" for name in NAMES} - {*observed.workloads.store.list_keys()}
     return {name: {key: keys[key] for key in keys.keys() - passed.get(name, gone)} for name, keys in queued.items()} | {
         "hosts": health._users.hosts,
         "assigned": dict(health._users.by_host),
@@ -170,7 +170,7 @@ async def test_new_leader_starts_with_the_same_state_as_handlers_filled_at_once(
     before: Happens, meanwhile: Happens, monkeypatch: pytest.MonkeyPatch
 ):
     """Issue 8: all that is there was told in one go, and the loop stood still for seconds."""
-    monkeypatch.setattr(Late.catch_up, "__defaults__", (1,))
+    monkeypatch.setattr(Late.run_calls, "__defaults__", (1,))
     begun: list[int] = []
 
     async def run(_: Deciding) -> None:
@@ -221,7 +221,7 @@ async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogC
 
     def tamper() -> None:
         """As if a fault of ours had done it, in the middle of the first audit."""
-        ledger._table.take(ledger._table.slot("a"), {"cpu": 7}, 1)
+        ledger._table.use_slot(ledger._table.get_slot("a"), {"cpu": 7}, 1)
 
     def look() -> None:
         seen.append(deciding.gauges.drifting)

@@ -42,7 +42,7 @@ def test_workloads_around_one_with_a_decision_that_raises_are_admitted(harness: 
     harness.decide()
     assert [is_admitted(harness, name) for name in ("a", "b", "c")] == [True, False, True]
     assert [aside.obj["metadata"]["name"] for aside in harness.observed.set_aside.objects] == ["b"]
-    assert harness.observed.state.workloads.holding("ns/b") is None
+    assert harness.observed.state.workloads.find_holding("ns/b") is None
     monkeypatch.setattr(cycle, "_admit", admit)
     changed = harness.get("Workload", "b")
     harness.put({**changed, "spec": {**changed["spec"], "priority": 1}})
@@ -70,7 +70,7 @@ def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitte
     harness.decide()
     assert [is_admitted(harness, name) for name in ("a", "b", "c")] == [True, False, True]
     assert [aside.obj["metadata"]["name"] for aside in harness.observed.set_aside.objects] == ["b"]
-    assert harness.observed.state.ledger.drift() == {}
+    assert harness.observed.state.ledger.find_drift() == {}
     monkeypatch.setattr(Judge, "judge", judge)
     changed = harness.get("Workload", "b")
     harness.put({**changed, "spec": {**changed["spec"], "priority": 1}})

@@ -17,7 +17,7 @@ from core.plan.workloads.verdict_steps import Judged
 from core.queueing.cycle.second_pass import NodeReplacement
 from core.queueing.flavors.outcome import NotAdmissible
 from core.runtime.http.errors import Conflict, Unreachable
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 from reconciler.schedule.scheduler import Scheduler
 from sim.apiserver.routes import handle_request
 from sim.apiserver.server import Refused, Request
@@ -136,7 +136,7 @@ async def test_failed_nodes_are_replaced_and_only_the_move_is_told(error: Except
         assert "r2-n" in harness.nodes()
         assert "unhealthyNodes" not in harness.get("Workload", "w")["status"]
         assert [reason for reason in harness.reasons() if reason not in before] == [EVENT_PODS_MOVED]
-        assert harness.observed.state.ledger.drift() == {}
+        assert harness.observed.state.ledger.find_drift() == {}
         assert not harness.observed.state.workloads.is_assumed("ns/w")
 
 
@@ -175,7 +175,7 @@ async def test_without_a_replacement_it_is_evicted_and_told(error: Exception | N
         harness.failing += [error] if error is not None else []
         harness.lose("r1-n", "r2-n")
         await asyncio.sleep(10)
-    assert condition_is_true(harness.get("Workload", "w"), EVICTED)
+    assert is_condition_true(harness.get("Workload", "w"), EVICTED)
     (message,) = [message for reason, message in harness.told("w") if reason == "EvictedDueToNodeFailures"]
     assert message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): r1-n, r2-n; ")
 

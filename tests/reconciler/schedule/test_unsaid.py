@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.model.admission import Admission, PodSetAdmission, admission_to_wire
+from core.model.admission import Admission, PodSetAdmission, encode_admission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import BORROWED_SPARES, HOSTNAME_LABEL, QUOTA_RESERVED
 from core.runtime.watch.store import Change
@@ -20,7 +20,7 @@ def borrower(said: str | None, *hosts: str) -> dict[str, Any]:
     """One that has a place, unless no hosts are named."""
     assignment = TopologyAssignment((HOSTNAME_LABEL,), tuple(DomainCount((host,), 1) for host in hosts))
     admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 1000 * len(hosts)}, len(hosts), assignment),))
-    held = admission_to_wire(admission) if hosts else None
+    held = encode_admission(admission) if hosts else None
     conditions = [build_condition_json(QUOTA_RESERVED)] if hosts else []
     wire = build_workload_json("low", [build_pod_set_json(count=2)], admission=held, conditions=conditions)
     wire["metadata"]["annotations"] = {BORROWED_SPARES: said} if said is not None else {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.names import HOSTNAME_LABEL, MAX_EXEC_TIME_LABEL, REASON_MISCONFIGURED, REQUEUED
-from core.plan.workloads.admission_status import amended_status
+from core.plan.workloads.admission_status import build_amended_status
 from core.resource import Obj
 from core.state.facts import find_condition
 from e2e.api import APPLY_PATCH
@@ -149,7 +149,7 @@ def test_a_deactivated_workload_frees_its_quota_only_with_its_pods_and_forgets_i
     workload = scene.until_bound("off", 4).workload_of("off")
     assert workload is not None
     path = f"{WORKLOADS.format(scene.namespace)}/{workload['metadata']['name']}"
-    counted = amended_status(workload, (), "", {"count": 3})  # as if it had been evicted three times for its pods
+    counted = build_amended_status(workload, (), "", {"count": 3})  # as if it had been evicted three times for its pods
     body = {"apiVersion": workload["apiVersion"], "kind": "Workload", "metadata": {"name": workload["metadata"]["name"]}, "status": counted}
     scene.api.patch(f"{path}/status?fieldManager=kueue-admission&force=true", body, APPLY_PATCH)
     scene.patch_workload("off", {"spec": {"active": False}})

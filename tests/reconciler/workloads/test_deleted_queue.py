@@ -42,5 +42,5 @@ def test_queue_that_is_deleted_while_it_is_counted_is_not_reported_on(monkeypatc
 
 def test_deleted_cohort_has_no_share():
     harness = QueuesHarness()
-    share = harness.observed.state.quota.cohort_share("gone")
+    share = harness.observed.state.quota.compute_cohort_share("gone")
     assert share.weighted == 0

@@ -9,7 +9,7 @@ from core.plan.steps import pacing
 from core.runtime.controller import Done, Result
 from core.runtime.http.errors import Forbidden
 from core.runtime.workqueue import Item
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 from sim.apiserver.server import Refused, Request
 from tests.reconciler.harness_queues import QueuesHarness
 
@@ -39,7 +39,7 @@ def reconcile(harness: QueuesHarness) -> Result:
 
 
 def list_evicted(harness: QueuesHarness) -> list[str]:
-    return sorted(each["metadata"]["name"] for each in harness.all("Workload") if condition_is_true(each, EVICTED))
+    return sorted(each["metadata"]["name"] for each in harness.all("Workload") if is_condition_true(each, EVICTED))
 
 
 def test_all_workloads_of_a_drained_queue_are_evicted_in_portions(harness: QueuesHarness):

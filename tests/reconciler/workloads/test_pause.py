@@ -17,7 +17,7 @@ from e2e.api import ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import SYSTEM_NAMESPACE, Topogate
-from reconciler.rbac import of_pause
+from reconciler.rbac import list_pause_rights
 from tests.reconciler.scenes import QUEUES, Scene
 
 pytestmark = pytest.mark.cluster
@@ -179,7 +179,7 @@ def test_the_rights_of_the_chart_show_this_config_map_and_no_other(cluster: Clus
     accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
     api = cluster.api
     api.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    api.create(f"{rbac}/roles", {"metadata": {"name": name}, "rules": of_pause()})
+    api.create(f"{rbac}/roles", {"metadata": {"name": name}, "rules": list_pause_rights()})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     api.create(f"{rbac}/rolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})

@@ -82,13 +82,13 @@ async def test_an_admission_that_was_decided_and_not_sent_yet_is_taken_back(harn
         harness.node(f"more-{i}", "r1")
     async with harness.running():
         await wait_until(0.5)
-        assert len(harness.observed.state.workloads.holders("cq")) == 30, "all are decided"
+        assert len(harness.observed.state.workloads.list_holders("cq")) == 30, "all are decided"
         harness.pause("admissions")
         await wait_until(20)
         admitted = [w for w in harness.all("Workload") if harness.is_true("QuotaReserved", w["metadata"]["name"])]
         assert 0 < len(admitted) <= 8, "those on their way"
-        assert len(harness.observed.state.workloads.holders("cq")) == len(admitted)
-        assert harness.observed.state.ledger.drift() == {}
+        assert len(harness.observed.state.workloads.list_holders("cq")) == len(admitted)
+        assert harness.observed.state.ledger.find_drift() == {}
         harness.pause()
         await wait_until(60)
         assert all(harness.is_true("Admitted", w["metadata"]["name"]) for w in harness.all("Workload"))
@@ -112,7 +112,7 @@ async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_ta
         harness.transport.delay_s = 1.0
         state = harness.observed.state
         for name in names:
-            (held,) = state.ledger.held_by(f"ns/{name}")
+            (held,) = state.ledger.list_held(f"ns/{name}")
             state.observe_stuck(f"ns/{name}", {"main": held[1]})
         harness.node("another", "r3")
         await wait_until(5.5)
@@ -120,7 +120,7 @@ async def test_another_place_for_pods_that_are_stuck_that_was_not_sent_yet_is_ta
         await wait_until(20)
         moved = [name for name in names if node_of(name) != before[name]]
         assert 0 < len(moved) <= 8, "those on their way"
-        assert state.ledger.drift() == {}
+        assert state.ledger.find_drift() == {}
         assert all(harness.is_true("Admitted", name) for name in names)
 
 

@@ -10,7 +10,7 @@ import pytest
 from core.model.node_health_rules import RequeueRules
 from core.names import ADMITTED, EVICTED, FORGOTTEN_FAILURES, QUOTA_RESERVED
 from core.runtime.http.errors import Conflict, Unreachable
-from core.state.facts import condition_is_true
+from core.state.facts import is_condition_true
 from tests.builders import RACK, build_cluster_queue_json, build_condition_json
 from tests.reconciler.harness_pause import PauseHarness
 from tests.reconciler.schedule.test_second_pass import PassHarness
@@ -42,7 +42,7 @@ class LosingHarness(PassHarness):
         return str(self.find_condition(kind, "w").get("message"))
 
     async def until(self, kind: str) -> None:
-        while not condition_is_true(self.get("Workload", "w"), kind):
+        while not is_condition_true(self.get("Workload", "w"), kind):
             self.changed.clear()
             await self.changed.wait()
 
@@ -70,10 +70,10 @@ async def test_a_scheduler_that_is_started_anew_goes_on_waiting_and_counting(loo
         await harness.stop_job("w")
     async with harness.running(requeue=RULES):
         await asyncio.sleep(8)
-        assert not condition_is_true(harness.get("Workload", "w"), QUOTA_RESERVED)
+        assert not is_condition_true(harness.get("Workload", "w"), QUOTA_RESERVED)
         assert "it has lost its nodes 2 times in a row" in harness.message(QUOTA_RESERVED)
         await asyncio.sleep(5)
-        assert condition_is_true(harness.get("Workload", "w"), ADMITTED)
+        assert is_condition_true(harness.get("Workload", "w"), ADMITTED)
         assert 19 < await harness.lose_all() < 23
 
 

@@ -85,18 +85,18 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[Client]:
-    async with Client.for_url(server.url, token="secret", timeout_s=2.0) as client:
+    async with Client.connect_to(server.url, token="secret", timeout_s=2.0) as client:
         yield client
 
 
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        (CONFIG_MAP.path(), "/api/v1/configmaps"),
-        (CONFIG_MAP.path("ns", "a"), "/api/v1/namespaces/ns/configmaps/a"),
-        (LEASE.path("ns", "a", "status"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases/a/status"),
-        (NODE.path("ignored", "n"), "/api/v1/nodes/n"),
-        (NODE.path(None, "system:x/../y"), "/api/v1/nodes/system:x%2F..%2Fy"),
+        (CONFIG_MAP.build_path(), "/api/v1/configmaps"),
+        (CONFIG_MAP.build_path("ns", "a"), "/api/v1/namespaces/ns/configmaps/a"),
+        (LEASE.build_path("ns", "a", "status"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases/a/status"),
+        (NODE.build_path("ignored", "n"), "/api/v1/nodes/n"),
+        (NODE.build_path(None, "system:x/../y"), "/api/v1/nodes/system:x%2F..%2Fy"),
     ],
 )
 def test_paths(path: str, wanted: str):
@@ -105,7 +105,7 @@ def test_paths(path: str, wanted: str):
 
 def test_a_namespaced_object_cannot_be_named_without_its_namespace():
     with pytest.raises(ValueError, match="namespace"):
-        CONFIG_MAP.path(None, "a")
+        CONFIG_MAP.build_path(None, "a")
 
 
 async def test_client_reports_objects_of_server_answers_at_once(server: Server, client: Client):
@@ -170,7 +170,7 @@ async def test_credentials_and_name_go_with_every_request(server: Server, client
         return web.json_response({})
 
     server.handlers.append(answer)
-    assert await client.raw("GET", "/version") == b"{}"
+    assert await client.request_raw("GET", "/version") == b"{}"
 
 
 def page(*names: str, version: str = "9", token: str = "") -> dict[str, Any]:
@@ -251,10 +251,10 @@ async def test_client_without_a_server_or_an_answer_raises_unreachable(server: S
         request.transport.abort()
         return response
 
-    async with Client.for_url("http://127.0.0.1:1", timeout_s=0.2) as client:
+    async with Client.connect_to("http://127.0.0.1:1", timeout_s=0.2) as client:
         with pytest.raises(errors.Unreachable):
             await client.get(CONFIG_MAP, "a", "ns")
-    async with Client.for_url(server.url, timeout_s=0.2) as client:
+    async with Client.connect_to(server.url, timeout_s=0.2) as client:
         server.handlers = [never]
         with pytest.raises(errors.Unreachable, match=r"within 0\.2 s"):
             await client.get(CONFIG_MAP, "a", "ns")
@@ -369,10 +369,10 @@ async def test_rejected_credentials_are_read_anew_once(server: Server, tmp_path:
     )
     async with await Client.connect(str(kubeconfig), user_agent="test") as client:
         token.write_text("new\n")
-        await asyncio.gather(*(client.raw("GET", "/version") for _ in range(5)))
+        await asyncio.gather(*(client.request_raw("GET", "/version") for _ in range(5)))
         token.write_text("wrong\n")
         client._transport._reloaded_at = 0
-        assert await client.raw("GET", "/version") == b"{}"
+        assert await client.request_raw("GET", "/version") == b"{}"
 
 
 async def test_request_after_a_reload_has_no_credentials_of_the_load_before(server: Server, tmp_path: Any):
@@ -396,7 +396,7 @@ async def test_request_after_a_reload_has_no_credentials_of_the_load_before(serv
     write("old", {"token": "old", "as": "weak"})
     async with await Client.connect(str(kubeconfig), user_agent="test") as client:
         write("new", {})
-        await client.raw("GET", "/version")
+        await client.request_raw("GET", "/version")
     assert seen == [("/old/version", "Bearer old", "weak"), ("/new/version", None, None)]
 
 
@@ -414,7 +414,7 @@ async def test_request_that_waits_for_its_token_during_a_reload_mixes_no_two_loa
     server.handlers = [record]
     transport = Transport(Endpoint(f"{server.url}/old", authorize=authorize), user_agent="test")
     async with Client(transport) as client:
-        await client.raw("GET", "/version")
+        await client.request_raw("GET", "/version")
     assert seen == [("/old/version", "Bearer old")]
 
 

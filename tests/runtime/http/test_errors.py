@@ -7,7 +7,7 @@ import json
 import pytest
 
 from core.runtime.http import errors
-from core.runtime.http.errors import KubeError, error_for
+from core.runtime.http.errors import KubeError, build_error
 
 
 def status(code: int, reason: str, message: str = "no", **details: object) -> bytes:
@@ -32,17 +32,17 @@ def status(code: int, reason: str, message: str = "no", **details: object) -> by
     ],
 )
 def test_each_status_has_its_class(code: int, reason: str, kind: type[KubeError]):
-    error = error_for(code, status(code, reason, "the words"))
+    error = build_error(code, status(code, reason, "the words"))
     assert type(error) is kind
     assert (error.status, error.reason, error.message) == (code, reason, "the words")
 
 
 def test_a_name_that_is_taken_is_a_conflict_too():
-    assert isinstance(error_for(409, status(409, "AlreadyExists")), errors.Conflict)
+    assert isinstance(build_error(409, status(409, "AlreadyExists")), errors.Conflict)
 
 
 def test_a_body_that_is_no_status_is_quoted_and_cut():
-    error = error_for(502, b"<html>" + b"x" * 10_000)
+    error = build_error(502, b"<html>" + b"x" * 10_000)
     assert isinstance(error, errors.ServerError)
     assert error.message.startswith("<html>xxx")
     assert len(error.message) <= errors.MAX_TEXT
@@ -50,7 +50,7 @@ def test_a_body_that_is_no_status_is_quoted_and_cut():
 
 
 def test_bytes_that_are_no_text_do_no_harm():
-    assert error_for(500, b"\xff\xfe").status == 500
+    assert build_error(500, b"\xff\xfe").status == 500
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_bytes_that_are_no_text_do_no_harm():
     ],
 )
 def test_too_many_requests_error_has_the_retry_after_time(headers: dict[str, str], body: bytes, wanted: float | None):
-    error = error_for(429, body, headers)
+    error = build_error(429, body, headers)
     assert isinstance(error, errors.TooManyRequests)
     assert error.retry_after == wanted
 
 
 def test_details_name_causes():
     causes = [{"field": "spec.x", "message": "bad"}]
-    assert error_for(422, status(422, "Invalid", causes=causes)).details["causes"] == causes
-    assert error_for(422, b"nothing").details == {}
+    assert build_error(422, status(422, "Invalid", causes=causes)).details["causes"] == causes
+    assert build_error(422, b"nothing").details == {}
 
 
 def test_a_status_of_a_watch_is_taken_as_it_is():
-    assert isinstance(error_for(410, {"kind": "Status", "reason": "Expired", "message": "old"}), errors.Gone)
+    assert isinstance(build_error(410, {"kind": "Status", "reason": "Expired", "message": "old"}), errors.Gone)
 
 
 def test_unreachable_error_contains_no_proxy_password():
@@ -89,4 +89,4 @@ def test_unreachable_error_contains_no_proxy_password():
 @pytest.mark.parametrize(("code", "message"), [(500, "etcdserver: request is too large"), (413, "limit is 3145728")])
 def test_object_too_large_to_be_stored_is_invalid(code: int, message: str) -> None:
     """It is an answer: the write took no effect, and will not at any other attempt."""
-    assert isinstance(error_for(code, status(code, "", message)), errors.Invalid)
+    assert isinstance(build_error(code, status(code, "", message)), errors.Invalid)

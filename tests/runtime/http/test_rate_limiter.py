@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runtime.http.rate_limiter import RateLimiter, yielding
+from core.runtime.http.rate_limiter import RateLimiter, yield_to_others
 from tests.runtime.fakes import ManualClock
 
 
@@ -22,7 +22,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_pace(per_second: float, burst:
 
     async def send() -> None:
         for _ in range(requests):
-            await pace.turn()
+            await pace.wait_turn()
 
     asyncio.run(send())
     assert clock.monotonic() - began == pytest.approx(seconds)
@@ -36,7 +36,7 @@ def test_no_window_has_more_than_burst_and_pace_allow(pauses: list[float], per_s
     async def send() -> None:
         for wait in pauses:
             await clock.sleep(wait)
-            await pace.turn()
+            await pace.wait_turn()
             sent.append(clock.monotonic())
 
     asyncio.run(send())
@@ -86,10 +86,10 @@ async def count(per_second: float, *, others: int, back: int, until: float = 100
     async def send(yields: bool) -> None:
         while clock.time < until:
             if yields:
-                with yielding():
-                    await pace.turn()
+                with yield_to_others():
+                    await pace.wait_turn()
             else:
-                await pace.turn()
+                await pace.wait_turn()
             turns[yields] += 1
 
     tasks = [asyncio.create_task(send(yields)) for yields in [False] * others + [True] * back]
@@ -118,11 +118,11 @@ async def test_yielding_context_applies_only_to_tasks_created_within_it():
     order: list[str] = []
 
     async def ask(name: str) -> None:
-        await pace.turn()
+        await pace.wait_turn()
         order.append(name)
 
     async with asyncio.TaskGroup() as group:
-        with yielding():
+        with yield_to_others():
             group.create_task(ask("event 1"))
             group.create_task(ask("event 2"))
         for number in range(3):
@@ -134,18 +134,18 @@ async def test_yielding_context_applies_only_to_tasks_created_within_it():
 def test_rate_limiter_that_does_not_wait_gives_a_burst_and_then_turns_by_the_second():
     clock = ManualClock()
     limiter = RateLimiter(clock, 2.0, 3)
-    assert [limiter.take() for _ in range(4)] == [True, True, True, False]
+    assert [limiter.try_turn() for _ in range(4)] == [True, True, True, False]
     clock.time += 0.4
-    assert not limiter.take()
+    assert not limiter.try_turn()
     clock.time += 0.1
-    assert limiter.take()
-    assert not limiter.take()
+    assert limiter.try_turn()
+    assert not limiter.try_turn()
 
 
 def test_rate_limiter_keeps_the_share_of_a_burst_that_is_to_be_left():
     limiter = RateLimiter(ManualClock(), 1.0, 4)
-    assert [limiter.take(leaves=0.5) for _ in range(4)] == [True, True, True, False]
-    assert limiter.take()
+    assert [limiter.try_turn(leaves=0.5) for _ in range(4)] == [True, True, True, False]
+    assert limiter.try_turn()
 
 
 @given(st.lists(st.floats(0, 0.5), max_size=60), st.integers(1, 5), st.floats(0.5, 20))
@@ -154,5 +154,5 @@ def test_rate_limiter_that_does_not_wait_never_gives_more_than_its_rate(pauses: 
     limiter, began, taken = RateLimiter(clock, per_second, burst), clock.monotonic(), 0
     for pause in pauses:
         clock.time += pause
-        taken += limiter.take()
+        taken += limiter.try_turn()
         assert taken <= burst + (clock.monotonic() - began) * per_second + 1e-6

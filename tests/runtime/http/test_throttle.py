@@ -32,7 +32,7 @@ async def test_the_limit_grows_while_all_succeed_and_stops_at_the_most():
     throttle = Throttle(SystemClock(), start=2, most=4)
     for _ in range(100):
         async with throttle:
-            throttle.succeeded()
+            throttle.record_success()
     assert throttle.limit == 4
 
 
@@ -40,12 +40,12 @@ async def test_the_limit_grows_while_all_succeed_and_stops_at_the_most():
 async def test_shed_load_halves_the_limit_once_and_waits_as_long_as_the_server_says():
     throttle = Throttle(SystemClock(), start=8)
     for _ in range(5):  # all under way when the server began to shed
-        throttle.shed(3.0)
+        throttle.record_refusal(3.0)
     assert throttle.limit == 4
     start = asyncio.get_running_loop().time()
     async with throttle:
         assert asyncio.get_running_loop().time() - start >= 3.0
-    throttle.shed(None)
+    throttle.record_refusal(None)
     assert throttle.limit == 2
     async with throttle:
         assert asyncio.get_running_loop().time() - start >= 4.0

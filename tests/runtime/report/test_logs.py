@@ -24,7 +24,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_fields_message_and_context_are_in_one_object(stream: io.StringIO):
-    with logs.context(controller="jobs"), logs.context(key="ns/a"):
+    with logs.add_fields(controller="jobs"), logs.add_fields(key="ns/a"):
         logging.getLogger("x").info("placed %s pods", 3, extra={"domain": ["r1"], "odd": object})
     logging.getLogger("x").debug("outside")
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from core.runtime.report import metrics
 from core.runtime.report.metrics import MOST_SERIES, OTHER, Instrument, Kind, Label, Metrics, Values
-from core.runtime.report.probes import serving
+from core.runtime.report.probes import serve_probes
 from e2e.process import find_free_ports
 from tests.runtime.fakes import ManualClock
 from tests.runtime.receiver import Receiver, receiving
@@ -150,7 +150,7 @@ async def test_probes_and_metrics_are_served_on_their_ports(made: Metrics, share
     health, scraped = (ports[0], ports[0]) if shared else ports
     why = {"alive": "", "ready": "not listed yet: pods"}
     made.add(THINGS, "good")
-    served = serving(
+    served = serve_probes(
         "127.0.0.1",
         metrics=made,
         metrics_port=scraped,
@@ -175,7 +175,7 @@ async def test_probes_and_metrics_are_served_on_their_ports(made: Metrics, share
 
 
 async def test_a_port_of_zero_is_not_served(made: Metrics):
-    async with serving("127.0.0.1", metrics=made, metrics_port=0):
+    async with serve_probes("127.0.0.1", metrics=made, metrics_port=0):
         pass
 
 

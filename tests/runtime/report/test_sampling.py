@@ -48,7 +48,7 @@ class Story:
         self.held: HeldSpans[Span] = HeldSpans(Sampling(**rules), lambda span: self.sent.append(span.name), self.clock.monotonic)
 
     def tell(self, name: str, *, trace: int = 1, took_s: float = 0.0, failed: bool = False, **attributes: Any) -> None:
-        self.held.take(Span(name, Of(trace), attributes, Ends(not failed), 0, int(took_s * 1e9)))
+        self.held.add_span(Span(name, Of(trace), attributes, Ends(not failed), 0, int(took_s * 1e9)))
 
 
 def test_unsampled_trace_without_a_refusal_is_not_sent():

@@ -64,7 +64,7 @@ def collector() -> Iterator[Collector]:
 
 def tell(*names: str, **attributes: Any) -> None:
     for name in names:
-        telemetry.tracer("t").start_span(name, attributes=attributes).end()
+        telemetry.make_tracer("t").start_span(name, attributes=attributes).end()
 
 
 @pytest.mark.parametrize("by_variable", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", ""])
@@ -72,9 +72,9 @@ def test_grpc_is_spoken_where_that_is_asked_for(collector: Collector, by_variabl
     if by_variable:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv(by_variable, "grpc")
-        sending = telemetry.setup("x")
+        sending = telemetry.set_up("x")
     else:
-        sending = telemetry.setup("x", endpoint=collector.url, protocol=GRPC)
+        sending = telemetry.set_up("x", endpoint=collector.url, protocol=GRPC)
     tell("a", "b")
     assert sending.shutdown()
     assert sorted(collector.names) == ["a", "b"]
@@ -83,10 +83,10 @@ def test_grpc_is_spoken_where_that_is_asked_for(collector: Collector, by_variabl
 def test_unknown_otlp_protocol_is_logged_and_http_is_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     with Receiver() as receiver:
-        sending = telemetry.setup("x", endpoint=receiver.endpoint)
+        sending = telemetry.set_up("x", endpoint=receiver.endpoint)
         tell("a")
         assert sending.shutdown()
-        assert [span.name for span in receiver.spans()] == ["a"]
+        assert [span.name for span in receiver.list_spans()] == ["a"]
     (told,) = caplog.records
     assert (vars(told)["variable"], vars(told)["value"], vars(told)["accepted"]) == (
         "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -98,7 +98,7 @@ def test_unknown_otlp_protocol_is_logged_and_http_is_used(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER"])
 def test_traces_alone_can_be_turned_off(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(name, "none" if name.endswith("EXPORTER") else "parentbased_always_off")
-    assert not telemetry.setup("x", endpoint="http://127.0.0.1:1").enabled
+    assert not telemetry.set_up("x", endpoint="http://127.0.0.1:1").enabled
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_traces_alone_can_be_turned_off(name: str, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_sampling_ratio_follows_the_standard_variables(sampler: str, argument: str, expected: float | None):
-    assert telemetry.ratio_of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == expected
+    assert telemetry.read_ratio({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_sampling_ratio_follows_the_standard_variables(sampler: str, argument: s
 def test_invalid_sampler_variable_is_logged_once_and_all_traces_are_sampled(
     sampler: str, argument: str, variable: str, accepted: str, caplog: pytest.LogCaptureFixture
 ):
-    assert telemetry.ratio_of({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == 1.0
+    assert telemetry.read_ratio({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}) == 1.0
     (told,) = caplog.records
     assert vars(told)["variable"] == variable
     assert accepted in vars(told)["accepted"]
@@ -143,13 +143,13 @@ def test_invalid_sampler_variable_is_logged_once_and_all_traces_are_sampled(
 def sampled(ratio: float, clock: ManualClock | None = None) -> Iterator[Callable[[], list[Any]]]:
     """While it is so, traces go to a receiver; the function gives what came."""
     with Receiver() as receiver:
-        sending = telemetry.setup(
+        sending = telemetry.set_up(
             "x", endpoint=receiver.endpoint, ratio=ratio, sampling=RULES, monotonic=(clock or ManualClock()).monotonic
         )
 
         def stop() -> list[Any]:
             assert sending.shutdown()
-            return receiver.spans()
+            return receiver.list_spans()
 
         yield stop
         sending.shutdown()
@@ -157,10 +157,10 @@ def sampled(ratio: float, clock: ManualClock | None = None) -> Iterator[Callable
 
 def test_by_default_everything_is_sent():
     with Receiver() as receiver:
-        sending = telemetry.setup("x", endpoint=receiver.endpoint)
+        sending = telemetry.set_up("x", endpoint=receiver.endpoint)
         tell(*(str(number) for number in range(100)))
         assert sending.shutdown()
-        assert len(receiver.spans()) == 100
+        assert len(receiver.list_spans()) == 100
 
 
 def test_a_share_is_sent_and_the_same_share_by_every_process():
@@ -171,20 +171,20 @@ def test_a_share_is_sent_and_the_same_share_by_every_process():
     with sampled(0.25) as stop:
         for span in spans:  # another process joins the stories
             carried = f"00-{span.trace_id}-{span.span_id}-01"
-            with telemetry.tracer("t").start_as_current_span("joins", context=telemetry.context_from(carried)):
+            with telemetry.make_tracer("t").start_as_current_span("joins", context=telemetry.build_context(carried)):
                 pass
         assert len(stop()) == len(spans)
 
 
 def test_unsampled_trace_with_a_refusal_is_sent_completely():
     with sampled(0.0) as stop:
-        tracer = telemetry.tracer("t")
+        tracer = telemetry.make_tracer("t")
         with tracer.start_as_current_span("review", attributes={"begins": True}):
-            story = telemetry.current_traceparent()
+            story = telemetry.get_current_traceparent()
         assert story is not None
         assert not int(story.split("-")[3], 16) & 1, "it is not said to be sampled"
         for name, attributes in (("create", {}), ("solve", {"refused": True}), ("queued", {}), ("bound", {})):
-            tracer.start_span(name, telemetry.context_from(story), attributes=attributes, links=telemetry.link_from(story)).end()
+            tracer.start_span(name, telemetry.build_context(story), attributes=attributes, links=telemetry.build_links(story)).end()
         tell("another")
         spans = stop()
     assert [span.name for span in spans] == ["review", "create", "solve", "queued", "bound"]
@@ -196,7 +196,7 @@ def test_unsampled_trace_with_a_refusal_is_sent_completely():
 
 def test_a_slow_decision_is_sent_by_its_own_times():
     with sampled(0.0) as stop:
-        tracer = telemetry.tracer("t")
+        tracer = telemetry.make_tracer("t")
         for name, took_ms in (("solve", 249), ("wait", 9000), ("solve", 250)):
             tracer.start_span(name, start_time=1_000_000).end(1_000_000 + took_ms * 1_000_000)
         (span,) = stop()
@@ -206,11 +206,11 @@ def test_a_slow_decision_is_sent_by_its_own_times():
 def test_span_held_longer_than_the_limit_is_not_sent():
     clock = ManualClock()
     with sampled(0.0, clock) as stop:
-        tracer = telemetry.tracer("t")
+        tracer = telemetry.make_tracer("t")
         with tracer.start_as_current_span("early"):
-            story = telemetry.current_traceparent()
+            story = telemetry.get_current_traceparent()
         clock.time += HELD_S
-        tracer.start_span("solve", telemetry.context_from(story), attributes={"refused": True}).end()
+        tracer.start_span("solve", telemetry.build_context(story), attributes={"refused": True}).end()
         assert [span.name for span in stop()] == ["solve"]
 
 
@@ -235,7 +235,7 @@ def test_unreachable_trace_collector_is_logged_once_with_its_endpoint(
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # of one batch, ten seconds else
     (nobody,) = find_free_ports(1)
-    sending = telemetry.setup("x", endpoint=f"http://user:secret@127.0.0.1:{nobody}", protocol=protocol)
+    sending = telemetry.set_up("x", endpoint=f"http://user:secret@127.0.0.1:{nobody}", protocol=protocol)
     assert tell_many(sending) < 60
     assert sending._provider is not None
     sending._provider.force_flush(10_000)
@@ -249,7 +249,7 @@ def test_unreachable_trace_collector_is_logged_once_with_its_endpoint(
 def test_grpc_collector_that_refuses_spans_is_reported_once_and_on_recovery(collector: Collector, caplog: pytest.LogCaptureFixture):
     collector.refuses = True
     with caplog.at_level(logging.INFO):
-        sending = telemetry.setup("x", endpoint=collector.url, protocol=GRPC)
+        sending = telemetry.set_up("x", endpoint=collector.url, protocol=GRPC)
         tell("a")
         assert sending._provider is not None
         sending._provider.force_flush(10_000)
@@ -264,6 +264,6 @@ def test_grpc_collector_that_refuses_spans_is_reported_once_and_on_recovery(coll
 
 def test_a_grpc_collector_that_hangs_costs_callers_nothing_and_the_exit_little(collector: Collector):
     collector.release.clear()
-    sending = telemetry.setup("x", endpoint=collector.url, protocol=GRPC)
+    sending = telemetry.set_up("x", endpoint=collector.url, protocol=GRPC)
     assert tell_many(sending) < 60
     assert not sending.shutdown(timeout_s=0.2), "it hangs still"

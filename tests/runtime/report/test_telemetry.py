@@ -47,12 +47,12 @@ def receiver() -> Iterator[Collector]:
 def test_spans_arrive_with_parent_link_and_service(receiver: Collector, by_variable: bool, monkeypatch: pytest.MonkeyPatch):
     if by_variable:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-    sending = telemetry.setup("topogate-test", endpoint=None if by_variable else receiver.url)
+    sending = telemetry.set_up("topogate-test", endpoint=None if by_variable else receiver.url)
     assert sending.enabled
-    tracer = telemetry.tracer("t")
-    with tracer.start_as_current_span("outer", context=telemetry.context_from(PARENT)):
-        carried = telemetry.current_traceparent()
-    with tracer.start_as_current_span("later", links=telemetry.link_from(carried)):
+    tracer = telemetry.make_tracer("t")
+    with tracer.start_as_current_span("outer", context=telemetry.build_context(PARENT)):
+        carried = telemetry.get_current_traceparent()
+    with tracer.start_as_current_span("later", links=telemetry.build_links(carried)):
         pass
     assert sending.shutdown()
     assert sending.shutdown(), "twice is fine"
@@ -68,11 +68,11 @@ def test_spans_arrive_with_parent_link_and_service(receiver: Collector, by_varia
 
 
 def test_without_an_endpoint_nothing_is_traced():
-    off = telemetry.setup("x")
+    off = telemetry.set_up("x")
     assert not off.enabled
-    with telemetry.tracer("t").start_as_current_span("s") as span:
+    with telemetry.make_tracer("t").start_as_current_span("s") as span:
         assert not span.is_recording()
-        assert telemetry.current_traceparent() is None
+        assert telemetry.get_current_traceparent() is None
     assert off.shutdown()
 
 
@@ -122,21 +122,21 @@ MALFORMED = [
 
 @pytest.mark.parametrize("traceparent", MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_traceparent_counts_as_none(traceparent: str | None):
-    assert telemetry.link_from(traceparent) == []
-    assert telemetry.context_from(traceparent) is None
+    assert telemetry.build_links(traceparent) == []
+    assert telemetry.build_context(traceparent) is None
 
 
 def test_a_traceparent_of_a_later_version_is_read():
-    (link,) = telemetry.link_from("01" + PARENT[2:] + "-new")
+    (link,) = telemetry.build_links("01" + PARENT[2:] + "-new")
     assert trace.format_trace_id(link.context.trace_id) == PARENT[3:35]
     assert link.context.is_remote
 
 
 def test_a_collector_that_hangs_costs_callers_nothing_and_exit_little(receiver: Collector):
     receiver.release.clear()
-    sending = telemetry.setup("x", endpoint=receiver.url)
+    sending = telemetry.set_up("x", endpoint=receiver.url)
     for _ in range(5000):
-        telemetry.tracer("t").start_span("s").end()
+        telemetry.make_tracer("t").start_span("s").end()
     assert not sending.shutdown(timeout_s=0.2), "it hangs still"
     assert receiver.requests == []
 
@@ -144,9 +144,9 @@ def test_a_collector_that_hangs_costs_callers_nothing_and_exit_little(receiver: 
 def test_collector_that_refuses_spans_is_reported_once(receiver: Collector, caplog: pytest.LogCaptureFixture):
     receiver.status = 400
     with caplog.at_level(logging.DEBUG):
-        sending = telemetry.setup("x", endpoint=receiver.url + "/v1/traces")
+        sending = telemetry.set_up("x", endpoint=receiver.url + "/v1/traces")
         for _ in range(1500):
-            telemetry.tracer("t").start_span("s").end()
+            telemetry.make_tracer("t").start_span("s").end()
         sending.shutdown()
     assert len(receiver.requests) >= 3
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -157,10 +157,10 @@ def test_collector_that_refuses_spans_is_reported_once(receiver: Collector, capl
 
 
 def test_tracer_created_before_setup_records_during_and_not_after_setup(receiver: Collector):
-    kept, ordinary = telemetry.tracer("kept"), trace.get_tracer("ordinary")
+    kept, ordinary = telemetry.make_tracer("kept"), trace.get_tracer("ordinary")
     assert not kept.start_span("before").is_recording()
     for _ in range(2):
-        sending = telemetry.setup("x", endpoint=receiver.url)
+        sending = telemetry.set_up("x", endpoint=receiver.url)
         for tracer in (kept, ordinary):
             with tracer.start_as_current_span("during") as span:
                 assert span.is_recording()

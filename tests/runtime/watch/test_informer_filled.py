@@ -70,7 +70,7 @@ async def test_refused_list_raises_for_its_caller():
 
 
 def test_objects_at_hand_replace_those_before_and_go_through_the_transform():
-    informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": obj["spec"]["x"] + "!"}})
+    informer = Informer(Client.make_offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": obj["spec"]["x"] + "!"}})
     heard = told(informer)
     informer.fill([build_pod("a"), build_pod("b")])
     informer.put(build_pod("b", "2"))
@@ -80,7 +80,7 @@ def test_objects_at_hand_replace_those_before_and_go_through_the_transform():
 
 
 async def test_without_a_server_nothing_can_be_asked():
-    async with Client.offline() as client:
+    async with Client.make_offline() as client:
         with pytest.raises(Unreachable, match="there is no API server here"):
             await client.get(PODS, "a", "ns")
         with pytest.raises(Unreachable, match="there is no API server here"):
@@ -88,7 +88,7 @@ async def test_without_a_server_nothing_can_be_asked():
 
 
 def test_observed_reply_is_transformed_and_reported_once():
-    informer = Informer(Client.offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": f"slim {obj['spec']['x']}"}})
+    informer = Informer(Client.make_offline(), PODS, transform=lambda obj: {**obj, "spec": {"x": f"slim {obj['spec']['x']}"}})
     informer.fill([build_pod("a")])
     heard = told(informer)
     informer.observe_reply(build_pod("a", "2"))

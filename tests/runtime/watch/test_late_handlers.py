@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from core.resource import Obj
 from core.runtime.http.client import Client
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.late_handlers import AT_ONCE, Late, telling_later
-from core.runtime.watch.store import Change, object_key
+from core.runtime.watch.late_handlers import AT_ONCE, Late, delay_handlers
+from core.runtime.watch.store import Change, build_object_key
 from tests.runtime.fakes import CONFIG_MAP, ManualClock, make_obj
 
 NAMES = "abcdef"
@@ -39,7 +39,7 @@ class World:
     """Two informers, and those who hear of what is in them: at once, or late."""
 
     def __init__(self) -> None:
-        self.informers = [Informer(Client.offline(), CONFIG_MAP) for _ in range(2)]
+        self.informers = [Informer(Client.make_offline(), CONFIG_MAP) for _ in range(2)]
         self._numbers = itertools.count(1)
 
     def do(self, what: str, name: str, which: int) -> None:
@@ -53,7 +53,7 @@ class World:
             case "delete":
                 informer.fill([obj for obj in informer.store.list() if obj is not known])
             case _:
-                informer.fill([obj for obj in informer.store.list() if object_key(obj) < f"ns/{name}"] + [made])
+                informer.fill([obj for obj in informer.store.list() if build_object_key(obj) < f"ns/{name}"] + [made])
 
     def hear(self) -> list[tuple[int, Change]]:
         """What a handler of both is told from now on, by informer."""
@@ -67,7 +67,7 @@ class World:
         return heard
 
     def hear_late(self) -> tuple[Late, list[tuple[int, Change]]]:
-        with telling_later() as late:
+        with delay_handlers() as late:
             return late, self.hear()
 
 
@@ -81,7 +81,7 @@ async def test_late_handler_receives_the_same_changes_in_the_same_order_as_an_im
     at_once = world.hear()
     late, heard = world.hear_late()
     assert heard == []
-    await late.catch_up(Meanwhile(*(partial(world.do, *happens) for happens in meanwhile)), at_once=1)
+    await late.run_calls(Meanwhile(*(partial(world.do, *happens) for happens in meanwhile)), at_once=1)
     for happens in after:
         world.do(*happens)
     assert heard == at_once
@@ -96,12 +96,12 @@ async def test_late_handler_ends_with_the_same_state_as_a_handler_from_the_start
     for happens in before:
         world.do(*happens)
     late, heard = world.hear_late()
-    await late.catch_up(Meanwhile(*(partial(world.do, *happens) for happens in meanwhile)), at_once=1)
+    await late.run_calls(Meanwhile(*(partial(world.do, *happens) for happens in meanwhile)), at_once=1)
     pictures: list[dict[tuple[int, str], Obj]] = []
     for told in (from_the_start, heard):
         picture: dict[tuple[int, str], Obj] = {}
         for which, change in told:
-            key = which, object_key(change.obj)
+            key = which, build_object_key(change.obj)
             assert picture.get(key) == change.old, "each change begins where the last one ended"
             picture.pop(key, None)
             if change.new is not None:
@@ -111,7 +111,7 @@ async def test_late_handler_ends_with_the_same_state_as_a_handler_from_the_start
 
 
 async def test_between_two_turns_of_the_loop_few_handlers_are_called():
-    informer = Informer(Client.offline(), CONFIG_MAP)
+    informer = Informer(Client.make_offline(), CONFIG_MAP)
     informer.fill(make_obj(f"{number:05}", 1) for number in range(1000))
     calls, most = 0, 0
 
@@ -123,22 +123,22 @@ async def test_between_two_turns_of_the_loop_few_handlers_are_called():
         nonlocal calls, most
         most, calls = max(most, calls), 0
 
-    with telling_later() as late:
+    with delay_handlers() as late:
         for _ in range(7):
             informer.add_handler(hear)
     clock = Meanwhile(*[turn] * 1000)
-    await late.catch_up(clock)
+    await late.run_calls(clock)
     turn()
     assert most == AT_ONCE
     assert clock.turns == 7 * 1000 / AT_ONCE
 
 
 async def test_handler_added_after_late_handlers_receives_changes_at_once():
-    informer = Informer(Client.offline(), CONFIG_MAP)
+    informer = Informer(Client.make_offline(), CONFIG_MAP)
     informer.fill([make_obj("a", 1)])
-    with telling_later() as late:
+    with delay_handlers() as late:
         pass
     heard: list[Change] = []
     informer.add_handler(heard.append)
-    await late.catch_up(ManualClock())
+    await late.run_calls(ManualClock())
     assert heard == [Change(None, make_obj("a", 1), initial=True)]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from core.resource import Obj
-from core.runtime.watch.store import Change, Store, object_key
+from core.runtime.watch.store import Change, Store, build_object_key
 from core.runtime.watch.watch_step import Applied, Deleted, Event, Init, InitApply, InitDone
 from tests.runtime.fakes import make_obj
 
@@ -36,7 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def hear(self, changes: list[Change]) -> list[Change]:
         for change in changes:
-            key = object_key(change.obj)
+            key = build_object_key(change.obj)
             assert self.told.get(key) == change.old, "the old state is the one told before"
             assert change.old is not None or change.new is not None
             if change.new is None:
@@ -94,7 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.apply(Init())
         for obj in self.world.values():
             self.store.apply(InitApply(obj))
-        for number, changes in enumerate(self.store.take_list(at_once)):
+        for number, changes in enumerate(self.store.apply_list(at_once)):
             if number == broken_off:
                 self.hear(changes)
                 return
@@ -114,13 +114,13 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.watched:
             return
         assert self.store.synced
-        world = {object_key(obj): obj for obj in self.world.values()}
+        world = {build_object_key(obj): obj for obj in self.world.values()}
         assert self.told == world
         assert self.store.list() == [world[key] for key in sorted(world)]
         assert len(self.store) == len(world)
-        assert set(self.store.keys()) == set(world)
+        assert set(self.store.list_keys()) == set(world)
         for colour in ("red", "green", "blue"):
-            assert self.store.by_index("colour", colour) == [world[key] for key in sorted(world) if colour in colours(world[key])]
+            assert self.store.list_by_index("colour", colour) == [world[key] for key in sorted(world) if colour in colours(world[key])]
 
 
 TestStore = StoreMachine.TestCase
@@ -148,10 +148,10 @@ def test_index_added_to_a_filled_store_covers_existing_objects():
     obj = make_obj("a", 1, colours=["red"])
     store.apply(Applied(obj))
     store.add_index("colour", colours)
-    assert store.by_index("colour", "red") == [obj]
-    assert store.by_index("colour", "green") == []
+    assert store.list_by_index("colour", "red") == [obj]
+    assert store.list_by_index("colour", "green") == []
 
 
 def test_keys_are_names_where_there_is_no_namespace():
-    assert object_key({"metadata": {"name": "node-1"}}) == "node-1"
+    assert build_object_key({"metadata": {"name": "node-1"}}) == "node-1"
     assert "ns/a" not in Store()

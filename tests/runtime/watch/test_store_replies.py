@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from core.resource import Obj
-from core.runtime.watch.store import Changes, Store, object_key, read_version
+from core.runtime.watch.store import Changes, Store, build_object_key, read_version
 from core.runtime.watch.watch_step import Applied, Deleted, Event, Init, InitApply, InitDone
 from tests.runtime.fakes import make_obj
 
@@ -32,7 +32,7 @@ class ReplyMachine(RuleBasedStateMachine):
 
     def hear(self, *folded: Changes) -> None:
         for change in (change for changes in folded for change in changes):
-            key = object_key(change.obj)
+            key = build_object_key(change.obj)
             assert self.told.get(key) == change.old, "the old state is the one told before"
             if change.new is None:
                 del self.told[key]
@@ -70,7 +70,7 @@ class ReplyMachine(RuleBasedStateMachine):
             self.replies.append(reply)
             return
         self.hear(self.store.put_reply(reply))
-        assert self.store.get(object_key(reply)) == reply, "whoever wrote it sees it"
+        assert self.store.get(build_object_key(reply)) == reply, "whoever wrote it sees it"
 
     @precondition(lambda self: self.replies)
     @rule(data=st.data())
@@ -78,7 +78,7 @@ class ReplyMachine(RuleBasedStateMachine):
         reply = self.replies.pop(data.draw(st.integers(0, len(self.replies) - 1)))
         self.hear(self.store.put_reply(reply))
         if reply["metadata"]["uid"] not in self.gone:
-            known = self.store.get(object_key(reply))
+            known = self.store.get(build_object_key(reply))
             assert known is not None, "it is there"
             assert read_version(known) >= read_version(reply), "whoever wrote it sees that or what came after it"
 
@@ -110,7 +110,7 @@ class ReplyMachine(RuleBasedStateMachine):
         for obj in shown.values():
             self.store.apply(InitApply(obj))
         left = between[late:]
-        for changes in self.store.take_list(1, str(version)):
+        for changes in self.store.apply_list(1, str(version)):
             self.hear(changes)
             if left:
                 name, is_own = left.pop()
@@ -135,7 +135,7 @@ class ReplyMachine(RuleBasedStateMachine):
             self.hear(self.store.apply(event))
         for reply in self.replies:
             self.hear(self.store.put_reply(reply))
-        assert {object_key(obj): obj for obj in self.world.values()} == self.told, "with all events the store is as the server"
+        assert {build_object_key(obj): obj for obj in self.world.values()} == self.told, "with all events the store is as the server"
 
 
 TestReplies = ReplyMachine.TestCase
@@ -174,9 +174,9 @@ def test_reply_older_than_a_list_that_is_being_taken_brings_the_state_of_the_lis
     second: list[Event] = [Init(), InitApply(make_obj("a", 6, uid="a")), InitApply(make_obj("b", 11, uid="b"))]
     for event in (*first, *second):
         store.apply(event)
-    pieces = store.take_list(1, "12")
+    pieces = store.apply_list(1, "12")
     next(pieces)
-    key = object_key(make_obj("b", 11, uid="b"))
+    key = build_object_key(make_obj("b", 11, uid="b"))
     (change,) = store.put_reply(make_obj("b", 10, uid="b"))
     assert (change.new, store.get(key)) == (make_obj("b", 11, uid="b"),) * 2
     assert [change for piece in pieces for change in piece] == [], "it is not reported twice"

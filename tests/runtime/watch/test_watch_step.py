@@ -39,7 +39,7 @@ from core.runtime.watch.watch_step import (
     WatchStep,
     Woke,
     begin,
-    step,
+    plan_step,
 )
 from sim.apiserver.server import Refused
 from sim.loop import VirtualLoop
@@ -51,7 +51,7 @@ A, B, C = make_obj("a", 1), make_obj("b", 2), make_obj("c", 3)
 
 
 def go(state: State, given: Input, now: float = 0.0, chance: float = 0.0) -> WatchStep:
-    return step(state, given, now=now, chance=chance, policy=POLICY)
+    return plan_step(state, given, now=now, chance=chance, policy=POLICY)
 
 
 def watching(version: str = "5", *, opened_at: float = 0.0, pace: BackoffState | None = None) -> Watching:
@@ -146,7 +146,7 @@ def test_a_stream_that_was_silent_to_its_end_is_well():
 
 def test_streams_that_last_a_moment_by_agreement_are_not_reopened_more_than_once_a_second():
     short = Watching(BackoffState(), "5", 0.0, 1)
-    following = step(short, Closed(), now=0.25, chance=0.0, policy=WatchPolicy(timeout_s=1))
+    following = plan_step(short, Closed(), now=0.25, chance=0.0, policy=WatchPolicy(timeout_s=1))
     assert (following.action, following.cause) == (Sleep(0.75), "closed")
 
 
@@ -277,7 +277,7 @@ class WatchMachine(RuleBasedStateMachine):
     # -- requests and answers
 
     def feed(self, given: Input, chance: float) -> None:
-        following = step(self.state, given, now=self.now, chance=chance, policy=self.policy)
+        following = plan_step(self.state, given, now=self.now, chance=chance, policy=self.policy)
         assert causes_agree(following)
         if isinstance(given, Failed | Silent) or following.cause not in (None, "closed"):
             assert isinstance(following.action, Sleep), "no error leads straight to the next request"

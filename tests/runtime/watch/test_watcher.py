@@ -86,7 +86,7 @@ async def test_half_open_silence_is_given_up_five_seconds_after_the_timeout():
         server.put("unheard")
         await asyncio.sleep(104.9)
         assert names(informer) == []
-        age = informer.watcher.last_event_age()
+        age = informer.watcher.compute_event_age()
         assert age is not None
         assert age == pytest.approx(104.9)
         await asyncio.sleep(1)
@@ -150,7 +150,7 @@ async def test_odd_events_are_reported_and_passed_over(caplog: pytest.LogCapture
 async def test_the_first_list_is_tried_until_it_succeeds(looptime):
     server = ConfigMaps(faults=[Unreachable("down"), ServerError(500), Unreachable("down")])
     informer = make_informer(server)
-    assert informer.watcher.last_event_age() is None
+    assert informer.watcher.compute_event_age() is None
     async with running(informer):
         assert informer.synced
         assert looptime == pytest.approx(0.8 + 1.6 + 3.2)
@@ -201,11 +201,11 @@ async def test_later_list_of_many_changed_objects_is_folded_in_pieces():
     informer.fill(make_obj(f"{number:04}", 1) for number in range(1000))
     informer.add_handler(changes.append)
     changes.clear()
-    await informer._take(Init())
+    await informer._apply_event(Init())
     for number in range(1, 1000):
-        await informer._take(InitApply(make_obj(f"{number:04}", 2)))
+        await informer._apply_event(InitApply(make_obj(f"{number:04}", 2)))
     assert changes == []
-    folding, at_once = asyncio.create_task(informer._take(InitDone())), list[int]()
+    folding, at_once = asyncio.create_task(informer._apply_event(InitDone())), list[int]()
     while not folding.done():
         before = len(changes)
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from core.api.admission_review import parse_review
 from core.api.body import MalformedReview
 from core.api.conversion_review import parse_conversion
 from core.api.convert import CONVERTED
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.names import (
     API_VERSION,
@@ -42,7 +42,7 @@ from tests.strategies import scale_examples
 from tests.webhook.asking import build_review, hook, run
 from tests.webhook.reviews.test_misshapen import WHOLE, places, replaced
 from webhook.review import Reviews
-from webhook.server import _answer_conversion, _dump
+from webhook.server import _answer_conversion, _encode_answer
 
 Json = dict[str, Any]
 RACK = "cloud.provider.com/topology-rack"
@@ -140,7 +140,7 @@ _PODS: dict[str, Json] = {
     "Deployment": {"spec": {"replicas": 3, "template": _TEMPLATE}},
     "LeaderWorkerSet": {"spec": {"replicas": 2, "leaderWorkerTemplate": _GROUPS}},
 }
-NAMES = sorted({kind.kind for kind in (*KINDS, *pod_kinds())} | {"Workload", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort"})
+NAMES = sorted({kind.kind for kind in (*KINDS, *list_pod_kinds())} | {"Workload", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort"})
 OBJECTS = {name: made(name) for name in NAMES}
 OBJECTS["AppWrapper"]["spec"]["components"] += [
     {
@@ -193,7 +193,7 @@ def judged(kind: str, new: Any, old: Any, tokens: list[str]) -> Iterator[Json]:
         path = hook(action, kind)
         body = filled(build_review({"kind": kind}) | {"request": build_review({"kind": kind}, old)["request"] | {"object": new}}, tokens)
         with contextlib.suppress(MalformedReview):
-            yield strictly(_dump(run(REVIEWS.answer(path, parse_review(body)))))["response"]
+            yield strictly(_encode_answer(run(REVIEWS.answer(path, parse_review(body)))))["response"]
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -239,7 +239,11 @@ def test_any_text_in_any_place_of_the_review_around_it_is_refused_or_answered(to
     for path in places(REQUEST):
         if path and not {"object", "oldObject"} & {*path[1:2]}:
             with contextlib.suppress(MalformedReview):
-                strictly(_dump(run(REVIEWS.answer(hook("mutate", "Job"), parse_review(filled(replaced(REQUEST, path, hole(0)), [token]))))))
+                strictly(
+                    _encode_answer(
+                        run(REVIEWS.answer(hook("mutate", "Job"), parse_review(filled(replaced(REQUEST, path, hole(0)), [token]))))
+                    )
+                )
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["down", "up"])

@@ -21,7 +21,7 @@ from tests.api.converting import json_values
 from tests.webhook.asking import MUTATE_JOB, Webhook, build_body, serving
 from webhook import conversion as answering
 from webhook.conversion import answer
-from webhook.registration import conversion
+from webhook.registration import build_conversion
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {}}}}
 
@@ -165,10 +165,10 @@ async def test_a_bug_of_ours_is_answered_with_500_and_an_id_that_the_log_has(
 
 
 def test_conversion_client_config_names_a_url_or_a_service():
-    by_url = conversion("Q0E=", {"url": "https://127.0.0.1:9443/"})
+    by_url = build_conversion("Q0E=", {"url": "https://127.0.0.1:9443/"})
     assert by_url["webhook"]["clientConfig"] == {"caBundle": "Q0E=", "url": "https://127.0.0.1:9443/convert"}
     service = {"namespace": "n", "name": "s", "port": 443}
-    by_service = conversion("Q0E=", {"service": service})["webhook"]
+    by_service = build_conversion("Q0E=", {"service": service})["webhook"]
     assert by_service["clientConfig"] == {"caBundle": "Q0E=", "service": {**service, "path": "/convert"}}
     assert by_service["conversionReviewVersions"] == ["v1"]
     assert CONVERTED == ("ClusterQueue", "Cohort", "LocalQueue", "Workload")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS
 from e2e.cluster import Cluster
@@ -68,7 +68,7 @@ def test_the_three_mistakes_are_three():
 
 def test_there_is_an_example_of_every_way_to_be_queued():
     kinds = {obj["kind"] for text in EXAMPLES.values() for obj in objects(text)}
-    assert {kind.kind for kind in (*KINDS, *pod_kinds())} <= kinds
+    assert {kind.kind for kind in (*KINDS, *list_pod_kinds())} <= kinds
 
 
 def test_pods_of_the_example_of_a_group_are_one_group():

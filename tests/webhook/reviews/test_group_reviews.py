@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.jobs.annotation_catalog import GROUPED, OF_A_TEMPLATE
-from core.jobs.kinds.pod_kinds import pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.podgroup_annotation import Grouping
 from core.names import (
@@ -28,12 +28,12 @@ from tests.strategies import scale_examples
 from tests.webhook.asking import Webhook, apply, get_causes, patch_of
 from tests.webhook.reviews.test_misshapen import JSON, places, replaced
 from webhook.lookup import LookupFailed
-from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, hook_path
+from webhook.registration import MUTATE_GROUP, VALIDATE_GROUP, build_hook_path
 from webhook.review import Reviews
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 SHOWN = f"metadata.annotations[{PODGROUP_TOPOLOGY}]"
-BY_NAME: dict[str, Grouping] = {kind.kind: kind for kind in (*KINDS, *pod_kinds()) if isinstance(kind, Grouping)}
+BY_NAME: dict[str, Grouping] = {kind.kind: kind for kind in (*KINDS, *list_pod_kinds()) if isinstance(kind, Grouping)}
 Obj = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ def build_object(kind: str, text: str | None = RACK, **metadata: Any) -> Obj:
 
 def get_path(action: str, kind: str) -> str:
     of = BY_NAME[kind]
-    return hook_path(action, of.group, of.version, kind)
+    return build_hook_path(action, of.group, of.version, kind)
 
 
 def mutated(obj: Obj, old: Obj | None = None, webhook: Webhook | None = None, **changes: Any) -> Obj:
@@ -81,7 +81,7 @@ def validate_object(obj: Obj, old: Obj | None = None, webhook: Webhook | None = 
 
 
 def list_templates(obj: Obj) -> list[Obj]:
-    return [cast("Obj", role.template) for role in BY_NAME[obj["kind"]].roles(obj)]
+    return [cast("Obj", role.template) for role in BY_NAME[obj["kind"]].list_roles(obj)]
 
 
 def list_groups(obj: Obj) -> list[str | None]:
@@ -244,7 +244,7 @@ def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
     obj = build_object(kind)
     for one in list_templates(obj)[-1:]:
         one["metadata"]["annotations"] = {name: RACK}
-    shown = BY_NAME[kind].roles(obj)[-1].annotations_shown
+    shown = BY_NAME[kind].list_roles(obj)[-1].annotations_shown
     says = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
     assert get_causes(validate_object(obj)) == {f"{shown}[{name}]": says}
 
@@ -258,10 +258,10 @@ def test_all_mistakes_of_a_grouped_job_are_reported_at_once(kind: str):
         one["spec"]["nodeName"] = "n"
     response = validate_object(obj)
     told = get_causes(response)
-    shown = [role.annotations_shown for role in BY_NAME[kind].roles(obj)]
+    shown = [role.annotations_shown for role in BY_NAME[kind].list_roles(obj)]
     expected = {SHOWN, f"metadata.labels[{QUEUE_NAME_LABEL}]", f"metadata.annotations[{WORKLOAD_REQUIRED_TOPOLOGY}]"}
     expected |= {f"{where}[{name}]" for where in shown for name in (REQUIRED_TOPOLOGY, SLICE_SIZE)}
-    expected |= {f"{role.shown}.spec.nodeName" for role in BY_NAME[kind].roles(obj)}
+    expected |= {f"{role.shown}.spec.nodeName" for role in BY_NAME[kind].list_roles(obj)}
     assert set(told) == expected
     assert response["status"]["message"].startswith(f"topogate refuses this object for {len(expected)} reasons:")
     assert told[f"metadata.labels[{QUEUE_NAME_LABEL}]"].startswith(

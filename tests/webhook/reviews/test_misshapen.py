@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.jobs.kinds.registry import KINDS
-from core.jobs.schema_check import Fields, find_misshapen, spec_shape_of
+from core.jobs.schema_check import Fields, build_spec_shape, find_misshapen
 from core.names import API_VERSION, PREFERRED_TOPOLOGY, SLICE_CONSTRAINTS
 from e2e import manifests
 from tests.strategies import scale_examples
@@ -56,7 +56,7 @@ JSON = st.recursive(
 
 
 def get_shape(kind: str) -> Fields:
-    return next((job.spec_shape for job in KINDS if job.kind == kind), spec_shape_of(kind))
+    return next((job.spec_shape for job in KINDS if job.kind == kind), build_spec_shape(kind))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

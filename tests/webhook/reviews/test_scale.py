@@ -12,7 +12,7 @@ from core.names import QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
 from core.resource import Resource
 from tests.webhook.asking import Webhook, build_body, get_causes, run
 from webhook.lookup import LookupFailed
-from webhook.registration import configurations
+from webhook.registration import build_configurations
 from webhook.review import Reviews
 from webhook.scale import SCALE_PATH
 
@@ -100,7 +100,7 @@ def test_object_that_cannot_be_looked_up_is_scaled_later() -> None:
 
 def test_entries_of_scale_hold_in_all_namespaces_for_all_but_topogate() -> None:
     """Found defect C10. The subresource has no labels to select by: outside of managed namespaces nothing depends on the webhook."""
-    hooks = configurations("Q0E=", {"url": "https://127.0.0.1"})[1]["webhooks"]
+    hooks = build_configurations("Q0E=", {"url": "https://127.0.0.1"})[1]["webhooks"]
     managed, others = (hook for hook in hooks if hook["clientConfig"]["url"].endswith(SCALE_PATH))
     keys = [expression["key"] for expression in managed["namespaceSelector"]["matchExpressions"]]
     assert keys == ["kubernetes.io/metadata.name", "topogate.dev/managed"]
