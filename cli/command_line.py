@@ -63,14 +63,18 @@ Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Of wha
 Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
 
 
-@app.command(context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False)
+@app.command(
+    "webhook", context_settings=_AS_IT_IS, help="Run the admission webhook; takes what `python -m webhook` takes.", add_help_option=False
+)
 def run_webhook(context: typer.Context) -> None:
     from webhook.__main__ import main
 
     raise typer.Exit(main(context.args))
 
 
-@app.command(context_settings=_AS_IT_IS, help="Run the reconciler; takes what `python -m reconciler` takes.", add_help_option=False)
+@app.command(
+    "reconciler", context_settings=_AS_IT_IS, help="Run the reconciler; takes what `python -m reconciler` takes.", add_help_option=False
+)
 def run_reconciler(context: typer.Context) -> None:
     from reconciler.__main__ import main
 

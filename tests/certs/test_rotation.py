@@ -277,7 +277,7 @@ def test_concurrent_writer_of_webhook_configurations_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         replica.look()
     (line,) = caplog.records
-    assert vars(line)["error"] == "after 12 steps something was changed again: somebody else writes the Secret or the configurations"
+    assert vars(line)["error"] == "after 12 steps something was changed again: another client writes the Secret or the configurations"
 
 
 def test_rotation_reports_the_end_of_the_served_certificate():

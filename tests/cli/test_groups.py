@@ -109,7 +109,7 @@ def test_explain_of_a_group_as_text_shows_its_request_and_the_nodes_of_its_pods(
     file = topogate.write("all.yaml", *build_nodes(), group(levels=levels), *build_pods(2))
     ran = topogate.run("explain", "podgroup", "train", "--nodes", file)
     assert f"asks for: at least 2 pods at once, in one {BLOCK}, if possible in one {RACK}" in ran.out
-    assert "does the reconciler run, with --feature-gates TopologyAwareWorkloadScheduling=true?" in ran.out
+    assert "does the reconciler run with --feature-gates TopologyAwareWorkloadScheduling=true?" in ran.out
     assert "placement b0/b0-r0 has places for 2 of 2 pods" in ran.out
     assert "would go to: n-0-0-0, n-0-0-1" in ran.out
 

@@ -137,7 +137,7 @@ def test_a_job_that_is_there_already_is_planned_as_one_more_and_that_is_said(top
     ran = topogate.run("plan", "-f", wanted, "--nodes", file)
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        "topogate: warning: Job default/a: it is there already, and `topogate explain job a` tells of it; "
+        "topogate: warning: Job default/a: it exists already: `topogate explain job a` describes it; "
         "this is what one more like it would get"
     ]
 

@@ -162,7 +162,7 @@ def test_a_pod_cannot_be_given_to_another_workload(scene: Scene, user: Api) -> N
         {"labels": {PODSET_LABEL: "another"}},
         {"labels": {PODSET_LABEL: None}},
     ):
-        assert_refused(403, "says whose pod this is", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
+        assert_refused(403, "names the owner of this pod", lambda metadata=metadata: user.patch(path, {"metadata": metadata}))
 
 
 @pytest.mark.parametrize("label", [LWS_NAME_LABEL, LWS_GROUP_INDEX_LABEL, LWS_WORKER_INDEX_LABEL])

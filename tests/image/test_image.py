@@ -251,7 +251,7 @@ def test_expressions_that_choose_devices_are_evaluated_in_it(made: Made, tmp_pat
         tmp_path,
         "python",
         "-c",
-        'from core.podgroups.devices.device_expressions import selects; print(selects(\'"a".upperAscii() == "A"\', {}))',
+        'from core.podgroups.devices.device_expressions import is_selected; print(is_selected(\'"a".upperAscii() == "A"\', {}))',
     )
     assert said.strip() == "True"
 

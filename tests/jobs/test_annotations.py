@@ -338,4 +338,4 @@ def test_the_gate_of_a_group_is_not_for_queued_pods(path: str, shown: str) -> No
     template = {"metadata": {"annotations": {}}, "spec": {"schedulingGates": [{"name": PODGROUP_GATE}]}}
     (error,) = validate_pod_sets([PodSetAnnotations(path, template, 8)]).errors
     assert (error.type, error.field) == (ErrorType.FORBIDDEN, f"{shown}.schedulingGates")
-    assert "nobody takes this gate off" in error.accepted
+    assert "no controller removes this gate" in error.accepted

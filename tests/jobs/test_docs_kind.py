@@ -76,5 +76,5 @@ def test_files_that_it_names_are_there():
 
 
 def test_kind_document_names_all_registrations_with_the_api_server():
-    for name in ("webhook.registration.configurations(..., kinds)", "webhook.policies.policies(kinds)"):
+    for name in ("webhook.registration.build_configurations(..., kinds)", "webhook.policies.list_policies(kinds)"):
         assert f"`{name}`" in TEXT

@@ -453,7 +453,7 @@ class Undecided:
     ("found", "says"),
     [
         (MPIJob(), "is described twice"),
-        (object(), "it has no active_pods, always_gated, default, defaults_updates, "),
+        (object(), "it has no always_gated, are_pods_ready, build_status_reset, count_active_pods, "),
         (Undecided(), "it has no defaults_updates$"),
     ],
 )
@@ -478,7 +478,7 @@ def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded(
         def find_finish(self, job: Any) -> None:
             return None
 
-    with pytest.raises(UnusableIntegration, match=r"active_pods\(job.*dropped"):
+    with pytest.raises(UnusableIntegration, match=r"count_active_pods\(job.*dropped"):
         with_integrations([Odd()])
 
 

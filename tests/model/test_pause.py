@@ -31,7 +31,7 @@ def test_pause_sentence_names_author_time_reason_and_resume_command():
 
 def test_pause_sentence_without_details_omits_them():
     assert read(evictions="{}").evictions == Stop("evictions")
-    assert Stop("evictions").sentence == "evictions are paused by somebody; `topogate resume evictions` ends that"
+    assert Stop("evictions").sentence == "evictions are paused by an unnamed user; `topogate resume evictions` ends that"
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,11 @@ def test_a_kind_of_another_package_is_reviewed_and_registered(tmp_path: Path):
     code = (
         "from core.jobs.kinds.registry import INTEGRATIONS, with_integrations\n"
         "from core.runtime.plugins import load\n"
-        "from webhook.registration import configurations\n"
+        "from webhook.registration import build_configurations\n"
         "from webhook.review import Reviews\n"
         "kinds = with_integrations(load(INTEGRATIONS))\n"
         "print([path for path in Reviews(None, kinds).handlers if 'acme' in path])\n"
-        "for config in configurations('', {'url': ''}, kinds):\n"
+        "for config in build_configurations('', {'url': ''}, kinds):\n"
         "    print([hook['name'] for hook in config['webhooks'] if 'acme' in hook['name']])\n"
     )
     done = run(tmp_path, code)

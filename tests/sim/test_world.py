@@ -129,7 +129,7 @@ def test_nothing_is_written_once_nothing_changes():
         for condition in workload["status"]["conditions"]
         if condition["type"] == "QuotaReserved"
     }
-    assert "8 nvidia.com/gpu of quota are missing" in message
+    assert "needs 8 more nvidia.com/gpu" in message
     before = world.server.writes
     world.run_for(600)
     assert world.server.writes == before

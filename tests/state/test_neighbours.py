@@ -72,7 +72,7 @@ def test_nodes_of_matching_pods_are_those_that_each_term_finds_pod_by_pod(steps:
             expected = {
                 node
                 for namespace, labels, nodes in every
-                if all(term.matches(namespace, labels, namespaces.get) for term in what[0])
+                if all(term.is_match(namespace, labels, namespaces.get) for term in what[0])
                 for node in nodes
             }
             assert found.find_matching(what[0]) == expected

@@ -133,7 +133,7 @@ TABLE: tuple[tuple[str, str, Act, Outcome], ...] = (
         "a pod keeps its labels",
         "metadata: marked as queued itself",
         patches_train({"metadata": {"labels": {MANAGED: "true"}}}),
-        is_refused(f"{MANAGED} says whose pod this is"),
+        is_refused(f"{MANAGED} names the owner of this pod"),
     ),
     ("a pod keeps its labels", "metadata: another is added", patches_train({"metadata": {"labels": {"mine": "still"}}}), is_allowed),
     ("a pod keeps its labels", "metadata: an annotation", patches_train({"metadata": {"annotations": {"mine": "still"}}}), is_allowed),

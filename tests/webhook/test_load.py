@@ -532,7 +532,7 @@ def test_changed_ca_of_clients_is_used_for_new_handshakes(is_held: bool, tmp_pat
     file.write_bytes(CA.certificate)
     if is_held:
         serving: HeldCertificate | ServingCertificate = HeldCertificate(file)
-        serving.take(FIRST.certificate, FIRST.key)  # type: ignore[union-attr]
+        serving.use_pair(FIRST.certificate, FIRST.key)  # type: ignore[union-attr]
     else:
         (tmp_path / "tls.crt").write_bytes(FIRST.certificate)
         (tmp_path / "tls.key").write_bytes(FIRST.key)

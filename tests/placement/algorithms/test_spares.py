@@ -149,7 +149,7 @@ def test_without_hostnames_no_node_is_anybodys_to_keep():
     refusal = place(build_view((BLOCK, RACK), build_grid(1, 1, 3)), [request(4, Mode.REQUIRED, RACK, spares=1)], MIXED).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.SPARES_WITHOUT_HOSTNAME
-    assert "only in topologies whose lowest level is kubernetes.io/hostname; this one has cloud/block, cloud/rack" in refusal.detail
+    assert "only in topologies with the lowest level kubernetes.io/hostname; this one has cloud/block, cloud/rack" in refusal.detail
 
 
 # --- against trying everything out --------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("low", 1, cpu="4")
-    assert "12 of 15 are in use" in get_refusal(scene.run()["low"]).message
+    assert "12 of 15 in use" in get_refusal(scene.run()["low"]).message
     scene.queue("cq", {"tas": "16"})
     assert list_admitted(scene.run()) == {"low"}
     assert scene.state.quota.get_usage("cq")["tas", "cpu"] == 16000

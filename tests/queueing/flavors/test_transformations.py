@@ -55,7 +55,7 @@ def test_too_few_credits_are_too_little_quota() -> None:
     outcome = submit(scene, cpu="2")
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_EXCEEDS_MAX_QUOTA
-    assert "4 credits are asked for" in outcome.message
+    assert "requests 4 credits" in outcome.message
 
 
 def test_replaced_resource_needs_no_quota_but_room_on_nodes() -> None:

@@ -111,7 +111,7 @@ def test_cycle_in_which_one_workload_comes_looks_at_its_group_alone(make: Make, 
         return first_turns(groups, in_round)
 
     for module in ("iteration_order", "fair_order"):
-        monkeypatch.setattr(f"core.queueing.ordering.{module}.first_turns", count)
+        monkeypatch.setattr(f"core.queueing.ordering.{module}.list_first_turns", count)
     life.act("write", "w9", "a", "99", 1)
     life.begin_cycle()
     assert life.kept.get_next() is not None

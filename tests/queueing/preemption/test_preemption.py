@@ -285,7 +285,7 @@ def test_refusal_names_quota_that_other_queues_have_borrowed():
     scene.submit("equal", 3, queue="mine", priority=1)
     outcome = scene.run()["equal"]
     assert isinstance(outcome, NotAdmissible)
-    assert '0 of 4 are in use, and others of cohort "c" have borrowed 4 of its own' in outcome.message
+    assert '0 of 4 in use, and others of cohort "c" have borrowed 4 of its own' in outcome.message
 
 
 def test_reclaiming_only_lower_priorities():
@@ -460,7 +460,7 @@ def test_unless_the_queue_says_to_stop_where_preemption_helps():
     outcome = build_two_flavors(flavorFungibility={"whenCanPreempt": "MayStopSearch"}).run()["high"]
     assert get_victims(outcome) == {"low": REASON_IN_QUEUE}
     assert isinstance(outcome, NotAdmissible)
-    assert 'flavor "tas": 1 cpu of quota are missing' in outcome.message
+    assert 'flavor "tas": needs 1 more cpu' in outcome.message
 
 
 def test_small_workload_goes_rather_than_a_large_one_that_began_last():

@@ -53,7 +53,7 @@ def test_finishing_gives_quota_and_place_back(cluster: Cluster, topogate: Topoga
     scene.submit("first", pods=2, gpus=8, required=scene.rack, run_seconds=6)
     scene.eventually("first to be admitted", lambda now: truth.is_true(now.workload_of("first"), "Admitted"))
     scene.submit("second", pods=2, gpus=8, required=scene.rack)
-    assert "of quota are missing" in scene.until_waiting("second", "WaitingForQuota")
+    assert "needs " in scene.until_waiting("second", "WaitingForQuota")
     scene.until_bound("second", 2)
     now = scene.eventually("first to be finished", lambda now: truth.is_true(now.workload_of("first"), "Finished"))
     workload = now.workload_of("first")

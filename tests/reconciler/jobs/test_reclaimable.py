@@ -74,7 +74,7 @@ def test_a_job_that_begins_anew_is_queued_for_all_it_needs():
     harness.job(succeeded=0)
     harness.look()
     assert harness.is_true("Evicted")
-    assert "made again" in (find_condition(harness.train, "Evicted") or {})["message"]
+    assert "created again" in (find_condition(harness.train, "Evicted") or {})["message"]
     harness.look()
     assert harness.train["status"]["reclaimablePods"] == [{"name": "main", "count": 1}], "it still holds its quota"
     harness.wait_for(harness.stop_job())

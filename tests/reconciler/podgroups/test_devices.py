@@ -34,7 +34,7 @@ class Discovery:
     def __init__(self) -> None:
         self.answers: list[list[str] | KubeError] = []
 
-    async def raw(self, method: str, path: str) -> bytes:
+    async def request_raw(self, method: str, path: str) -> bytes:
         assert (method, path) == ("GET", "/apis/resource.k8s.io/v1")
         answer = self.answers.pop(0)
         if isinstance(answer, KubeError):
@@ -177,7 +177,7 @@ async def test_many_devices_are_judged_in_turns(monkeypatch: pytest.MonkeyPatch)
 def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_CPU_S", -1.0)
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(build_device_class(), build_template(), build_resource_slice("p", 8))
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
@@ -192,7 +192,7 @@ def test_an_expression_that_takes_long_is_refused_and_tried_once(monkeypatch: py
 def test_expression_that_took_long_for_one_slice_is_not_tried_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_CPU_S", -1.0)
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(build_device_class(), build_template(), *(build_resource_slice(f"p{number}", 8) for number in range(20)))
     assert harness.observed.devices is not None
@@ -214,7 +214,7 @@ def test_decision_evaluates_no_expression_however_many_unlike_devices_others_wer
         inventory.keep(f"pod-{number}", PlacedClaims("others", "r1-0", (PodClaim(f"t{number}", ""),)))
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})
     harness.add("a", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}])
     harness.look()
@@ -223,7 +223,7 @@ def test_decision_evaluates_no_expression_however_many_unlike_devices_others_wer
 
 def test_template_of_more_unlike_devices_than_are_served_is_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     requests = [build_claim_spec(1, f"{kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(32)]
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(
@@ -239,7 +239,7 @@ def test_template_of_more_unlike_devices_than_are_served_is_never_evaluated(monk
 def test_group_with_templates_that_together_ask_for_more_unlike_devices_than_are_served_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found defect: each template was within the limit, and all their expressions were evaluated for all devices."""
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
     names = ("t0", "t1")
     for number, name in enumerate(names):
@@ -262,7 +262,7 @@ def test_expression_that_takes_long_for_all_slices_together_is_refused(monkeypat
     monkeypatch.setattr("core.plan.steps.pacing.DEVICES_CPU_S", 10.0)
     monkeypatch.setattr("reconciler.observe.device_informers.time.thread_time", lambda: float(next(times)))  # a second for each device
     evaluated: list[str] = []
-    monkeypatch.setattr("core.podgroups.devices.claims.selects", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]
     harness = GroupsHarness({"r1": (2,)})
     harness.devices(build_device_class(), build_template(), *(build_resource_slice(f"p{number}", 4) for number in range(100)))
     harness.gang(1, schedulingConstraints={"draConstraints": [{"resourceClaimTemplateName": TEMPLATE}]})

@@ -228,6 +228,6 @@ def test_a_constraint_that_was_lost_between_template_and_group_is_told():
     harness.look("theirs")
     assert harness.says[:2] == ("False", "ConstraintLost")
     assert harness.says[2] == (
-        f"template workers of Workload run asks for one {RACK}, which whoever made the PodGroup left out: its pods go anywhere"
+        f"template workers of Workload run asks for one {RACK}, which the creator of the PodGroup left out: its pods go anywhere"
     )
     assert [condition["type"] for condition in harness.conditions[-1]] == [POD_GROUP_VERIFIED]

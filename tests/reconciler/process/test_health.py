@@ -40,7 +40,7 @@ def test_standby_reconciler_is_ready_once_everything_is_listed(health: Health, c
     health.reconciler.deciding = None
     assert (health.find_unready_reason(), health.find_dead_reason()) == ("", "")
     clock.time += WATCH_SILENT_S + 1
-    assert "nothing heard of" in health.find_dead_reason()
+    assert "has received nothing" in health.find_dead_reason()
     health.reconciler.is_complete = False
     health.reconciler.observed.pods._synced.clear()
     assert health.find_unready_reason().startswith("not listed yet: ")
@@ -59,7 +59,7 @@ async def test_standby_reconciler_is_ready_once_it_has_read_the_holder_of_the_le
 
     running = asyncio.create_task(health.election.run(lead))
     await _turns()
-    assert (health.find_unready_reason(), health.find_dead_reason()) == ("it is not known who has the lease", "")
+    assert (health.find_unready_reason(), health.find_dead_reason()) == ("the holder of the lease is not known", "")
     server.put(other.write(0.0, "") or {}, create=True)
     server.failing = None
     await _turns()
@@ -102,7 +102,10 @@ def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, 
     for informer in health.reconciler.observed.awaited:
         if informer is not health.reconciler.observed.pods:
             informer.watcher._heard_at = clock.time
-    assert health.find_dead_reason() == f"nothing heard of {health.reconciler.observed.pods.resource} for {WATCH_SILENT_S + 1:.0f} s"
+    assert (
+        health.find_dead_reason()
+        == f"the watch of {health.reconciler.observed.pods.resource} has received nothing for {WATCH_SILENT_S + 1:.0f} s"
+    )
 
 
 def test_a_kind_that_has_gone_is_not_listened_for(health: Health, clock: ManualClock):

@@ -83,7 +83,7 @@ from core.runtime import controller, lease, tasks
 from core.runtime.http import client
 from core.runtime.report import telemetry
 from core.runtime.watch import informer
-telemetry.setup("x")
+telemetry.set_up("x")
 heavy = [name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "kubernetes_asyncio"))]
 assert not heavy, heavy
 """

@@ -338,7 +338,7 @@ def test_of_a_copy_the_gate_of_topogate_is_taken_and_others_stay():
         (
             by_kube_scheduler("JobSet"),
             {
-                BY: '"kube-scheduler": is for Jobs only: pods of a JobSet cannot be told to be of kube-scheduler\'s own PodGroup; '
+                BY: '"kube-scheduler": is for Jobs only: pods of a JobSet cannot be members of kube-scheduler\'s own PodGroup; '
                 f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
             },
         ),
