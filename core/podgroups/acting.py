@@ -58,11 +58,10 @@ def plan_step(
     waited_s: float,
     rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
 ) -> GroupStep:
-    """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
-
-    `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
-    them came. Raises InvalidSelector, TooLarge.
-    """
+    """Returns the next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why
+    not. `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last
+    came. Raises InvalidSelector where a node affinity is invalid, GroupTooLarge where too many pods wait, and NotServed or Unanswered of
+    the plugins."""
     view = view.copy_with_budget(StepBudget())
     live = order_members(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)
