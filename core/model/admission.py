@@ -27,7 +27,7 @@ class PodSetAdmission:
     borrowed: tuple[str, ...] = ()
 
     def with_spares(self, nodes: tuple[str, ...]) -> "PodSetAdmission":
-        """The same with other nodes kept free."""
+        """Returns a copy with these nodes, by name, kept free instead."""
         return replace(self, spares=nodes)
 
 
@@ -45,7 +45,8 @@ class Admission:
 
 
 def encode_admission(admission: Admission) -> dict[str, Any]:
-    """`status.admission` in v1beta2."""
+    """Returns the JSON of `status.admission` (v1beta2), usage as Kubernetes quantities. Raises InvalidAssignment where an assignment cannot
+    be written."""
     return {
         "clusterQueue": admission.cluster_queue,
         "podSetAssignments": [
@@ -63,7 +64,10 @@ def encode_admission(admission: Admission) -> dict[str, Any]:
 
 
 def decode_admission(wire: Mapping[str, Any] | None) -> Admission | None:
-    """The model of `status.admission`; None where there is none. Raises InvalidAssignment, InvalidQuantity."""
+    """Returns the admission that `status.admission` describes, usage in canonical amounts; None where `wire` is None or empty.
+
+    Raises InvalidAssignment where an assignment contradicts itself or the API, InvalidQuantity where an amount is negative or no quantity.
+    """
     if not wire:
         return None
     return Admission(

@@ -98,7 +98,7 @@ class ChosenGates:
     warnings: tuple[str, ...] = ()
 
     def is_on(self, name: str) -> bool:
-        """Whether a gate that switches is on."""
+        """Returns the value that was set for a gate of `GATES`, else its default."""
         return self.values.get(name, GATES[name].default)
 
 
@@ -107,7 +107,9 @@ NO_GATES = ChosenGates({})
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:
     """Reads gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds.
-    Raises BadGates."""
+
+    Raises BadGates where a name is unknown, a value is no boolean, or two of `PROFILE_GATES` are on.
+    """
     values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
     on = [name for name in PROFILE_GATES if values.get(name)]
     if len(on) > 1:

@@ -48,7 +48,8 @@ class RequeueRules:
     forget_after_s: float = 600.0
 
     def wait_s(self, times: int) -> float:
-        """Before it is queued again after the `times`th eviction in a row (from 1): nothing, base, twice the base ... up to the limit."""
+        """Returns the seconds before a workload is queued again after its `times`th eviction in a row (from 1): 0, `base_s`, twice that ...
+        up to `limit_s`."""
         if times < 2:
             return 0.0
         return min(self.limit_s, self.base_s * 2.0 ** min(times - 2, 64))
@@ -82,7 +83,8 @@ class HealthRules:
         )
 
     def is_too_much(self, lost: int, nodes: int) -> str:
-        """Which limit so many of a workload's nodes break; empty if none."""
+        """Returns the text of the setting, with its value, that forbids a repair if `lost` of a workload's `nodes` nodes are lost; empty if
+        none does."""
         if self.max_nodes is not None and lost > self.max_nodes:
             return f"nodeReplacement.maxNodes is {self.max_nodes}"
         if self.max_share is not None and lost > self.max_share * nodes:

@@ -27,7 +27,8 @@ class Stop:
 
     @classmethod
     def read(cls, what: str, text: object) -> "Stop":
-        """The value of a key; whatever it is, it pauses."""
+        """Returns the pause that the value of the key `what` describes. Where it cannot be read, `problem` says why; it pauses all the
+        same."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
@@ -41,7 +42,7 @@ class Stop:
         return cls(what, _cut_text(since, _MAX_NAME), _cut_text(by, _MAX_NAME), _cut_text(reason, _MAX_REASON))
 
     def to_text(self) -> str:
-        """The value of its key."""
+        """Returns the value of its key: a JSON object with `since`, `by` and `reason`."""
         return json.dumps({"since": self.since, "by": self.by, "reason": self.reason}, ensure_ascii=False)
 
     @property
@@ -68,12 +69,12 @@ class Pause:
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> "Pause":
-        """Reads the ConfigMap. Never fails: a value that cannot be read pauses."""
+        """Returns what the ConfigMap pauses, one `Stop` for each of its keys. Never fails: a value that cannot be read pauses."""
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 
     def find_stop(self, what: str) -> Stop | None:
-        """What keeps `what`, one of `PAUSABLE`, from being done."""
+        """Returns the pause of `what`, one of `PAUSABLE`; None if it is not paused."""
         return {ADMISSIONS: self.admissions, EVICTIONS: self.evictions}[what]
 
 

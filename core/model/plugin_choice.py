@@ -37,6 +37,7 @@ class Which(NamedTuple):
 
     @property
     def is_built_in(self) -> bool:
+        """Whether topogate itself has the plugin for this role."""
         return self.name in BUILT_IN[self.role]
 
 
@@ -73,9 +74,10 @@ class GroupPluginRules:
 
     @property
     def chosen(self) -> tuple[tuple[Which, PluginChoice], ...]:
-        """All of them, with what they do."""
+        """Every configured plugin in its role: all generators, then all scorers."""
         return tuple((Which(role, one.name), one) for role, of_role in self.by_role.items() for one in of_role)
 
     @property
     def by_role(self) -> Mapping[str, tuple[PluginChoice, ...]]:
+        """The generators under `GENERATE` and the scorers under `SCORE`."""
         return {GENERATE: self.generators, SCORE: self.scorers}

@@ -10,7 +10,10 @@ PODS = "pods"
 
 
 def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
-    """A ResourceList of the API in canonical units, each from 0 to `LARGEST`. Raises InvalidQuantity, also for a negative amount."""
+    """Returns a ResourceList of the API as canonical amounts by resource, each from 0 to `LARGEST`; empty for None.
+
+    Raises InvalidQuantity where an amount is negative or no quantity.
+    """
     amounts = {name: parse_canonical(name, text) for name, text in (quantities or {}).items()}
     for name, amount in amounts.items():
         if amount < 0:
@@ -36,13 +39,12 @@ def _compute_container_requests(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 def compute_pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """What one pod of this spec takes from its node, without the one of `pods`.
+    """Returns what one pod of this spec takes from its node, as canonical amounts by resource, without the one of `pods`.
 
-    Containers are summed; an init container runs beside the sidecars started before it, so the
-    largest such moment counts; pod-level requests override, pod-level limits stand for requests that
-    no container has; overhead is added
-    (Kubernetes: pod effective requests, KEP-753 sidecars, KEP-2837 pod-level resources).
-    Each amount is from 1 to `LARGEST`, at which sums are cut. Raises InvalidQuantity.
+    Containers are summed. An init container runs beside the sidecars started before it, so the largest such moment counts. Pod-level
+    requests override; pod-level limits stand for requests that no container has; overhead is added (Kubernetes: pod effective requests,
+    KEP-753 sidecars, KEP-2837 pod-level resources). Each amount is from 1 to `LARGEST`, at which sums are cut. Raises InvalidQuantity where
+    an amount is negative or no quantity.
     """
     running: dict[str, int] = {}
     for container in spec.get("containers") or ():
@@ -67,8 +69,10 @@ def compute_pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def list_zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
-    """Returns the names of resources that containers of this spec request with zero, and no container with more;
-    `requests` are those of its pod."""
+    """Returns the names, sorted, of resources that containers of this spec request with zero, and no container with more.
+
+    `requests` are those of its pod (`compute_pod_requests`). Raises InvalidQuantity where an amount is negative or no quantity.
+    """
     named = {
         name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _compute_container_requests(each)
     }
@@ -76,5 +80,5 @@ def list_zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[st
 
 
 def list_resource_names(*lists: Iterable[str]) -> list[str]:
-    """All names that occur, sorted; `pods` is always among them."""
+    """Returns all names that occur in the lists, each once, sorted; `pods` is always among them."""
     return sorted({PODS}.union(*lists))

@@ -52,6 +52,7 @@ class Requirement(NamedTuple):
     values: frozenset[str]
 
     def is_met(self, labels: Labels) -> bool:
+        """Whether an object with these labels meets the condition."""
         value = labels.get(self.key)
         if self.operator == "In":
             return value is not None and value in self.values
@@ -77,7 +78,8 @@ class PodTerm(NamedTuple):
     selector: Selector
 
     def is_match(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
-        """Whether the term selects a pod."""
+        """Whether the term selects a pod of a namespace with these labels. `namespace_labels` returns the labels of a namespace; None
+        counts as none."""
         if not is_selected(self.selector, labels):
             return False
         if namespace in self.namespaces:
@@ -113,7 +115,7 @@ class PodTraits:
 
     @property
     def is_particular(self) -> bool:
-        """Whether where its pods may go depends on other pods by its own wish."""
+        """Whether its own host ports, affinity, anti-affinity or kept spread make its place depend on other pods."""
         return bool(self.host_ports or self.anti_affinity or self.affinity or self.keeps_spread)
 
 
@@ -134,7 +136,7 @@ def read_template_traits(template: Json, namespace: str, more_labels: Labels = _
 
 
 def read_pod_traits(pod: Json) -> PodTraits | None:
-    """Traits of a pod that keep others away; None where it has none."""
+    """Returns the host ports and anti-affinity of a pod that exists, by which it keeps others away; None where it has neither."""
     spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
     # The API server has merged matchLabelKeys into the selector.
     ports, apart = list_host_ports(spec), read_terms(spec, "podAntiAffinity", namespace, None)
@@ -142,7 +144,7 @@ def read_pod_traits(pod: Json) -> PodTraits | None:
 
 
 def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
-    """Host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
+    """Returns the host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
     shared = bool(spec.get("hostNetwork"))
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     found = set()
@@ -155,7 +157,11 @@ def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
 
 
 def read_terms(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
-    """The required terms of `podAffinity` or `podAntiAffinity`; with `labels`, the pod's own, label keys are merged in."""
+    """Returns the required terms of `kind`, which is `podAffinity` or `podAntiAffinity`. A term that names no namespaces is for
+    `namespace`.
+
+    With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean.
+    """
     terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
     return tuple(_read_term(term, namespace, labels) for term in terms)
 
@@ -172,7 +178,7 @@ def _read_term(term: Json, namespace: str, labels: Labels | None) -> PodTerm:
 
 
 def read_selector(selector: Json | None) -> Selector:
-    """A LabelSelector, each condition in a form that compares."""
+    """Returns the conditions of a LabelSelector, all of which must be met; None, which selects nothing, where there is none."""
     if selector is None:
         return None
     equal = (Requirement(key, "In", frozenset([value])) for key, value in sorted((selector.get("matchLabels") or {}).items()))

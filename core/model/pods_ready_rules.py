@@ -38,8 +38,10 @@ class PodsReadyRules:
     backoff_max_s: float = 3600.0
 
     def compute_backoff_s(self, count: int, jitter: float) -> float:
-        """How long a workload that is evicted for the `count`th time (from 1) is held back: base x 2^(count - 1), at most the maximum,
-        and `jitter` as a share of it."""
+        """Returns the seconds for which a workload is held back that is evicted for the `count`th time (from 1).
+
+        These are base x 2^(count - 1) and `jitter` as a share of that, at most `backoff_max_s`.
+        """
         pause = self.backoff_base_s
         for _ in range(count - 1):
             if pause >= self.backoff_max_s:

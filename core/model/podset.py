@@ -70,7 +70,7 @@ class PodSetRequest:
 
 
 def read_spares(text: str) -> int | None:
-    """How many nodes are to be kept free, as users write it; None where that is no number that is accepted."""
+    """Returns how many nodes an annotation asks to be kept free, 0 to `MOST_SPARES`; None for any other text."""
     return int(text) if re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MOST_SPARES else None
 
 
@@ -80,11 +80,10 @@ def read_lends(text: str) -> bool | None:
 
 
 def parse_topology_request(wire: Mapping[str, Any] | None) -> TopologyRequest | None:
-    """PodSetTopologyRequest JSON to the model; None where it is present but names no level.
+    """Returns the model of a PodSetTopologyRequest in JSON; None where it is present but names no level.
 
-    An absent request is the implied one. A request with only a slice level is unconstrained from
-    the top of the topology. A request that carries only index labels, as the wire contract has it
-    for a pod set without annotations, is implied, too.
+    An absent request is the implied one. A request with only a slice level is unconstrained from the top of the topology. A request that
+    carries only index labels, as the wire contract has it for a pod set without annotations, is implied, too.
     """
     if wire is None:
         return IMPLIED

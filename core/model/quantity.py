@@ -25,7 +25,7 @@ _BINARY_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
 
 def saturate(amount: int) -> int:
-    """The amount, cut to the range from `-LARGEST` to `LARGEST`."""
+    """Returns the amount, cut to the range from `-LARGEST` to `LARGEST`."""
     return max(-LARGEST, min(LARGEST, amount))
 
 
@@ -37,9 +37,9 @@ class InvalidQuantity(ValueError):
 
 
 def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
-    """Quantity as an integer: thousandths if `milli`, whole units else; rounded up (away from the smaller value).
+    """Returns a quantity in thousandths if `milli`, in whole units else; rounded up (away from the smaller value) and cut by `saturate`.
 
-    Raises InvalidQuantity.
+    Raises InvalidQuantity where the text is no quantity.
     """
     written = str(text).strip()
     value = (_parse if len(written) <= _USUAL_LENGTH else _parse.__wrapped__)(written, milli)
@@ -49,7 +49,8 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
 
 
 def parse_exact_quantity(text: str) -> Fraction:
-    """Quantity as it is written, without rounding. Raises InvalidQuantity."""
+    """Returns a quantity in whole units as it is written, without rounding. Raises InvalidQuantity where the text is none, has more than
+    256 characters, or a power of ten beyond 512."""
     value = _read(text.strip()) if len(text) <= _MAX_LENGTH else None
     if value is None:
         raise InvalidQuantity(text)
@@ -96,12 +97,15 @@ def _read_digits(digits: str) -> tuple[int, int]:
 
 
 def parse_canonical(resource: str, text: str | int | float) -> int:
-    """Quantity of a resource in the unit the core counts it in. Raises InvalidQuantity."""
+    """Returns a quantity of a resource in the unit that the core counts it in: `cpu` in thousandths, all else in whole units, rounded up.
+
+    Raises InvalidQuantity where the text is no quantity.
+    """
     return parse_quantity(text, milli=resource == "cpu")
 
 
 def format_quantity(resource: str, amount: int) -> str:
-    """The shortest Kubernetes quantity of a canonical amount: `2500m`, `4`, `64Gi`."""
+    """Returns the shortest Kubernetes quantity of a canonical amount: `2500m`, `4`, `64Gi`."""
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if amount and resource.startswith(_BINARY_RESOURCES):
@@ -112,5 +116,5 @@ def format_quantity(resource: str, amount: int) -> str:
 
 
 def show_count(count: int, noun: str) -> str:
-    """An amount of things with the right plural: 1 pod, 2 pods."""
+    """Returns an amount of things with the right plural: 1 pod, 2 pods."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

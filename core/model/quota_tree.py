@@ -173,7 +173,7 @@ class QuotaTree:
                 node.settle()
 
     def find_cycle(self, cohort: str | None) -> list[str]:
-        """The cohorts of a cycle that a cohort is in or below, from it up until one occurs again; empty where there is none."""
+        """Returns the names of the cohorts from this one up until one occurs again; empty if it is neither in nor below a cycle."""
         if cohort not in self.circular:
             return []
         path = list[str]()
@@ -183,7 +183,8 @@ class QuotaTree:
         return [*path, cohort] if cohort is not None else path
 
     def copy_around(self, queue: str) -> "QuotaTree":
-        """The queues and cohorts that share a root cohort with a queue, with usage of their own from now on; good for questions on them."""
+        """Returns a tree of the queues and cohorts that share a root cohort with a queue, with usage of their own from now on. It is good
+        for questions on them; it is empty if the queue is unknown."""
         copy, node = QuotaTree(), self._queues.get(queue)
         copies: dict[int, _Node] = {}
         for each in _list_below(node.root) if node is not None else ():
@@ -196,45 +197,48 @@ class QuotaTree:
     # --- usage --------------------------------------------------------------------------------------
 
     def add(self, queue: str, amounts: Amounts, times: int = 1) -> None:
-        """Counts usage of a queue (gives back if negative); what was added may be taken away in any order."""
+        """Adds `amounts` x `times` to the usage of a queue (gives back if negative), and to that of its cohorts what is beyond its own.
+
+        What was added may be taken away in any order. An unknown queue is ignored.
+        """
         node = self._queues.get(queue)
         for name, amount in amounts.items() if node is not None else ():
             assert node is not None
             node.add(name, amount * times)
 
     def get_usage(self, queue: str) -> Amounts:
-        """What a queue uses, nothing where that is zero."""
+        """Returns the canonical amounts that a queue uses, without zeros; empty for an unknown queue."""
         node = self._queues.get(queue)
         return node.usage if node is not None else {}
 
     def compute_cohort_usage(self, cohort: str) -> Amounts:
-        """What is used of what a cohort's members lend, and of its own quota."""
+        """Returns the canonical amounts that are used of what a cohort's members lend and of its own quota, without zeros."""
         return self._cohorts[cohort].usage
 
     def note_change(self, queue: str) -> None:
-        """Something has changed in a queue that could help one that it shares a root cohort with."""
+        """Counts a change in a queue that could help one that it shares a root cohort with."""
         node = self._queues.get(queue)
         self.all_changes += 1
         if node is not None:
             node.root.changes += 1
 
     def count_changes(self, queue: str) -> int:
-        """How often that was so, of all queues that share a root cohort with a queue, since the tree was made."""
+        """Returns how many changes were noted, since the tree was made, of all queues that share a root cohort with a queue."""
         return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 
     def compute_available(self, queue: str, name: FlavorResource) -> int:
-        """How much more the queue may use now, borrowed included; negative where more is in use than there is."""
+        """Returns the canonical amount that a queue may use more now, borrowed included; negative where more is in use than there is."""
         return self._queues[queue].compute_left(name)
 
     def compute_potential(self, queue: str, name: FlavorResource) -> int:
-        """How much the queue could use if nothing were in use."""
+        """Returns the canonical amount that a queue could use, borrowed included, if nothing were in use."""
         return self._queues[queue].compute_left(name, empty=True)
 
     def find_limit(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
-        """Returns the borrowing limit that prevents a queue from using more: the name of the cohort that has it (None:
-        the queue itself), and the amount.
+        """Returns the borrowing limit that prevents a queue from using more: the name of the cohort that has it (None: the queue itself),
+        and the canonical amount.
 
         None where no limit is the reason. `empty`: as if no quota were in use.
         """
@@ -245,15 +249,16 @@ class QuotaTree:
         return None if node is self._queues[queue] else node.owner.name, limit
 
     def get_nominal(self, queue: str, name: FlavorResource) -> int:
-        """What the queue has by itself."""
+        """Returns the canonical amount of nominal quota that a queue has by itself."""
         return self._queues[queue].subtree.get(name, 0)
 
     def compute_borrowed(self, queue: str, name: FlavorResource) -> int:
-        """How much of its usage a queue borrows."""
+        """Returns the canonical amount of its usage that a queue borrows, at least 0."""
         return max(0, self.get_usage(queue).get(name, 0) - self.get_nominal(queue, name))
 
     def is_using_others(self, queue: str, other: str, name: FlavorResource) -> bool:
-        """Whether `other` uses what it could only borrow from outside all cohorts that it does not share with `queue`."""
+        """Whether `other`, and each cohort above it that `queue` is not in, uses more than the quota of its subtree; False if they share no
+        cohort."""
         shared, node = set(self.list_ancestors(queue)), self._queues[other]
         while node.parent is not None:
             if node.usage.get(name, 0) <= node.subtree.get(name, 0):
@@ -264,12 +269,12 @@ class QuotaTree:
         return False
 
     def find_cohort(self, queue: str) -> str | None:
-        """The cohort that a queue borrows from."""
+        """Returns the name of the cohort that a queue borrows from; None if it has none or is unknown."""
         node = self._queues.get(queue)
         return node.parent.owner.name if node is not None and node.parent is not None else None
 
     def list_ancestors(self, queue: str) -> list[str]:
-        """Cohorts above a queue, nearest first."""
+        """Returns the names of the cohorts above a queue, nearest first; empty if there are none or the queue is unknown."""
         names, node = [], self._queues[queue].parent if queue in self._queues else None
         while node is not None:
             names.append(node.owner.name)
@@ -277,7 +282,7 @@ class QuotaTree:
         return names
 
     def list_relatives(self, queue: str) -> list[str]:
-        """The other queues that share a root cohort with a queue, by name."""
+        """Returns the names of the other queues that share a root cohort with a queue, sorted."""
         node = self._queues.get(queue)
         if node is None or node.parent is None:
             return []
@@ -285,15 +290,16 @@ class QuotaTree:
         return sorted(names - {queue})
 
     def find_meeting_level(self, queue: str, other: str) -> int:
-        """Where in the `shares` of two queues that share a cohort the two nodes stand that the lowest common cohort has as children."""
+        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; they must share
+        one."""
         above = set(self.list_ancestors(queue))
         return sum(1 for cohort in self.list_ancestors(other) if cohort in above) - 1
 
     def compute_shares(self, queue: str, more: Amounts | None = None) -> list[Share]:
-        """The dominant share of a queue, and of each cohort above it but the root, nearest to the root first: per resource what is
-        borrowed of what the parent could lend, the largest of these, by weight.
+        """Returns the dominant share of a queue, and of each cohort above it but the root, nearest to the root first.
 
-        `more` is counted as if it were in use (KEP-1714, fair sharing). A queue that is gone has none.
+        A share is the largest, over resources, of what is borrowed of what the parent could lend, by weight. `more` is counted as if it
+        were in use (KEP-1714, fair sharing). A queue that is gone or in no cohort has none: the list is empty.
         """
         shares = list[Share]()
         added = dict(more or {})
@@ -309,7 +315,7 @@ class QuotaTree:
         return shares[::-1]
 
     def compute_cohort_share(self, cohort: str) -> Share:
-        """The dominant share of a cohort; a root has none."""
+        """Returns the dominant share of a cohort; `NO_SHARE` for a root or an unknown one."""
         node = self._cohorts.get(cohort)
         return _share(node, {}) if node is not None and node.parent is not None else NO_SHARE
 

@@ -22,7 +22,10 @@ from core.names import HOSTNAME_LABEL
 
 
 def read_held_spares(text: str | None) -> dict[str, tuple[str, ...]]:
-    """Names of nodes by pod set; nothing of what is written otherwise, by whomever."""
+    """Returns the names of nodes by pod set, each once and at most `MOST_SPARES`, that the text of the annotation has.
+
+    What is not written so is left out; the result is empty where the text is None or no JSON object.
+    """
     try:
         written = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -34,22 +37,22 @@ def read_held_spares(text: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def show_held_spares(admission: Admission) -> str | None:
-    """The text of the annotation; None where no nodes are held."""
+    """Returns the text of the annotation with an admission's spares; None where no nodes are held."""
     held = {given.name: list(given.spares) for given in admission.pod_sets if given.spares}
     return json.dumps(held, separators=(",", ":"), sort_keys=True) if held else None
 
 
 def show_borrowed(admission: Admission) -> str | None:
-    """The same of nodes that are another's spares."""
+    """Returns the text of the annotation with those of an admission's nodes that are another's spares; None where there are none."""
     borrowed = {given.name: list(given.borrowed) for given in admission.pod_sets if given.borrowed}
     return json.dumps(borrowed, separators=(",", ":"), sort_keys=True) if borrowed else None
 
 
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
-    """Whether the written annotation differs from the spares of an admission.
+    """Whether the annotation must be written anew, since its text `said` differs from the spares of an admission.
 
-    A replacement has used some up, which its assignment shows: the annotation has to change only where others are
-    spares no more, too.
+    `asked` are the spares that each pod set asks for. A replacement has used some up, which its assignment shows: then the annotation has
+    to change only where others are spares no more, too.
     """
     if replaces and with_spares(admission, read_held_spares(said), asked) == admission:
         return False
@@ -57,7 +60,10 @@ def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, in
 
 
 def with_spares(admission: Admission, held: Mapping[str, Sequence[str]], asked: Mapping[str, int]) -> Admission:
-    """The admission with the nodes that count as spares: those that are written, as far as they are asked for."""
+    """Returns the admission with the nodes that count as spares: of those `held` by each pod set the first by name, as many as `asked`.
+
+    A node that the pod set's assignment uses does not count.
+    """
     pod_sets = tuple(_with(given, held.get(given.name, ()), asked.get(given.name, 0)) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else Admission(admission.cluster_queue, pod_sets)
 
@@ -71,7 +77,7 @@ def _with(given: PodSetAdmission, held: Sequence[str], asked: int) -> PodSetAdmi
 
 
 def with_borrowed(admission: Admission, nodes: Mapping[str, Sequence[str]]) -> Admission:
-    """The admission with the nodes of its that it has borrowed: of those that are written the ones which it uses."""
+    """Returns the admission with the nodes that it has borrowed: of `nodes`, by pod set, those that its assignments use."""
     pod_sets = tuple(_with_borrowed(given, nodes.get(given.name, ())) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else Admission(admission.cluster_queue, pod_sets)
 
@@ -83,13 +89,18 @@ def _with_borrowed(given: PodSetAdmission, nodes: Sequence[str]) -> PodSetAdmiss
 
 
 def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:
-    """What spares use of quota where that counts them: each as much as `most` of the pods that use so much together."""
+    """Returns the quota that `spares` nodes use where quota counts them, as canonical amounts by resource, rounded up.
+
+    Each spare counts as `most` pods; `usage` is that of all `pods` together. It is empty without pods or spares.
+    """
     return {name: -(-amount * most * spares // pods) for name, amount in usage.items()} if pods and spares else {}
 
 
 def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[str, int]) -> Admission:
-    """What is `counted` of an admission, with the spares that its pod sets ask for: as many as they ask for, so that a swap, after which
-    one is missing for a moment, gives none of their quota away."""
+    """Returns `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`).
+
+    A swap, after which a spare is missing for a moment, thus gives none of their quota away.
+    """
     pod_sets = []
     for given, other in zip(admission.pod_sets, counted.pod_sets, strict=True):
         by_host = given.assignment is not None and given.assignment.levels[-1:] == (HOSTNAME_LABEL,)
@@ -100,5 +111,6 @@ def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[st
 
 
 def find_fullest(given: PodSetAdmission) -> int:
-    """Pods on the node of an assignment that has most: what each spare has room for."""
+    """Returns the number of pods on the node of an assignment that has most, which is what each spare has room for; 0 without an
+    assignment."""
     return max((domain.count for domain in given.assignment.domains), default=0) if given.assignment is not None else 0

@@ -25,17 +25,17 @@ class StepBudget:
     ran_out: bool = False
 
     def split_off(self, steps: int) -> "StepBudget":
-        """A budget of at most so many of these steps."""
+        """Returns a budget of at most so many of these steps, which are charged to this one, too."""
         return StepBudget(steps, self)
 
     def charge(self, steps: int) -> None:
-        """Counts steps that are made in any case."""
+        """Subtracts steps that are made in any case, here and in the whole; the rest may become negative."""
         self.left -= steps
         if self.whole is not None:
             self.whole.charge(steps)
 
     def spend(self, steps: int) -> bool:
-        """Counts steps about to be made. False, and nothing counted, if there are none left: the search must stop."""
+        """Subtracts steps about to be made and returns True. False, and nothing is subtracted, if none are left: the search must stop."""
         if self.has_left():
             self.charge(steps)
             return True

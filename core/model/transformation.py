@@ -7,10 +7,10 @@ from core.model.pod_resources import Resources
 
 
 def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[str, int]:
-    """Requests of one pod as quota counts them, canonical amounts rounded up.
+    """Returns the requests of one pod as quota counts them: canonical amounts by resource, rounded up.
 
-    Outputs are not transformed again; what several inputs come to is summed. Where nothing is asked for of the resource to
-    multiply by, the factor is one.
+    Outputs are not transformed again; what several inputs come to is summed. Where nothing is asked for of the resource to multiply by, the
+    factor is one.
     """
     if not rules.excluded_prefixes and not rules.transformations:
         return dict(requests)

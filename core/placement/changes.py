@@ -44,7 +44,7 @@ class NodeFix:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The conditions that would have to hold, as text; `{}` stands for the names of the nodes."""
+        """Conditions that would have to hold, as text, in the order of the fields; `{}` stands for the names of the nodes."""
         steps = ["{} were ready"] if self.ready else []
         steps += ["{} were uncordoned"] if self.uncordon else []
         steps += [f"taint {show_taint(taint)} were removed from {{}}" for taint in self.taints]
@@ -53,7 +53,7 @@ class NodeFix:
 
 
 def show_taint(taint: Taint) -> str:
-    """A taint as kubectl writes it."""
+    """Returns a taint as kubectl writes it: `key=value:effect`, or `key:effect` without a value."""
     key, value, effect = taint
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
@@ -80,7 +80,7 @@ class NodeFixes(Sequence[NodeFix]):
 
     @property
     def are_alike(self) -> bool:
-        """Whether the same is to be done on every node."""
+        """Whether the same is to be done on every node; there must be a node."""
         same = (array == array[0] for array in (self._ready, self._cordoned, self._classes))
         return all(flags.all() for flags in same) and bool((self._freed == self._freed[:, :1]).all())
 
@@ -133,7 +133,7 @@ class NodeFixes(Sequence[NodeFix]):
 
 
 def is_removed_by_kubernetes(taint: Taint, ready: bool, cordoned: bool) -> bool:
-    """Whether Kubernetes takes a taint away itself once the node is ready and uncordoned."""
+    """Whether Kubernetes itself removes a taint once the node is ready and uncordoned; `ready` and `cordoned` are its state now."""
     key = taint[0]
     of_ready = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     return (key == "node.kubernetes.io/unschedulable" and cordoned) or (key in of_ready and not ready)

@@ -104,7 +104,7 @@ class NotFit:
 
 
 def with_note(refusal: NotFit, note: str) -> NotFit:
-    """A refusal with one more note in its explanation, if there is one; a note is added once."""
+    """Returns the refusal with one more note in its explanation, if it has one; a note is added once."""
     explanation = refusal.explanation
     if explanation is None or note in explanation.notes:
         return refusal
@@ -112,7 +112,10 @@ def with_note(refusal: NotFit, note: str) -> NotFit:
 
 
 def format_refusal(topology: str, refusal: NotFit) -> str:
-    """What the user reads in the condition: the wire contract's sentence first, then what would help, then more facts."""
+    """Returns what the user reads in the condition, at most `MAX_MESSAGE` characters.
+
+    First comes the wire contract's sentence, then what would help, then more facts.
+    """
     if refusal.kind is not RefusalKind.NOT_FIT:
         text = refusal.detail
     elif refusal.fit:
@@ -136,7 +139,7 @@ def format_refusal(topology: str, refusal: NotFit) -> str:
 
 
 def show_exclusions(exclusions: tuple[Exclusion, ...]) -> str:
-    """Reasons with their counts; of very many those that exclude most."""
+    """Returns reasons with their counts of nodes, separated by commas; of very many those that exclude most, and the sum of the others."""
     most = sorted(exclusions, key=lambda exclusion: -exclusion.count)[:_MOST_REASONS]
     rest = sum(exclusion.count for exclusion in exclusions) - sum(exclusion.count for exclusion in most)
     shown = ", ".join(str(exclusion) for exclusion in exclusions if exclusion in most)
@@ -154,5 +157,5 @@ def _choose_facts(facts: tuple[LevelFact, ...]) -> tuple[LevelFact, ...]:
 
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Text cut to what a condition should carry, visibly."""
+    """Returns the text, cut to `limit` characters; an ellipsis ends one that was cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

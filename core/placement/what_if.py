@@ -21,18 +21,18 @@ class WhatIf:
         self.free: Matrix = (view.free if free is None else free).copy()
 
     def release(self, usage: Iterable[Usage]) -> None:
-        """Gives back what pods take; those on nodes that the view does not have took nothing."""
+        """Adds what pods use to `free`; those on nodes that the view does not have used nothing."""
         for request, nodes in usage:
             subtract_pods(self._view, self.free, request, [(name, -count) for name, count in nodes])
 
     def use_capacity(self, usage: Iterable[Usage]) -> None:
-        """Takes what pods need; undoes `release` of the same."""
+        """Subtracts what pods need from `free`; undoes `release` of the same."""
         for request, nodes in usage:
             subtract_pods(self._view, self.free, request, nodes)
 
 
 def copy_without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
-    """Free capacity with the given pods gone, for one question alone."""
+    """Returns a copy of the view's free matrix with the given pods gone, for one question alone."""
     world = WhatIf(view)
     world.release(usage)
     return world.free

@@ -58,10 +58,10 @@ def plan_step(
     waited_s: float,
     rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
 ) -> GroupStep:
-    """The next step for one replica of a group; doing it and planning again leads to a group that is whole, or to the reason why not.
+    """Returns the next step for a replica of a group; doing it and planning again leads to a whole group, or to the reason why not.
 
-    `members` are all pods that name it; `view` counts what they have, and what is kept for them, as used. `waited_s`: since the last of
-    them came. Raises InvalidSelector, TooLarge.
+    `members` are all pods that name it; `view` counts what they have or is kept for them as used. `waited_s`: since the last came. Raises
+    InvalidSelector for a bad node affinity, GroupTooLarge where too many pods wait, and NotServed or Unanswered from plugins.
     """
     view = view.copy_with_budget(StepBudget())
     live = order_members(member for member in members if member.is_live)

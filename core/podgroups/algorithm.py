@@ -28,6 +28,7 @@ class Chosen:
 
     @property
     def pods(self) -> int:
+        """Number of pods that have a place."""
         return self.assignment.count
 
 
@@ -42,15 +43,15 @@ class Outcome:
 
 
 def default_plugins() -> Plugins:
-    """By node label; most pods first, then the fullest placement."""
+    """Returns the plugins by default: placements by node label; most pods first, then the fullest placement."""
     return Plugins((TopologyPlacement(),), ((PodCount(), 1.0), (BinPacking(), 1.0)))
 
 
 def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome:
     """Chooses a placement that takes at least `group.missing` pods; the same for the same nodes and pods, in whatever order they came.
 
-    Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name.
-    Raises InvalidSelector.
+    Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name. Raises
+    InvalidSelector where a node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).
     """
     if view.budget is UNLIMITED:
         view = view.copy_with_budget(StepBudget())

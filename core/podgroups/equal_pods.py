@@ -6,8 +6,7 @@ from core.placement.topology.tree import Indices
 
 
 def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
-    """Returns positions and counts: the nodes with most room first; what is left over goes to the tightest that holds
-    it.
+    """Returns positions and pods on each: the nodes with most room first; what is left over goes to the tightest that holds it.
 
     At most as many pods as fit are counted. Ties are resolved by position.
     """
@@ -28,7 +27,7 @@ def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
 
 
 def spread_each(fits: Indices, starts: Indices, wanted: int) -> Indices:
-    """Returns counts by position as `spread` does, for each of the runs that begin at `starts`; no run is empty."""
+    """Returns pods by position as `spread` does, for each of the runs that begin at `starts`; no run is empty."""
     sizes = np.diff(starts, append=len(fits))
     run, totals = np.arange(len(starts)).repeat(sizes), np.add.reduceat(fits, starts)
     order = np.lexsort((-fits, run))

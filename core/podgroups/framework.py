@@ -27,13 +27,13 @@ class Limits(Protocol):
     """What a plugin's assumption leaves the group of anything but nodes' resources, over the nodes of the placement in its order."""
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """At most `per_node` pods of a set on each node, and so few that all of them together are within the limits."""
+        """Returns at most `per_node` pods of a set (by index) on each node, so few that all of them together are within the limits."""
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> "Limits":
-        """What is left once so many pods of a set are on each node."""
+        """Returns the limits that are left once `counts` pods of a set (by index) are on the nodes."""
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        """What the placement lacks of it for all pods of the group."""
+        """Returns the amounts that the placement lacks of it for all pods of the group; none where it lacks nothing."""
 
 
 @dataclass(slots=True)
@@ -56,6 +56,7 @@ class PodGroupAssignment:
 
     @property
     def count(self) -> int:
+        """Pods in all."""
         return sum(int(of_set.counts.sum()) for of_set in self.nodes)
 
 
@@ -67,7 +68,7 @@ class FeasiblePlacements(Protocol):
     room: Indices  # the same with pods that are still expected, up to desired_count
 
     def compute_assignment(self, at: int) -> PodGroupAssignment:
-        """Where the pods of one placement would go; worked out when asked for."""
+        """Returns where the pods of the placement at a position would go; worked out when asked for."""
 
 
 class PlacementGenerator(Protocol):
@@ -77,7 +78,7 @@ class PlacementGenerator(Protocol):
     def name(self) -> str: ...
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Placements by rank, the lowest first; each within one of `parents`."""
+        """Returns placements by rank, the lowest first; each within one of `parents`."""
 
 
 @runtime_checkable
@@ -89,7 +90,7 @@ class EnqueueExtensions(Protocol):
 
 
 def list_events(plugin: object) -> Set[GroupEvent]:
-    """Events that can let a group get places by this plugin."""
+    """Returns the events that can let a group get places by this plugin."""
     return plugin.events if isinstance(plugin, EnqueueExtensions) else ALL_EVENTS
 
 
@@ -108,7 +109,7 @@ class PlacementState(Protocol):
 
 @contextmanager
 def assume_placement(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
-    """What state plugins assume of a placement; it is reverted, in the opposite order, whatever happens."""
+    """Lets state plugins assume a placement in `cycle` within the context; it is reverted, in the opposite order, whatever happens."""
     begun = []
     try:
         for state in states:
@@ -127,7 +128,7 @@ class PlacementScorer(Protocol):
     def name(self) -> str: ...
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """A score for each candidate, higher is better."""
+        """Returns a score for each candidate, in their order; higher is better."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class PodGroupInfo:
 
     @property
     def key(self) -> str:
+        """Namespace and name, with the number of the replica but for the first: `ns/name[1]`."""
         return f"{self.namespace}/{self.name}" + (f"[{self.replica}]" if self.replica else "")
 
     @property
@@ -51,6 +52,7 @@ class PodGroupInfo:
 
     @property
     def has_running(self) -> int:
+        """Number of its pods that have a node."""
         return sum(self.running.values())
 
     @property

@@ -37,6 +37,7 @@ class PlacementFact:
 
     @property
     def lacks(self) -> tuple[Amount, ...]:
+        """All amounts that the placement lacks."""
         return self.short + self.beside
 
 
@@ -92,7 +93,10 @@ class GroupExplanation:
 def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
-    """Returns the facts for the placements of the lowest rank: those that are preferred. Raises InvalidSelector."""
+    """Returns the facts for the placements of the lowest rank, which are preferred; `tried` are all that were generated.
+
+    Raises InvalidSelector where a node affinity cannot be evaluated, and what the state plugins raise (NotServed).
+    """
     budget = StepBudget() if view.budget is UNLIMITED else view.budget
     view = view.copy_with_budget(budget.split_off(_STEPS))
     cycle = PlacementCycle(view)

@@ -10,9 +10,9 @@ from core.podgroups.group import PodGroupInfo
 
 
 def decide_replicas(view: FreeCapacity, group: PodGroupInfo, count: int, plugins: Plugins) -> list[Chosen]:
-    """Places `count` replicas of a group, or as many as there is room for; the view is unchanged afterwards.
+    """Returns the choices for `count` replicas of a group, or for as many as there is room for; the view is unchanged afterwards.
 
-    The first replica without a place ends it: later ones are equal to it. Raises InvalidSelector.
+    The first replica without a place ends it: later ones are equal to it. Raises what `decide` raises.
     """
     found: list[Chosen] = []
     try:
@@ -29,13 +29,16 @@ def decide_replicas(view: FreeCapacity, group: PodGroupInfo, count: int, plugins
 
 
 def use_group(view: FreeCapacity, group: PodGroupInfo, chosen: Chosen, times: int = 1) -> None:
-    """Counts a group's pods as used where they are to go (gives back if `times` is -1)."""
+    """Subtracts a group's pods from the view where they are to go (gives back if `times` is -1)."""
     for pods, of_set in zip(group.pod_sets, chosen.assignment.nodes, strict=True):
         view.use_nodes(of_set.at, with_pod(pods.requests), of_set.counts * times)
 
 
 def decide_in_turn(view: FreeCapacity, groups: Sequence[PodGroupInfo], plugins: Plugins) -> Iterator[tuple[PodGroupInfo, Chosen | None]]:
-    """Decides on groups one after the other, each seeing what those before it take; what is placed stays taken."""
+    """Yields each group and its choice, None if it has no place; each sees what those before it take, and what is placed stays taken.
+
+    Raises what `decide` raises.
+    """
     for group in groups:
         chosen = decide(view, group, plugins).chosen
         if chosen is not None:

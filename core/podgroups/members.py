@@ -113,14 +113,14 @@ def group_of(pod: Json) -> GroupKey | None:
 
 
 def find_native_group(pod: Json) -> str:
-    """The PodGroup of kube-scheduler's own that a pod is a member of (`spec.schedulingGroup`); empty where it is of none."""
+    """Returns the name of kube-scheduler's own PodGroup that a pod is a member of (`spec.schedulingGroup`); empty where it is of none."""
     named = (pod.get("spec") or {}).get("schedulingGroup")
     name = named.get("podGroupName") if isinstance(named, Mapping) else None
     return name if isinstance(name, str) else ""
 
 
 def read_member(pod: Json) -> Member | None:
-    """A pod as a member of its group; None where it names none."""
+    """Returns a pod as a member of its group; None where it names none. Raises InvalidQuantity where it requests what is no quantity."""
     group = group_of(pod)
     if group is None:
         return None
@@ -171,7 +171,7 @@ def _find_shared_labels(pod: Json) -> dict[str, str]:
 
 
 def find_pinned_node(spec: Json) -> str:
-    """The only node that all terms of a pod's required node affinity name; empty where there is none. Empty terms match nothing."""
+    """Returns the only node that all terms of a pod's required node affinity name; empty where there is none. Empty terms match nothing."""
     terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or ()
     found = {_find_named_node(term) for term in terms if _is_pinning(term)}
     return found.pop() if len(found) == 1 else ""
@@ -190,8 +190,10 @@ def _find_named_node(term: Json) -> str:
 
 
 def build_pin(spec: Json, node: str) -> dict[str, Any]:
-    """Returns the node affinity of a pod that may go to one node only, in addition to its other terms. Terms that match
-    nothing stay as they are: the API server accepts no additions to them."""
+    """Returns the node affinity of a pod that may go to one node only, in addition to its other terms.
+
+    Terms that match nothing stay as they are: the API server accepts no additions to them.
+    """
     affinity = dict((spec.get("affinity") or {}).get("nodeAffinity") or {})
     terms: list[dict[str, Any]] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
@@ -221,15 +223,15 @@ def _find_refusal(status: Json) -> str:
 
 
 def order_members(members: Iterable[Member]) -> list[Member]:
-    """Job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
+    """Returns the members job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
     return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
 def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member]]:
-    """Sets of equal pods, in order: consecutive ones each, or all that are equal where there would be more than `MOST_SETS`.
+    """Returns sets of equal pods, in order: consecutive ones each, or all that are equal where there would be more than `MOST_SETS`.
 
-    Labels count only as far as a term of pod affinity asks for them: controllers distinguish the pods of each Job by some.
-    Raises TooLarge.
+    Labels count only as far as a term of pod affinity asks for them: controllers distinguish the pods of each Job by some. Raises
+    GroupTooLarge where there are more than `MOST_PODS` pods, `MOST_SETS` sets or `MOST_TERMS` terms between pods.
     """
     if len(members) > MOST_PODS:
         raise GroupTooLarge(f"pods: {len(members)} wait; at most {MOST_PODS} are placed together")
@@ -251,12 +253,12 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
 
 
 def as_pod_sets(sets: Iterable[Sequence[Member]]) -> tuple[PodSetRequest, ...]:
-    """What sets of equal pods ask for."""
+    """Returns the request of each set of equal pods, named by its place: 0, 1, 2, ..."""
     return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(sets))
 
 
 def list_set_claims(sets: Iterable[Sequence[Member]]) -> tuple[tuple[PodClaim, ...], ...]:
-    """What the pods of each of these sets name; of claims that are made for each pod only the template."""
+    """Returns the claims that the pods of each of these sets name; of claims that are made for each pod only the template."""
     return tuple(_list_claims(equal[0]) for equal in sets)
 
 

@@ -23,7 +23,8 @@ class NotNative(ValueError):
 
 
 def build_native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
-    """Returns the PodGroup of scheduling.k8s.io that is equivalent to one replica of ours. Raises NotNative."""
+    """Returns the PodGroup of scheduling.k8s.io, in JSON, that is equivalent to one replica of ours. Raises NotNative where it has no field
+    for something."""
     lacks = []
     if len(levels) > 1:
         lacks.append(f"{len(levels)} levels (it takes one)")
@@ -59,10 +60,11 @@ def plan_native_step(
     view: FreeCapacity,
     plugins: Plugins,
 ) -> GroupStep:
-    """Returns a step without actions, with the state of one replica that kube-scheduler places, and why it may have
-    placed none of its pods.
+    """Returns a step without actions, with the state of one replica that kube-scheduler places, and why it may have placed none of its
+    pods.
 
-    Raises InvalidSelector, TooLarge.
+    Raises InvalidSelector where a node affinity cannot be evaluated, GroupTooLarge where too many pods or unlike pods wait, and what the
+    plugins raise (Unanswered).
     """
     view = view.copy_with_budget(StepBudget())
     live = order_members(member for member in members if member.is_live)

@@ -51,7 +51,7 @@ class Answers:
         self._scores: dict[tuple[Which, int], dict[str, float]] = {}
 
     def add_answer(self, question: Question, answer: Any) -> None:
-        """Keeps an answer. Raises Nonsense."""
+        """Keeps the answer to a question; drops the others if it is about another group than these. Raises Nonsense where it is invalid."""
         if self._group != question.group:
             self._group = question.group
             self._generated.clear()
@@ -63,11 +63,11 @@ class Answers:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
     def skip_plugin(self, which: Which, why: str) -> None:
-        """The decision is made without it."""
+        """Notes that the decision is made without a plugin, and why."""
         self._passed_over[which] = why
 
     def is_without(self, which: Which, *, is_needed: bool = True) -> bool:
-        """Whether the decision at hand is made without it; `is_needed`: whether it would have been asked."""
+        """Whether the decision at hand is made without a plugin; `is_needed`: whether it would have been asked."""
         self.is_used = True
         if which in self._passed_over and is_needed:
             self.missed[which] = self._passed_over[which]
@@ -76,14 +76,14 @@ class Answers:
     def get_generated(
         self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]
     ) -> Sequence[Placements]:
-        """Raises Unanswered."""
+        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about these parents."""
         found = self._generated.get(which)
         if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _rank_placements(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))
         return found.placements
 
     def get_scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Raises Unanswered."""
+        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
             raise Unanswered(to_score(which, cycle, group, candidates))
@@ -103,9 +103,11 @@ class OutsideGenerator:
 
     @property
     def name(self) -> str:
+        """The plugin's name."""
         return self.which.name
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+        """Returns placements by rank; see `PlacementGenerator.generate`. Raises Unanswered where the plugin must be asked first."""
         return parents if self.answers.is_without(self.which) else self.answers.get_generated(self.which, cycle, group, parents)
 
 
@@ -118,9 +120,11 @@ class OutsideScorer:
 
     @property
     def name(self) -> str:
+        """The plugin's name."""
         return self.which.name
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
+        """Returns a score for each candidate; see `PlacementScorer.score`. Raises Unanswered where the plugin must be asked first."""
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)

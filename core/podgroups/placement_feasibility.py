@@ -39,6 +39,7 @@ class Checked:
     assignments: list[PodGroupAssignment] = field(default_factory=list)
 
     def compute_assignment(self, at: int) -> PodGroupAssignment:
+        """Returns where the pods of the placement at a position would go; see `FeasiblePlacements.compute_assignment`."""
         if self.per_node is None:
             return self.assignments[at] if self.assignments else check_one(self.cycle, self.group, self.placements[at])[0]
         nodes = self.placements.list_nodes(at)
@@ -46,7 +47,7 @@ class Checked:
         return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
 
     def select(self, at: Indices) -> "Checked":
-        """Those at some positions."""
+        """Returns the placements at some positions, ascending, and what was counted for them."""
         kept = np.zeros(len(self.placements), dtype=bool)
         kept[at] = True
         assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
@@ -54,7 +55,10 @@ class Checked:
 
 
 def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """What every placement takes, whether that is enough or not. Raises InvalidSelector."""
+    """Returns what every placement takes, whether that is enough or not; placements beyond the budget of steps are left out.
+
+    Raises InvalidSelector where a node affinity cannot be evaluated.
+    """
     if len(group.pod_sets) == 1 and cycle.closed is None and cycle.limits is None and not group.pod_sets[0].traits.is_particular:
         (pods,) = group.pod_sets
         per_node = fits_on_nodes(cycle.view, pods).per_node
@@ -84,10 +88,10 @@ def are_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements
 
 
 def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """Returns how many pods fit on placements that `are_apart`, the most promising ones first; those beyond the budget
-    are left out.
+    """Returns how many pods fit on placements that `are_apart`; the most promising ones are counted first, and those beyond the budget are
+    left out.
 
-    Raises InvalidSelector.
+    Raises InvalidSelector where a node affinity cannot be evaluated.
     """
     hopes = bound_by_amounts(cycle, group, placements)
     ends = placements.starts + np.diff(placements.starts, append=len(placements.order))
@@ -136,9 +140,10 @@ def _count_some(view: FreeCapacity, pods: PodSetRequest, free: Matrix, nodes: In
 def check_one(
     cycle: PlacementCycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False
 ) -> tuple[PodGroupAssignment, int]:
-    """Where one placement has the group's pods, set by set, and how many more of the last set there is room for, up to desired_count.
+    """Returns where one placement has the group's pods, set by set, and how many more of the last set have room, up to desired_count.
 
-    Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector.
+    Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector where a node affinity
+    cannot be evaluated.
     """
     view = cycle.view.copy_confined((pods.traits for pods in group.pod_sets), placement.build_mask(cycle.view.tree))
     free: Matrix | None = None
@@ -190,10 +195,10 @@ def _fits(cycle: PlacementCycle, view: FreeCapacity, pods: PodSetRequest, free: 
 
 
 def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """Returns an upper bound of the pods that any check finds room for: of each set by itself, and of all by their sum
-    of each resource (the pre-filter).
+    """Returns, per placement, an upper bound of the pods that any check finds room for: of each set by itself, and of all by their sum of
+    each resource (the pre-filter).
 
-    What plugins assume can only lower it.
+    What plugins assume can only lower it. Raises InvalidSelector where a node affinity cannot be evaluated.
     """
     alone = np.zeros(len(placements), dtype=np.int64)
     view = cycle.view
@@ -205,7 +210,7 @@ def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: 
 
 
 def bound_by_amounts(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """The same by the sum of each resource alone."""
+    """Returns, per placement, an upper bound of the pods that it takes, by the sum of each resource alone."""
     view, asked = cycle.view, [(with_pod(pods.requests), pods.count) for pods in group.pod_sets]
     alone = np.full(len(placements), group.count, dtype=np.int64)
     for resource in sorted({resource for amounts, _ in asked for resource in amounts}):

@@ -19,7 +19,7 @@ class Placement:
     parent: "Placement | None" = None
 
     def build_mask(self, tree: TopologyTree) -> Flags:
-        """Its nodes as flags."""
+        """Returns a flag per node of the tree: whether it is in the placement."""
         flags = np.zeros(len(tree), dtype=bool)
         flags[self.nodes] = True
         return flags
@@ -44,19 +44,19 @@ class Placements(Sequence[Placement]):
         self.names, self.order, self.starts, self.rank, self.parents = tuple(names), order, starts, rank, tuple(parents)
 
     def compute_sums(self, per_node: Indices) -> Indices:
-        """Sums of a per-node array by placement."""
+        """Returns the sums of a per-node array by placement."""
         return np.add.reduceat(per_node[self.order], self.starts) if len(self.starts) else self.starts
 
     def list_nodes(self, at: int) -> Indices:
-        """Places of a placement's nodes in the tree."""
+        """Returns the places, ascending, that the nodes of the placement at a position have in the tree."""
         return self.order[self.starts[at] : self.starts[at + 1] if at + 1 < len(self.starts) else len(self.order)]
 
     def copy_with_rank(self, rank: int) -> "Placements":
-        """The same with another rank."""
+        """Returns the same placements with another rank."""
         return Placements(self.names, self.order, self.starts, rank, self.parents)
 
     def select(self, kept: Flags) -> "Placements":
-        """Those that are flagged."""
+        """Returns the placements that are flagged, in their order."""
         sizes = np.diff(self.starts, append=len(self.order))
         at = np.flatnonzero(kept).tolist()
         starts = sizes[kept].cumsum() - sizes[kept]
@@ -81,7 +81,7 @@ class Placements(Sequence[Placement]):
 
 
 def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
-    """Placements in the order of their names, as one."""
+    """Returns placements, which are in the order of their names, as one sequence of a rank."""
     sizes = [len(placement.nodes) for placement in placements]
     if not sizes:
         return Placements((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), rank)
@@ -92,5 +92,5 @@ def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
 
 
 def build_whole(tree: TopologyTree) -> Placements:
-    """All nodes as one placement: what groups without a constraint have."""
+    """Returns all nodes as one placement with an empty name, which groups without a constraint have; none where there is no node."""
     return Placements(("",), np.arange(len(tree)), np.zeros(min(1, len(tree)), dtype=np.int64)) if len(tree) else join(())

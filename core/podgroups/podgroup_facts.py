@@ -44,7 +44,7 @@ class PodGroupFacts:
 
 
 def read_pod_group(obj: Json) -> PodGroupFacts:
-    """Reads either API; raises ValueError for any other."""
+    """Returns a PodGroup of either API as facts. Raises ValueError for any other API version."""
     version, metadata, spec = obj.get("apiVersion"), obj["metadata"], obj.get("spec") or {}
     policy, constraints = spec.get("schedulingPolicy") or {}, spec.get("schedulingConstraints") or {}
     gang = policy.get("gang")
@@ -68,20 +68,22 @@ def read_pod_group(obj: Json) -> PodGroupFacts:
 
 
 def find_template(obj: Json) -> tuple[str, str] | None:
-    """Returns the Workload of Kubernetes' own, and its template, from which a PodGroup was made; None where it names none."""
+    """Returns the names of the Workload of Kubernetes' own, and of its template, from which a PodGroup was made; None where it names
+    none."""
     named = ((obj.get("spec") or {}).get("podGroupTemplateRef") or {}).get("workload") or {}
     return (str(named["workloadName"]), str(named.get("podGroupTemplateName") or "")) if named.get("workloadName") else None
 
 
 def read_template_levels(workload: Json, name: str) -> tuple[TopologyConstraint, ...]:
-    """What a template of a Workload asks for; nothing where there is no such template."""
+    """Returns the levels that a template of a Workload asks for; none where there is no such template."""
     templates = (workload.get("spec") or {}).get("podGroupTemplates") or ()
     constraints = next((one.get("schedulingConstraints") for one in templates if one.get("name") == name), None) or {}
     return tuple(TopologyConstraint(one["key"]) for one in constraints.get("topology") or ())
 
 
 def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
-    """Names that NodeTopologies give node labels; of a name that several give that of the first by their own names."""
+    """Returns the node label for each name that NodeTopologies give one; of a name that several give that of the first by their own
+    names."""
     aliases: dict[str, str] = {}
     for topology in sorted(topologies, key=lambda each: str(each["metadata"]["name"])):
         for level in (topology.get("spec") or {}).get("levels") or ():
@@ -90,8 +92,7 @@ def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
 
 
 def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) -> tuple[TopologyConstraint, ...]:
-    """Returns levels as node labels. A name without a slash or a dot that is no alias is taken for a missing alias.
-    Raises UnknownAlias."""
+    """Returns levels as node labels. Raises UnknownAlias where a name without a slash or a dot is no alias."""
     unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
     if unknown:
         near = [close for level in unknown for close in get_close_matches(level, sorted(aliases), n=1)]

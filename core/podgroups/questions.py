@@ -42,7 +42,7 @@ class Question:
 
 
 def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
-    """Asks for placements within `parents`."""
+    """Returns the question for placements within `parents`."""
     nodes, within = _Nodes.build_nodes(cycle.view), tuple(parents)
 
     def compose() -> Json:
@@ -53,7 +53,7 @@ def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parent
 
 
 def to_score(which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Question:
-    """Asks how good candidates are."""
+    """Returns the question how good candidates are."""
     nodes, placements = _Nodes.build_nodes(cycle.view), candidates.placements
 
     def compose() -> Json:
@@ -103,7 +103,7 @@ class _Nodes:
 
 
 def describe_group(group: PodGroupInfo) -> dict[str, Any]:
-    """A group as plugins of other packages see it."""
+    """Returns a group as plugins of other packages see it: plain data, requests of one pod in canonical amounts."""
     return {
         "namespace": group.namespace,
         "name": group.name,
@@ -129,7 +129,7 @@ def describe_group(group: PodGroupInfo) -> dict[str, Any]:
 
 
 def read_scores(question: Question, answer: Any) -> dict[str, float]:
-    """Scores by the names of the candidates. Raises Nonsense."""
+    """Returns scores by the names of the candidates. Raises Nonsense where there is not one finite number for each."""
     (placements,) = question.asked
     if not isinstance(answer, list) or len(answer) != len(placements):
         raise Nonsense(f"{len(placements)} scores were asked for")
@@ -147,7 +147,10 @@ def _is_finite(number: float) -> bool:
 
 
 def read_placements(question: Question, answer: Any) -> tuple[Placements, ...]:
-    """Generated placements by rank, each within one that was there before. Raises Nonsense."""
+    """Returns generated placements by rank, the lowest first, those of a rank by name.
+
+    Raises Nonsense where one is malformed, has the name of another, or is not within one that was there before.
+    """
     if not isinstance(answer, list):
         raise Nonsense("a list of placements was asked for")
     by_rank: dict[int, dict[str, Placement]] = {}

@@ -11,12 +11,12 @@ from core.podgroups.group import TopologyConstraint
 
 
 def count_there(nodes: Iterable[str], view: FreeCapacity) -> Counter[str]:
-    """How many pods are on each node that is there; `nodes` has the node of each pod."""
+    """Counts the pods on each node that is there; `nodes` has the node of each pod."""
     return Counter(node for node in nodes if node in view.tree.index)
 
 
 def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str | None:
-    """The domain of the finest required level that holds all `pods` (by node), its name as a placement's; empty where no level is
+    """Returns the domain of the finest required level that holds all `pods` (by node), its name as a placement's; empty where no level is
     required. None where there is no such domain."""
     required = [one.level for one in levels if not one.preferred]
     found = {tuple(_get_labels(node, view).get(level) for level in required) for node in pods}
@@ -28,7 +28,7 @@ def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], v
 
 
 def describe_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str:
-    """How many pods each domain of the finest required level has."""
+    """Returns a text with the pods that each domain of the finest required level has; there must be such a level."""
     level, counts = [one.level for one in levels if not one.preferred][-1], Counter[str]()
     for node, count in pods.items():
         counts[_get_labels(node, view).get(level, "no such label")] += count

@@ -18,6 +18,7 @@ class PodCount:
     name = "PodCount"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
+        """Returns a score for each candidate; see `PlacementScorer.score`."""
         return candidates.room.astype(np.float64) * 100.0
 
 
@@ -34,6 +35,7 @@ class BinPacking:
         self._weights = weights
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
+        """Returns a score for each candidate; see `PlacementScorer.score`."""
         view, placements = cycle.view, candidates.placements
         asked: dict[str, int] = {}
         for pods in group.pod_sets:
@@ -59,6 +61,7 @@ class RankDistance:
     name = "RankDistance"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
+        """Returns a score for each candidate; see `PlacementScorer.score`."""
         scores = np.zeros(len(candidates.placements))
         for at in range(len(scores)):
             assignment = candidates.compute_assignment(at)

@@ -28,6 +28,7 @@ class TopologyPlacement:
         self._cuts: WeakKeyDictionary[TopologyTree, dict[_Labels, Placements]] = WeakKeyDictionary()
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
+        """Returns the domains within the parents by rank; see `PlacementGenerator.generate`."""
         tree = cycle.view.tree
         found: list[Placements] = []
         for labels in _list_labels_by_rank(group):

@@ -30,7 +30,7 @@ class Column:
     stops: Ints
 
     def compute_stems(self) -> Ints:
-        """Length up to the last dash of each value, where the suffix that all share is left aside; 0 without a dash."""
+        """Returns, per value, the characters up to its last dash, where the suffix that all share is left aside; 0 without a dash."""
         dashes = (self.units == ord("-")).nonzero()[0]
         if not len(dashes):
             return np.zeros_like(self.lengths)
@@ -40,7 +40,7 @@ class Column:
 
 
 def compute_column(values: Sequence[str]) -> Column:
-    """Raises no error for any string; a surrogate is a character like others."""
+    """Returns the arrays of a list of strings, which must not be empty. Any string is good; a surrogate is a character like others."""
     # One string of all, so that strings are read once; where one contains the separator itself, lengths separate them.
     units = _get_units(_SEPARATOR.join(values) + _SEPARATOR)
     stops = (units == ord(_SEPARATOR)).nonzero()[0]

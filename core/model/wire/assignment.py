@@ -33,11 +33,11 @@ class TopologyAssignment:
         return sum(domain.count for domain in self.domains)
 
     def expand(self) -> Iterator[int]:
-        """Index of the domain of rank 0, 1, 2, ..."""
+        """Yields, for the pod of rank 0, 1, 2, ..., the index of its domain in `domains`."""
         for index, domain in enumerate(self.domains):
             for _ in range(domain.count):
                 yield index
 
     def build_selector(self, index: int) -> dict[str, str]:
-        """Node selector that pins a pod to one domain."""
+        """Returns the node selector, label to value, that pins a pod to `domains[index]`."""
         return dict(zip(self.levels, self.domains[index].values, strict=True))

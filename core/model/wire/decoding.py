@@ -21,7 +21,10 @@ class InvalidAssignment(ValueError):
 
 
 def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
-    """v1beta2 JSON as an assignment. Raises InvalidAssignment, and nothing else whatever it is given."""
+    """Returns the assignment that v1beta2 JSON describes, slices joined in their order.
+
+    Raises InvalidAssignment where it contradicts itself or the API or has too many domains, and nothing else whatever it is given.
+    """
     fields = _get_object(wire, "topologyAssignment")
     levels = _get_strings(fields, "levels", "levels")
     slices = _get_list(fields, "slices", "slices")

@@ -23,9 +23,10 @@ _FEW = 32  # domains up to which asking whether any cut can pay is cheaper strin
 
 
 def encode(assignment: TopologyAssignment) -> dict[str, Any]:
-    """Assignment as v1beta2 JSON. Raises InvalidAssignment for values and counts that no API server would store.
+    """Returns an assignment as v1beta2 JSON, cut into the slices that make it short.
 
-    An assignment to nothing has an empty list of slices: the API requires the field.
+    An assignment to nothing has an empty list of slices: the API requires the field. Raises InvalidAssignment where a domain has no pods,
+    not one value for each level, or a value that is too long for a label's.
     """
     levels = list(assignment.levels)
     if not assignment.domains:
@@ -35,9 +36,9 @@ def encode(assignment: TopologyAssignment) -> dict[str, Any]:
 
 
 def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
-    """Returns the same in one slice, for callers with many assignments to write and no time to find the best cuts.
+    """Returns an assignment as v1beta2 JSON in one slice, for callers with many assignments to write and no time to find the best cuts.
 
-    Raises InvalidAssignment for values that would have to be cut, too.
+    Raises InvalidAssignment as `encode` does, and for values that would have to be cut, too.
     """
     levels = list(assignment.levels)
     if not assignment.domains:
@@ -47,7 +48,7 @@ def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
 
 
 def compute_encoded_size(wire: Mapping[str, Any]) -> int:
-    """Bytes of compact JSON."""
+    """Returns the bytes (UTF-8) of `wire` as compact JSON."""
     return len(json.dumps(wire, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass"))
 
 

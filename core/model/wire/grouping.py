@@ -85,7 +85,10 @@ class _Choice:
 
 
 def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[SlicePart]:
-    """At most MAX_SLICES slices of at most MAX_ROOTS domains, in order."""
+    """Returns the slices that make the JSON short, in order: at most MAX_SLICES, each of at most MAX_ROOTS domains.
+
+    `columns` has the values of all domains for each level, `counts` the pods of each domain.
+    """
     levels = [compute_column(values) for values in columns]
     domains = _compare_neighbours(levels, np.array(counts, np.int64))
     most = _compute_most_saved(domains)

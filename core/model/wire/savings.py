@@ -37,17 +37,18 @@ class Common(NamedTuple):
 
 
 def split_rows(shared: Ints, levels: int) -> Ints:
-    """Of what is shared, a row for each figure of each level and the last for the counts: by figure, then level."""
+    """Returns the rows of `shared` but the last, which is for the counts, as an array by figure (4 of them), then level."""
     return shared[:-1].reshape(levels, 4, *shared.shape[1:]).swapaxes(0, 1)
 
 
 def count_digits(numbers: Ints) -> Ints:
-    """Of each number, none of them negative."""
+    """Returns the number of decimal digits of each number; none may be negative."""
     return _DIGITS.searchsorted(numbers, "right") + 1
 
 
 def choose_affixes(further: int, common: Common) -> tuple[int, int]:
-    """Lengths of prefix and suffix: each further root saves them, each field costs its name."""
+    """Returns the lengths, in characters, of the prefix and the suffix to write: each of `further` roots saves them, each field costs its
+    name."""
     prefix, suffix, shortest, _ = common
     if not suffix:
         return (prefix if further * prefix > AFFIX_BYTES or shortest > MAX_LENGTH else 0, 0)
@@ -59,7 +60,7 @@ def choose_affixes(further: int, common: Common) -> tuple[int, int]:
 
 
 def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> int:
-    """By one slice of all domains."""
+    """Returns the bytes that one slice of all domains saves. `values` and `commons` are per level, `counts` per domain."""
     further = len(counts) - 1
     saved = 1 - _FRAME - len(str(len(counts))) - len(commons) * _FRAME_PER_LEVEL
     for column, common in zip(values, commons, strict=True):
@@ -73,7 +74,8 @@ def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], co
 
 
 def compute_saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: Ints) -> Ints:
-    """By each of many slices. Rows of `common` and `lengths` as in `core.model.wire.grouping`."""
+    """Returns the bytes that each of many slices saves; `sizes` are their domains. Rows of `common` and `lengths` as in
+    `core.model.wire.grouping`."""
     levels = len(lengths)
     more = sizes - 1
     prefix, suffix, shortest, same = split_rows(common, levels)
@@ -87,7 +89,7 @@ def compute_saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: In
 
 
 def compute_least_frame(levels: int) -> int:
-    """What the frame of a slice costs at least, less all that it saves once, however many domains it has."""
+    """Returns the bytes that the frame of a slice costs at least, less all that it saves once, however many domains it has."""
     return _FRAME - _SAME_COUNT + levels * (_FRAME_PER_LEVEL - _SAME_VALUE)
 
 
@@ -111,7 +113,7 @@ def can_cut_pay(shared: Sequence[int], saved: int, levels: int) -> bool:
 
 
 def list_shared(columns: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> list[int]:
-    """For every two neighbours, the most that the second saves in a slice with the first."""
+    """Returns, for every two neighbours, the most bytes that the second saves in a slice with the first."""
     total = [len(str(left)) + 1 if left == right else 0 for left, right in pairwise(counts)]
     for values, (least_prefix, least_suffix, _, _) in zip(columns, commons, strict=True):
         for at, (left, right) in enumerate(pairwise(values)):

@@ -78,7 +78,7 @@ class _Balance(NamedTuple):
 
 
 def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices] | None:
-    """Level, domains of the lowest level and pods on each; None where the standard algorithm is to be used."""
+    """Returns the level, domains of the lowest level and pods on each for `wanted` units; None where the standard algorithm takes over."""
     lower = _lower_level(shape)
     units, pods = fits.units[lower], fits.pods[lower]
     room = _Room(units, units, pods, pods, None, None if fits.scores is None else fits.scores[lower])
@@ -90,7 +90,7 @@ def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) ->
 
 
 def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices, int] | None:
-    """As `place_balanced` for workers; also the lowest domain that has their leader."""
+    """Returns the same as `place_balanced` for workers, and the lowest domain that has their leader."""
     lower, alone, beside = _lower_level(shape), fits.alone, fits.beside
     room = _Room(alone.units[lower], beside.units[lower], alone.pods[lower], beside.pods[lower], fits.takes_leader[lower])
     balance = _balance(tree, room, shape, wanted)
@@ -111,7 +111,7 @@ def _find_common_level(tree: TopologyTree, shape: Shape, domains: Indices) -> in
 
 
 def assign_children_with_leader(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
-    """Each domain's units to its own children, down to the level of the slices."""
+    """Returns the balance with each domain's units given to its own children, down to the level of the slices."""
     for level in range(_lower_level(shape) + 1, shape.slice_level + 1):
         parts, home = [], -1
         for domain, units in zip(balance.domains.tolist(), balance.units.tolist(), strict=True):

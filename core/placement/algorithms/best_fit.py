@@ -12,12 +12,12 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Positions in the order in which candidates are taken."""
+    """Returns the positions of the candidates in the order in which they are taken."""
     return candidates.order(-candidates.units)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Candidates to use and units on each; None if all together are too small."""
+    """Returns the positions of candidates to use and the units on each; None if all together hold less than `wanted` units."""
     ordered = candidates.order_by_use(wanted, largest=True)
     units = candidates.units[ordered]
     sums = units.cumsum()

@@ -19,19 +19,20 @@ class Candidates(NamedTuple):
     scores: Indices | None = None
 
     def select(self, chosen: Indices) -> "Candidates":
-        """The candidates at some positions."""
+        """Returns the candidates at some positions, in that order."""
         units = self.units[chosen]
         pods = units if self.pods is self.units else self.pods[chosen]
         return Candidates(units, pods, None if self.scores is None else self.scores[chosen])
 
     def order(self, key: Indices) -> Indices:
-        """Positions by score (highest first), then by `key`, then by fewer pods, then by level values (the sort is stable)."""
+        """Returns positions by score (highest first), then by `key`, then by fewer pods, then by level values (the sort is stable)."""
         if self.scores is not None:
             return np.lexsort((self.pods, key, -self.scores))
         return key.argsort(kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
 
     def find_tightest(self, wanted: int, among: Flags | None = None) -> int | None:
-        """Position of the candidate that holds `wanted` with the fewest units, then pods; best score first. None if none does."""
+        """Returns the position of the candidate that holds `wanted` units with the fewest units, then pods; best score first. None if none
+        does."""
         holds = self.units >= wanted
         if among is not None:
             holds &= among
@@ -46,8 +47,8 @@ class Candidates(NamedTuple):
         return int(left[0] if len(left) == 1 or self.pods is self.units else left[np.argmin(self.pods[left])])
 
     def order_by_use(self, wanted: int, *, largest: bool) -> Indices:
-        """Positions in the order in which they are taken, by descending or ascending units; at least so many as hold
-        `wanted`, if all do. Among many, only those that can be needed are sorted."""
+        """Returns positions in the order in which they are taken, by descending or ascending units; at least so many as hold `wanted`
+        units, if all do. Among many, only those that can be needed are sorted."""
         ends = -self.units if largest else self.units
         if len(self.units) <= _FEW or self.scores is not None:
             return self.order(ends)
@@ -62,13 +63,16 @@ class Candidates(NamedTuple):
 
 
 def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
-    """The tightest candidate that holds everything; None if none does."""
+    """Returns the position of the tightest candidate that holds all `wanted` units, with these units; None if none does."""
     tightest = candidates.find_tightest(wanted)
     return None if tightest is None else (np.array([tightest]), np.array([wanted]))
 
 
 def fill_in_order(candidates: Candidates, wanted: int, *, largest: bool) -> Chosen | None:
-    """One candidate after the other, by descending or ascending units, the last as far as needed; None if all together are too small."""
+    """Returns positions of candidates, one after the other by descending or ascending units, and the units on each.
+
+    The last is used as far as needed. None if all together hold less than `wanted` units.
+    """
     ordered = candidates.order_by_use(wanted, largest=largest)
     sums = candidates.units[ordered].cumsum()
     if wanted > (int(sums[-1]) if len(sums) else 0):

@@ -39,7 +39,10 @@ _MOST_COST = NEVER // 4
 
 
 def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, standard: Chosen) -> tuple[Chosen, CompactSearch]:
-    """Domains of the lowest level, ascending, and pods on each; `standard` is the answer that must not be less compact."""
+    """Returns domains of the lowest level, ascending, pods on each, and what the search came to.
+
+    `standard` is the answer that must not be less compact; `count` are pods.
+    """
     steps = Steps(STEP_LIMIT)
     problem = _Problem(tree, fits, shape, count)
     level, homes, leasts = problem.find_homes()

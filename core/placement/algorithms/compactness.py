@@ -37,12 +37,12 @@ class CompactSearch:
 
     @property
     def gap(self) -> int:
-        """In the first entry of the measure that is not proven: how far it may be from the least. 0 if all are."""
+        """How far the first entry of the measure that is not proven may be from the least. 0 if all are proven."""
         return next((found - least for found, least in zip(self.measure, self.bound, strict=True) if found != least), 0)
 
 
 def measure(tree: TopologyTree, fits: Fits, domains: Indices, count: int) -> Measure:
-    """The measure of `count` pods on domains of the lowest level (ascending)."""
+    """Returns the measure of `count` pods on domains of the lowest level (ascending)."""
     used, here = [len(domains)], domains
     for level in range(tree.lowest, 0, -1):
         here = tree.find_parents(level, here)

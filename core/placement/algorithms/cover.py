@@ -27,17 +27,18 @@ class Steps:
         self.limit = self.left = limit
 
     def spend(self, cells: int, calls: int = 1) -> None:
-        """Counts work that is about to be done. Raises OutOfSteps."""
+        """Subtracts work that is about to be done: cells touched, and calls at a fixed price. Raises OutOfSteps where it is too much."""
         self.expect(cells, calls)
         self.left -= cells + calls * _CALL
 
     def expect(self, cells: int, calls: int = 1) -> None:
-        """Looks ahead to work that is to be done. Raises OutOfSteps if that will be too much."""
+        """Raises OutOfSteps where work that is to be done later will be too much; subtracts nothing."""
         if cells + calls * _CALL > self.left:
             raise OutOfSteps
 
     @property
     def spent(self) -> int:
+        """The cells that the work has cost so far."""
         return self.limit - self.left
 
 
@@ -49,7 +50,7 @@ class SizeCosts(NamedTuple):
 
 
 def read_offer(costs: Indices, most: int) -> SizeCosts:
-    """The offer behind the least costs of holding 0, 1, 2, ... up to `most`."""
+    """Returns the offer behind `costs`, the least costs of holding 0, 1, 2, ... units, up to a size of `most`."""
     costs = costs[: most + 1]
     rises = np.ones(len(costs) - 1, dtype=bool)
     np.less(costs[1:-1], costs[2:], out=rises[:-1])
@@ -59,7 +60,8 @@ def read_offer(costs: Indices, most: int) -> SizeCosts:
 
 
 def cover(offers: Sequence[SizeCosts], wanted: int, steps: Steps) -> list[Indices]:
-    """After the first 0, 1, 2, ... offers the least cost of holding at least 0, 1, ..., `wanted`."""
+    """Returns, after the first 0, 1, 2, ... offers, the least cost of holding at least 0, 1, ..., `wanted` units. Raises OutOfSteps where
+    that is more work than is left."""
     first = np.full(wanted + 1, NEVER, dtype=np.int64)
     first[0] = 0
     tables = [first]
@@ -88,7 +90,10 @@ def _add(before: Indices, sizes: Indices, costs: Indices, wanted: int) -> Indice
 
 
 def trace(offers: Sequence[SizeCosts], tables: Sequence[Indices], wanted: int) -> list[tuple[int, int]]:
-    """The offers taken, by position, and the size of each: of equal covers the one that leaves out the last in order."""
+    """Returns the offers taken, by position, and the size of each; `tables` are those of `cover`.
+
+    Of equal covers it is the one that leaves out the last in order.
+    """
     taken = []
     for place in range(len(offers) - 1, -1, -1):
         cost = tables[place + 1][wanted]
@@ -103,15 +108,15 @@ def trace(offers: Sequence[SizeCosts], tables: Sequence[Indices], wanted: int) -
 
 
 def compute_fewest(caps: Indices, wanted: int) -> int:
-    """How few of some capacities hold `wanted`; they do together."""
+    """Returns how few of some capacities hold `wanted`; all together must hold it."""
     return int((-np.sort(-caps)).cumsum().searchsorted(wanted)) + 1
 
 
 def cover_with_fewest(caps: Indices, pods: Indices, wanted: int, steps: Steps) -> Indices:
-    """Positions of as few domains as hold `wanted`, and of those the ones with the fewest pods.
+    """Returns the positions, ascending, of as few domains as hold `wanted`, and of those the ones with the fewest pods.
 
-    The largest are the fewest. Another choice of as many exchanges some of them, and what it loses by that is at
-    most what the largest hold beyond what is wanted. So of each size only so many can be in doubt.
+    The largest are the fewest. Another choice of as many exchanges some of them, and what it loses by that is at most what the largest hold
+    beyond what is wanted. So of each size only so many can be in doubt. Raises OutOfSteps where that is more work than is left.
     """
     order = np.lexsort((pods, -caps))
     held = caps[order]

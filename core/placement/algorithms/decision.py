@@ -31,7 +31,7 @@ class PodSetPlacement:
 
     @property
     def spare_names(self) -> tuple[str, ...]:
-        """The nodes that are kept free for it."""
+        """Names of the nodes that are kept free for it."""
         return tuple(name for name, _ in self.spares)
 
 
@@ -61,14 +61,17 @@ def subtract_pods(view: FreeCapacity, free: Matrix, request: PodSetRequest, node
 
 
 def subtract_placement(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: PodSetPlacement) -> None:
-    """Subtracts what a pod set was given, spares included."""
+    """Subtracts what a pod set was given, spares included, from a free matrix of the view's shape, in place."""
     subtract_pods(view, free, request, placement.nodes)
     if placement.spares:
         subtract_pods(view, free, request, placement.spares)
 
 
 def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> PodSetPlacement:
-    """The placement of pods on nodes; its level is the lowest from `start` upwards at which one domain has them all."""
+    """Returns the placement of a pod set with `per_node` pods on the nodes of the tree.
+
+    Its level is the lowest from `start` upwards at which one domain has them all.
+    """
     tree = view.tree
     counts = tree.sum_nodes(tree.lowest, per_node)
     domains = tuple(DomainCount(tree.emitted[domain], int(counts[domain])) for domain in np.flatnonzero(counts))

@@ -31,18 +31,19 @@ class Fits:
     scores: tuple[Indices, ...] | None = None
 
     def count_units_at(self, level: int, shape: Shape) -> Indices:
-        """Units that are handed out at a level: slices down to their level, the next layer's groups below."""
+        """Returns, per domain of a level, the units that are handed out there: slices down to their level, the next layer's groups
+        below."""
         if level <= shape.slice_level:
             return self.units[level]
         size = shape.count_unit_below(level)
         return self.pods[level] if size == 1 else self.pods[level] // size
 
     def list_candidates(self, level: int, shape: Shape) -> Candidates:
-        """All domains of a level to choose among."""
+        """Returns all domains of a level to choose among."""
         return Candidates(self.count_units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
 
     def select_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
-        """Some domains of a level to choose among."""
+        """Returns some domains of a level, by index, to choose among."""
         return self.list_candidates(level, shape).select(chosen)
 
 
@@ -60,7 +61,7 @@ class NodeFits:
     by_shape: dict[tuple[int, tuple[int, ...]], Fits] = field(default_factory=dict)
 
     def sum_up(self, tree: TopologyTree, shape: Shape) -> Fits:
-        """Fits of every domain for a shape."""
+        """Returns what fits in every domain for a shape, counted once for each shape."""
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
@@ -71,10 +72,10 @@ class NodeFits:
 def fits_on_nodes(
     view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None
 ) -> NodeFits:
-    """Pods of a request per node; with `beside` on nodes that hold so many of other pods, too.
+    """Counts the pods of a request that each node holds; with `beside` on nodes that hold so many of other pods, too.
 
-    `free` replaces the view's own matrix; what is counted on it is not kept, nor what depends on other pods.
-    Raises InvalidSelector.
+    `free` replaces the view's own matrix; what is counted on it is not kept, nor what depends on other pods. Raises InvalidSelector where
+    the request's node affinity cannot be evaluated.
     """
     if free is not None or view.is_particular(request.traits):
         return _count_nodes(view, request, view.free if free is None else free, beside)
@@ -90,7 +91,7 @@ def fits_on_nodes(
 
 
 def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
-    """What decides how many pods fit on a node."""
+    """Returns a key of all that defines how many pods fit on a node; equal requests have the same."""
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),
@@ -120,7 +121,7 @@ def _update_fits(
 
 
 def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
-    """Sums what fits per node up to the top; at a level with a slice layer only whole slices count."""
+    """Sums pods that fit per node up to the top; at a level with a slice layer only whole slices count."""
     lowest = tree.lowest
     pods: list[Indices] = [per_node] * (lowest + 1)
     units: list[Indices] = [per_node] * (lowest + 1)

@@ -47,7 +47,7 @@ class JointRequest:
     whole_at: int | None
 
     def count_unit(self, level: int) -> int:
-        """Pods handed out together at a level."""
+        """Returns the number of pods handed out together at a level."""
         if self.whole_at is not None and level <= self.whole_at:
             return self.count
         return self.shape.count_unit_below(level)
@@ -75,7 +75,7 @@ class JointSearch:
         self._steps = steps
 
     def run(self) -> list[Indices] | None:
-        """Pods per node for each request, in the order given; None if there is no fit, or none was found within the limit."""
+        """Returns pods per node for each request, in the order given; None if there is no fit, or none was found within the limit."""
         if not self._is_affordable() or not self._has_enough_in_all():
             return None
         try:

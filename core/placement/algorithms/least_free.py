@@ -12,24 +12,27 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Positions in the order in which candidates are taken."""
+    """Returns the positions of the candidates in the order in which they are taken."""
     return candidates.order(candidates.units)
 
 
 def spread(candidates: Candidates, wanted: int) -> Chosen | None:
-    """One candidate if any holds everything, else as many as needed."""
+    """Returns the position of the tightest candidate that holds all `wanted` units, else of as many as needed, and the units on each.
+
+    None if all together hold less.
+    """
     return choose_tightest(candidates, wanted) or fill(candidates, wanted)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Candidates to use and units on each; None if all together are too small."""
+    """Returns the positions of candidates to use and the units on each; None if all together hold less than `wanted` units."""
     return fill_in_order(candidates, wanted, largest=False)
 
 
 def fill_each(candidates: Candidates, parents: Indices, wanted: Indices) -> Chosen:
-    """As `fill`, for many parents at once: candidate i is a child of parents[i], a parent p of wanted[p] units.
+    """Returns what `fill` does, for many parents at once: candidate i is a child of parents[i], a parent p of wanted[p] units.
 
-    Children stand by parent, and every parent's children hold what it wants.
+    Children stand by parent, and every parent's children must hold what it wants.
     """
     keys = (candidates.pods, candidates.units) if candidates.scores is None else (candidates.pods, candidates.units, -candidates.scores)
     ordered = np.lexsort((*keys, parents))

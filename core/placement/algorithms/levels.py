@@ -12,11 +12,10 @@ from core.placement.topology.tree import Indices, TopologyTree
 
 
 def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, Chosen] | None:
-    """The level at which the pod set fits, and the domains there.
+    """Returns the level at which the pod set fits, the domains there and the units on each; None if it does not fit.
 
-    A required level must hold everything in one domain; a preferred one widens to the level above
-    until one domain holds everything, and at the top takes as many as needed; an unconstrained one
-    takes as many as needed at once (KEP-2724, Computing the assignment).
+    A required level must hold everything in one domain; a preferred one widens to the level above until one domain holds everything, and at
+    the top takes as many as needed; an unconstrained one takes as many as needed at once (KEP-2724, Computing the assignment).
     """
     level = shape.start
     while True:
@@ -41,11 +40,12 @@ def _can_one_hold(candidates: Candidates, mode: Mode, algorithm: Algorithm, want
 
 
 def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
-    """Domains of the lowest declared level and pods on each, in the order of level values.
+    """Returns domains of the lowest declared level and pods on each, in the order of level values; `chosen` has domains of `level` and
+    units.
 
-    Above the slices the children of all chosen domains are candidates together; from the slices
-    down each domain's own children share what it was given, in whole groups of the next layer if
-    there is one. Within a slice the fullest children are filled first, whatever the algorithm.
+    Above the slices the children of all chosen domains are candidates together. From the slices down each domain's own children share what
+    it was given, in whole groups of the next layer if there is one. Within a slice the fullest children are filled first, whatever the
+    algorithm.
     """
     domains, units = chosen
     while level < min(shape.slice_level, tree.lowest):
@@ -61,7 +61,7 @@ def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algori
 
 
 def assign_children(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
-    """Units for some domains of a level, out of what their parents were given."""
+    """Returns which of some domains of a level are used and the units on each, `wanted` in all; they must hold that."""
     chosen = algorithm.fill(fits.select_candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
@@ -69,7 +69,7 @@ def assign_children(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, 
 
 
 def assign_children_of_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
-    """Pods for the children of domains of the level above, each out of what its own parent was given."""
+    """Returns children of domains of the level above and the pods on each, out of what the own parent was given (`pods`)."""
     size = shape.count_unit_below(level)
     order = parents.argsort()
     parents, pods = parents[order], pods[order]

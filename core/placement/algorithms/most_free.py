@@ -9,7 +9,10 @@ order = best_fit.order
 
 
 def choose(candidates: Candidates, wanted: int) -> Chosen | None:
-    """The first in order, if it holds everything: none holds more, but where preferred affinity counts another may hold enough."""
+    """Returns the position of the first in order that holds all `wanted` units, with these units; None if none holds them.
+
+    Where preferred affinity counts it may be another than the largest.
+    """
     holds = (candidates.units >= wanted).nonzero()[0]
     if not len(holds):
         return None
@@ -18,5 +21,5 @@ def choose(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Candidates to use and units on each; None if all together are too small."""
+    """Returns the positions of candidates to use and the units on each; None if all together hold less than `wanted` units."""
     return fill_in_order(candidates, wanted, largest=True)

@@ -18,7 +18,7 @@ from core.placement.topology.tree import Indices
 
 
 def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> None:
-    """Cuts down, in place, the pods that each node holds by capacity."""
+    """Cuts down, in place, the pods that each node holds by capacity (`per_node`) to what a pod set lets be beside its own kind."""
     keys = dict.fromkeys(term.key for term in list_own_terms(view.around, request.traits))
     _limit(view, request, per_node, keys, find_required_domains(view, request) if keys else per_node)
     for spread in request.traits.spread if request.traits.keeps_spread else ():
@@ -26,8 +26,10 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
 
 
 def limit_beside_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices, there: Indices) -> None:
-    """Cuts down, in place, the pods that each node holds by capacity beside those of the pod set that are `there`, per node. What is left
-    can all be used at once: a domain of a key has one node, wherever the others that hold pods are."""
+    """Cuts down, in place, the pods that each node holds by capacity beside those of the pod set that are `there`, per node.
+
+    What is left can all be used at once: a domain of a key has one node, wherever the others that hold pods are.
+    """
     if request.traits.host_ports:
         per_node[there > 0] = 0
     keys = dict.fromkeys(term.key for term in list_own_terms(view.around, request.traits))
@@ -52,12 +54,12 @@ def _limit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, keys: 
 
 
 def list_own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
-    """Returns the terms of anti-affinity that select pods of their own pod set."""
+    """Returns the terms of anti-affinity of a pod set that select its own pods."""
     return [term for term in traits.anti_affinity if around.is_match(term, traits)]
 
 
 def find_required_domains(view: FreeCapacity, request: PodSetRequest) -> Indices:
-    """The domain of each node at the level that all pods must share; all the same where there is none."""
+    """Returns, per node, the index of its domain at the level that all pods must share; all 0 where there is none."""
     tree, topology = view.tree, request.topology
     level = tree.find_level(topology.level) if topology is not None and topology.level and topology.mode is Mode.REQUIRED else None
     if level is None:

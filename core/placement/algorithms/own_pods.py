@@ -30,7 +30,10 @@ PlaceInOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], 
 
 
 def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Decision:
-    """Places requests of which some have host ports or pod affinity."""
+    """Places requests of which some have host ports or pod affinity; `in_order` does so on one view without a look at the others.
+
+    Returns the placements in the order of the requests, or none of them and a refusal.
+    """
     refusal: NotFit | None = None
     refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that gives the reason
     try:
@@ -144,10 +147,10 @@ def _count_held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, 
 
 
 def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision) -> NotFit | None:
-    """Pods of a workload that kube-scheduler would keep apart, though they were placed together.
+    """Returns a refusal where pods were placed together that kube-scheduler would keep apart; None if there are none.
 
-    Placed one after the other pod sets see each other, but those of a group are placed at once, seeing no
-    more than that both cannot be on one node.
+    Placed one after the other, pod sets see each other. Those of a group are placed at once, seeing no more than that both cannot be on one
+    node.
     """
     around = view.around
     placed = {placement.pod_set: placement.nodes for placement in decision.placements}

@@ -47,7 +47,7 @@ class GroupNodeFits:
     by_shape: dict[tuple[int, tuple[int, ...]], GroupFits] = field(default_factory=dict)
 
     def sum_up(self, tree: TopologyTree, shape: Shape) -> GroupFits:
-        """Fits of every domain for a shape."""
+        """Returns what fits in every domain for a shape, counted once for each shape."""
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
@@ -66,7 +66,7 @@ class GroupChosen:
 
 
 def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
-    """Why the pod sets of a larger group cannot share a domain, where they do not all ask for the same one; None where they do."""
+    """Returns a refusal where the pod sets of a group of more than two do not all ask for the same mode and level; None where they do."""
     asked = {(request.topology.mode, request.topology.level) for request in requests if request.topology is not None}
     if len(requests) <= 2 or len(asked) <= 1:
         return None
@@ -85,12 +85,15 @@ def _show(topology: TopologyRequest | None) -> str:
 
 
 def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequest, PodSetRequest]:
-    """Workers and leader: the leader is the smaller pod set; on a tie the first listed is the workers."""
+    """Returns workers and leader: the leader is the smaller pod set; on a tie the first listed is the workers."""
     return (second, first) if first.count < second.count else (first, second)
 
 
 def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequest, free: Matrix | None = None) -> GroupNodeFits:
-    """Workers and leader on every node; `free` as in `fits_on_nodes`. Raises InvalidSelector."""
+    """Counts on every node the workers and whether it takes the leader; `free` as in `fits_on_nodes`.
+
+    Raises InvalidSelector where the node affinity of either cannot be evaluated.
+    """
     leads, alone = fits_on_nodes(view, leader, free), fits_on_nodes(view, workers, free)
     beside = fits_on_nodes(view, workers, free, (leader.requests, leader.count))
     particular = view.is_particular(workers.traits) or view.is_particular(leader.traits)
@@ -157,7 +160,7 @@ def _count_levels(
 
 
 def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
-    """As `levels.find_start`, with the leader in one of the domains chosen."""
+    """Returns what `levels.find_start` does, with the leader in one of the domains chosen; None if the group does not fit."""
     level = shape.start
     while True:
         beside = fits.beside.list_candidates(level, shape)
@@ -178,7 +181,7 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
 def assign_group_below(
     tree: TopologyTree, fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, chosen: GroupChosen
 ) -> tuple[Indices, Indices, int]:
-    """As `levels.assign_below`; also the lowest domain that has the leader."""
+    """Returns what `levels.assign_below` does, and the lowest domain that has the leader."""
     while level < min(shape.slice_level, tree.lowest):
         pool = tree.list_children_of_all(level, chosen.domains)
         level += 1
@@ -201,7 +204,7 @@ def assign_group_below(
 def assign_children_with_leader(
     fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int
 ) -> GroupChosen:
-    """As `levels.assign_children`, with the leader in one of the domains."""
+    """Returns what `levels.assign_children` does, with the leader in one of the domains, which must hold both."""
     chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
     # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.
     assert chosen is not None, f"level {level} lost the leader's place on the way down"

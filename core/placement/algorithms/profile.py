@@ -62,7 +62,7 @@ class Profile:
     compact: bool = False
 
     def get_algorithm(self, mode: Mode) -> Algorithm:
-        """The algorithm for a mode; the implied mode is unconstrained."""
+        """Returns the algorithm for a mode; the implied mode is unconstrained."""
         return {Mode.REQUIRED: self.required, Mode.PREFERRED: self.preferred}.get(mode, self.unconstrained)
 
     def is_balanced(self, mode: Mode) -> bool:
@@ -85,7 +85,7 @@ _NAMED = {
 
 
 def read_profile(gates: Mapping[str, bool]) -> Profile:
-    """The profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
+    """Returns the profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
     chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
     for gate, profile in (
         (PROFILE_BEST_FIT, ALWAYS_BEST_FIT),
@@ -111,14 +111,14 @@ class Profiles:
     default: Profile
 
     def find_nearest(self, *names: str | None) -> Profile:
-        """The profile of the first name that is one; names come nearest to the workload first."""
+        """Returns the profile of the first name that is one, else the default; names come nearest to the workload first."""
         return next((self.named[name] for name in names if name is not None and name in self.named), self.default)
 
 
 def read_profiles(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
-    """The profiles of a process: gates select how `kep` places, and for each profile whether preferred affinity counts.
+    """Returns the profiles of a process: gates select how `kep` places, and for each profile whether preferred affinity counts.
 
-    Raises ContradictingProfile where the default is not `kep` and a gate selects an algorithm.
+    `default` must be the name of a profile. Raises ContradictingProfile where it is not `kep` and a gate selects an algorithm.
     """
     kep = read_profile(gates)
     respects = kep.respects_preferred_affinity

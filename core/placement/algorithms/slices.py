@@ -26,12 +26,12 @@ class Shape:
     auto: bool = False
 
     def count_unit_below(self, level: int) -> int:
-        """Pods handed out together at a level below the slices: the next layer at or below it."""
+        """Returns the number of pods handed out together at a level below the slices: the size of the next layer at or below it."""
         return next((size for size in self.sizes[level:] if size > 1), 1)
 
 
 def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
-    """Resolves the level names of a request, or names those that cannot be resolved."""
+    """Returns the shape that the level names of a request mean in a tree, or a refusal that names those that cannot be resolved."""
     topology = request.topology
     known = ", ".join(tree.declared)
 

@@ -35,7 +35,10 @@ PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[PodSetPlacement] | 
 def place_with_spares(
     view: FreeCapacity, unit: Sequence[PodSetRequest], free: Matrix | None, place: PlaceUnit
 ) -> Sequence[PodSetPlacement] | NotFit:
-    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them."""
+    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them.
+
+    Returns a placement for each pod set, or the refusal.
+    """
     asking = next(request for request in unit if request.spares)
     for request in unit:
         shape = find_shape(view.tree, request)
@@ -75,8 +78,11 @@ def pick_spares(
     near: Flags,
     inside: Flags,
 ) -> list[int]:
-    """Up to `wanted` nodes with room for so many pods, none of them `used`: the nearest to the nodes in `near` first, of these the
-    tightest. Raises InvalidSelector."""
+    """Returns up to `wanted` nodes, by index, with room for so many pods each: `inside`, and none of them `used`.
+
+    The nearest to the nodes in `near` come first, of these the tightest. Raises InvalidSelector where the node affinity cannot be
+    evaluated.
+    """
     tree = view.tree
     room = np.where(view.find_eligible(request) & inside & ~used, view.count_pods_that_fit(request, free), 0)
     able = np.flatnonzero(room >= max(1, pods))
@@ -90,8 +96,11 @@ def pick_spares(
 def with_spares_kept(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, held: Mapping[str, Sequence[str]], free: Matrix | None
 ) -> Decision:
-    """A decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others. There may be fewer
-    than are asked for: what runs does not wait for them."""
+    """Returns a decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others.
+
+    There may be fewer than are asked for: what runs does not wait for them. Raises InvalidSelector where a node affinity cannot be
+    evaluated.
+    """
     if decision.refusal is not None or not view.tree.is_hostname:
         return decision
     tree, left = view.tree, (view.free if free is None else free).copy()
@@ -112,14 +121,14 @@ def with_spares_kept(
 
 
 def build_flags(tree: TopologyTree, names: Iterable[str]) -> Flags:
-    """Nodes by name, of those that are there."""
+    """Returns a flag per node of the tree: whether it is among the names; names that are not there are ignored."""
     flags = np.zeros(len(tree), dtype=bool)
     flags[[tree.index[name] for name in names if name in tree.index]] = True
     return flags
 
 
 def find_domain(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
-    """Nodes among which the spares of a pod set may be that is on the used nodes: of its required domain, else all."""
+    """Returns a flag per node: whether the spares of a pod set on the `used` nodes may be there, in its required domain, else anywhere."""
     anywhere = np.ones(len(tree), dtype=bool)
     shape = find_shape(tree, request)
     if isinstance(shape, NotFit) or request.topology is None or request.topology.mode is not Mode.REQUIRED or not used.any():

@@ -43,7 +43,8 @@ class OneDomain:
 def place_together(
     view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain, free: Matrix | None, in_order: InOrder
 ) -> Decision:
-    """Places pod sets in one domain."""
+    """Places pod sets in one domain, as `tie` asks; returns no placements and a refusal of all of them where a required level does not hold
+    them."""
     names = tuple(request.name for request in requests)
     level = view.tree.find_level(tie.level)
     if level is None:
@@ -66,7 +67,7 @@ def place_together(
 
 
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
-    """One after the other; if that fails for want of capacity, all at once (rule l of docs/decisions/0004)."""
+    """Places pod sets one after the other; if that fails for want of capacity, all at once (rule l of docs/decisions/0004)."""
     decision = in_order(view, requests, free)
     if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
         return decision
@@ -121,7 +122,7 @@ def _require_level(request: PodSetRequest, level: str) -> PodSetRequest:
 def look_ahead(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, tied_at: int | None = None
 ) -> tuple[PodSetPlacement, ...] | None:
-    """A fit of all pod sets at once, with `tied_at` in one domain of that level; None if none was found.
+    """Returns a fit of all pod sets at once, in their order, with `tied_at` in one domain of that level; None if none was found.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """

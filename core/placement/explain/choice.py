@@ -153,11 +153,10 @@ def explain_choice(
 
 
 def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain) -> str:
-    """Names the domain that all pods of a workload share, as its request asks; the choices of its pod sets may name
-    lower levels only.
+    """Returns a text that names the domain that all pods of a workload share, as its request asks.
 
-    Where the level is preferred, it is the lowest shared domain at or above that level, if there is one. Empty if there
-    are no pods.
+    The choices of its pod sets may name lower levels only. Where the level is preferred, it is the lowest shared domain at or above that
+    level, if there is one. Empty if there are no pods.
     """
     tree = view.tree
     asked = tree.find_level(together.level)
@@ -173,7 +172,7 @@ def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain
 
 
 def show_choices(choices: Sequence[Choice]) -> str:
-    """One sentence for all pod sets of a workload."""
+    """Returns one sentence for all pod sets of a workload, cut to the length of a condition's message."""
     return truncate("; ".join(map(str, choices)))
 
 

@@ -23,7 +23,7 @@ from core.placement.topology.tree import Flags, Indices
 
 
 def refuse(refused: Refused) -> NotFit:
-    """Explains why a pod set with known levels does not fit."""
+    """Returns a refusal that explains why a pod set with known levels does not fit; without reasons where the view does not explain."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
     if not view.explains:
         return NotFit(RefusalKind.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
@@ -68,7 +68,7 @@ def _count_fit(refused: Refused) -> int:
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
-    """Explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
+    """Returns a refusal that explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
     tree, name = view.tree, request.name
     text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
     if not len(tree):
@@ -132,7 +132,8 @@ def _compute_short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, 
 
 
 def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
-    """Why nodes take no pod whatever is free on them, in the order kube-scheduler's filters have, and which."""
+    """Yields reasons why nodes take no pod whatever is free on them, each with a flag per node, in the order of kube-scheduler's
+    filters."""
     yield "NotReady", ~view.ready
     yield "unschedulable", view.cordoned
     for number, taint in enumerate(view.taint_verdicts(request.tolerations)):
@@ -141,7 +142,10 @@ def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tu
 
 
 def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
-    """Each node that takes no pod, counted under the first reason in the order kube-scheduler's filters have."""
+    """Counts each node that takes no pod under its first reason, in the order kube-scheduler's filters have.
+
+    Returns the reasons by their text. Raises InvalidSelector where the node affinity cannot be evaluated.
+    """
     left = np.ones(len(view.tree), dtype=bool)
     found: list[Exclusion] = []
 

@@ -60,7 +60,7 @@ class Refused:
 
     @cached_property
     def gain(self) -> Indices:
-        """Pods more that each node could hold."""
+        """Pods more that each node could hold, per node."""
         return self.could - self.room
 
     @property
@@ -81,7 +81,7 @@ class Refused:
 
     @cached_property
     def emptied(self) -> Matrix:
-        """Returns what would be free without the pods of all other workloads; a lower bound where `world` is not known."""
+        """Free matrix as it would be without the pods of all other workloads; a lower bound where `world` is not known."""
         if self.free is self.view.free and self.own is None:
             return self.view.allocatable
         if self.world is not None:
@@ -96,7 +96,7 @@ class Refused:
 
     @cached_property
     def allowed(self) -> Flags:
-        """Nodes that the pod set may use or might use once they are ready, uncordoned and without taints."""
+        """A flag per node: whether the pod set may use it or might once it is ready, uncordoned and without taints."""
         view, request = self.view, self.request
         out = ~view.usable
         verdicts = view.taint_verdicts(request.tolerations)
@@ -109,18 +109,18 @@ class Refused:
 
     @cached_property
     def could(self) -> Indices:
-        """Pods that each node could hold at most."""
+        """Pods that each node could hold at most, per node."""
         could = self.view.count_pods_that_fit(self.request, self.emptied)
         could *= self.allowed
         return np.maximum(could, self.room, out=could)
 
     @cached_property
     def could_fit(self) -> Fits:
-        """What would fit in every domain at most."""
+        """The pods and units that would fit in every domain at most."""
         return count_fits(self.view.tree, self.shape, self.could)
 
     def count_units(self, fits: Fits, level: int) -> Indices:
-        """Units per domain of a level, or in all of them."""
+        """Returns the units per domain of a level; with `WHOLE` one number, of all domains together."""
         if level != WHOLE:
             return fits.count_units_at(level, self.shape)
         in_all: Indices = fits.count_units_at(0, self.shape).sum(keepdims=True)
@@ -132,18 +132,18 @@ class Refused:
         return np.array([alone.sum() - costs.min()]) if len(costs) else in_all
 
     def count_held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
-        """Pods per domain of a level, none of them left over for making no whole slice there."""
+        """Returns the pods per domain of a level, none of them left over for making no whole slice below it."""
         tree = self.view.tree
         return tree.sum_nodes(level, per_node) if level == tree.lowest else tree.sum_children(level, fits.pods[level + 1])
 
     def count_unlocked(self, at: Indices) -> Indices:
-        """Pods that nodes hold as soon as they may be used, before anything is freed."""
+        """Returns, for each of the nodes `at`, the pods that it holds as soon as it may be used, before anything is freed."""
         if self.eligible[at].all():
             return np.zeros_like(at)
         return np.where(self.eligible[at], 0, np.minimum(self.view.count_pods_that_fit(self.request, self.free, at), self.gain[at]))
 
     def compute_burden(self, at: Indices, extra: Indices) -> npt.NDArray[np.float64]:
-        """What share of a node must be freed for so many more pods, summed over resources."""
+        """Returns, for each of the nodes `at`, what share of it must be freed for `extra` more pods, summed over resources."""
         held, shares = self.room[at] + extra, np.zeros(len(at))
         for resource, amount in with_pod(self.request.requests).items():
             row = self.view.axis[resource]
@@ -151,7 +151,7 @@ class Refused:
         return shares.round(9)
 
     def find_span(self, level: int, domain: int) -> slice:
-        """Nodes of a domain."""
+        """Returns the nodes of a domain of a level as a range of indexes; with `WHOLE` all nodes."""
         if level == WHOLE:
             return slice(0, len(self.view.tree))
         here = self.view.tree.levels[level]
@@ -195,7 +195,10 @@ Gains = tuple[Indices, Indices]  # nodes, and how many more pods each is to hold
 
 
 def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
-    """What must change on nodes of one domain of a level so that it holds the pod set; None if nothing is enough."""
+    """Returns what must change on nodes of one domain of a level so that it holds the pod set; None if nothing is enough.
+
+    None also for a group, and where other pods decide.
+    """
     if refused.group is not None or refused.is_particular:
         return None
     shape, wanted = refused.shape, refused.wanted

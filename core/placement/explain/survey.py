@@ -30,13 +30,15 @@ class LevelSurvey:
 
     @property
     def best(self) -> int | None:
-        """The first domain of those that hold most pods; None where there is no domain."""
+        """Index of the first domain of those that hold most pods; None where there is no domain."""
         return int(self.fits.argmax()) if len(self.fits) else None
 
 
 def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
-    """Returns the nodes that accept no such pod whatever is free on them, by reason: each under its first reason, with
-    the text of a refusal."""
+    """Returns the names of the nodes that accept no such pod whatever is free on them, by reason.
+
+    Each is under its first reason, which has the text of a refusal.
+    """
     left, found = np.ones(len(view.tree), dtype=bool), {}
     for reason, hit in list_node_reasons(view, request):
         names = [view.tree.names[node] for node in np.flatnonzero(hit & left)]
@@ -47,7 +49,10 @@ def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, lis
 
 
 def list_surveys(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str]) -> tuple[LevelSurvey, ...]:
-    """All declared levels, from the top; `request` is the pod that is counted. Raises InvalidSelector."""
+    """Returns all declared levels, from the top; `request` is the pod that is counted, `resources` have a row each.
+
+    Raises InvalidSelector where its node affinity cannot be evaluated.
+    """
     tree = view.tree
     fits, ones, usable = fits_on_nodes(view, request).per_node, np.ones(len(tree), dtype=np.int64), view.usable.astype(np.int64)
     nothing = np.zeros(len(tree), dtype=np.int64)

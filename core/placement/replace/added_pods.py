@@ -284,7 +284,7 @@ def _confine_to_one(topology: TopologyRequest, level: int, tree: TopologyTree, p
 
 
 def count_on_nodes(tree: TopologyTree, room: Indices, domains: Indices | Sequence[int], pods: Indices | Sequence[int]) -> Indices:
-    """Pods per node for pods per domain of the lowest level: each domain's nodes in order, as many as each has room for."""
+    """Returns pods per node for `pods` per domain of the lowest level: each domain's nodes in order, as many as each has room for."""
     here = np.zeros_like(room)
     if tree.is_hostname:
         here[domains] = pods

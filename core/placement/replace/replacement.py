@@ -26,7 +26,7 @@ def replace_failed(
     free: Matrix | None = None,
     recreated: bool = True,
 ) -> Decision:
-    """Returns assignments for all pod sets of a workload with failed nodes, in the order of `held`.
+    """Returns assignments for all pod sets of a workload with failed nodes, in the order of `held`; a refusal has those without lost pods.
 
     - `held` are all pod sets of the workload; in the free matrix their pods count as used.
     - `failed` names nodes, or domains by their level values, that take no pods any more.

@@ -34,12 +34,11 @@ def resize(
     free: Matrix | None = None,
     outside: Mapping[tuple[str, ...], Mapping[str, str]] | None = None,
 ) -> Decision:
-    """Returns assignments for pod sets of which some had one before, by name, with another count perhaps.
+    """Returns assignments, in order, for pod sets of which some had one before, by name, with another count perhaps.
 
-    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back). All pods that
-    stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given
-    where the previous pods run: these stay whatever their node is like. It has the labels of nodes that exist and are
-    not in the tree, as `PlacedPodSet.outside`.
+    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back). All pods that stay are counted
+    before any is added, so several pod sets together never take more than there is. `outside` is given where the previous pods run: these
+    stay whatever their node is like. It has the labels of nodes that exist and are not in the tree, as `PlacedPodSet.outside`.
     """
     runs, outside = outside is not None, outside or {}
     free = (view.free if free is None else free).copy()
@@ -158,12 +157,11 @@ def _hold(tree: TopologyTree, rooms: Sequence[Indices], pods: Indices) -> Indice
 
 
 def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices) -> Indices:
-    """Of the pods per domain of the lowest level those that stay when only `count` are wanted.
+    """Returns, of the pods per domain of the lowest level, those that stay when only `count` are wanted.
 
-    From the top down each domain gives up its children with the fewest pods first, those without a mate of
-    the group (`mates` per lowest domain) before those with one, the last in the order of level values first.
-    From the slice level up whole slices go, below it whole groups of the next layer; a slice that has lost
-    a pod counts as whole, since it would have to be completed.
+    From the top down each domain gives up its children with the fewest pods first, of equal ones the last in the order of level values.
+    Those without a mate of the group (`mates` per lowest domain) come before those with one. From the slice level up whole slices go, below
+    it whole groups of the next layer; a slice that has lost a pod counts as whole, since it would have to be completed.
     """
     whole = _count_whole(tree, shape, pods)
     near = [mates]

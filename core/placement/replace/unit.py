@@ -48,7 +48,7 @@ class UnitPart:
 
 
 def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
-    """Parts that belong together: those of one group, all else alone; in the order of the first of each."""
+    """Returns the parts that belong together: those of one group, all else alone; in the order of the first of each."""
     units: dict[str, list[UnitPart]] = {}
     for part in parts:
         topology = part.request.topology
@@ -60,11 +60,11 @@ def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
 def complete_unit(
     view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
 ) -> dict[str, PodSetPlacement] | NotFit:
-    """Places missing pods on healthy nodes. Subtracts from `free` what they use; nothing if they are refused.
+    """Places missing pods on healthy nodes and subtracts from `free` what they use. Returns placements by pod set, each of all its pods, or
+    a refusal, with nothing subtracted.
 
-    Where all pods of the unit are missing it is placed like a new one. In a group the remaining pods of all members
-    define where the group is, and the member with the fewest missing pods is placed first; if that fails, the one with
-    the most.
+    Where all pods of the unit are missing it is placed like a new one. In a group the remaining pods of all members define where the group
+    is, and the member with the fewest missing pods is placed first; if that fails, the one with the most.
     """
     if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
         return _place_anew(view, unit, profile, free)
@@ -131,7 +131,7 @@ def _complete_in_order(
 
 
 def add_placed(view: FreeCapacity, parts: Sequence[UnitPart], *placed: PodSetPlacement) -> FreeCapacity:
-    """The same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
+    """Returns the same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
     if not any(part.request.traits.is_particular for part in parts):
         return view
     traits = {part.request.name: part.request.traits for part in parts}
@@ -139,5 +139,5 @@ def add_placed(view: FreeCapacity, parts: Sequence[UnitPart], *placed: PodSetPla
 
 
 def name_nodes(view: FreeCapacity, per_node: Indices) -> tuple[tuple[str, int], ...]:
-    """Nodes that have pods, by name."""
+    """Returns the names of nodes that have pods, and how many, in the order of the tree."""
     return tuple((view.tree.names[node], int(per_node[node])) for node in np.flatnonzero(per_node))

@@ -49,10 +49,12 @@ class Memo(Generic[Value]):
         self._found: dict[int, tuple[object, Value]] = {}
 
     def get(self, of: object) -> Value | None:
+        """Returns the value that was kept for this very object; None if there is none."""
         found = self._found.get(id(of))
         return found[1] if found is not None and found[0] is of else None
 
     def put(self, of: object, value: Value) -> None:
+        """Keeps a value for an object; of more than 32 the first that was kept is dropped."""
         self._found[id(of)] = of, value  # which keeps the object, and so its id
         if len(self._found) > _REMEMBERED:
             del self._found[next(iter(self._found))]
@@ -114,7 +116,7 @@ class FreeCapacity:
         self._most_classes = _CLASSES + 2 * len(known)
 
     def observe_node(self, name: str, state: NodeState) -> None:
-        """Takes over capacity, taints and readiness of a node that is in the tree."""
+        """Sets capacity, taints and readiness of a node that is in the tree; its free amounts change by as much as its capacity."""
         node = self.tree.index[name]
         self._extend_axis(state.allocatable)
         column = np.array([state.allocatable.get(resource, 0) for resource in self.axis], dtype=np.int64)
@@ -130,7 +132,7 @@ class FreeCapacity:
 
     @property
     def position(self) -> int:
-        """Where the log of changes stands now."""
+        """The number of changes in the log so far, those that were forgotten included."""
         return self._forgotten + len(self._log)
 
     def find_changed_since(self, position: int) -> Indices | None:
@@ -142,7 +144,7 @@ class FreeCapacity:
         return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
 
     def keep(self, key: Hashable, value: Any) -> None:
-        """Keeps what was counted, as the last to be forgotten."""
+        """Keeps what was counted under a key, as the last to be forgotten; of more than 48 the oldest is dropped."""
         self.kept.pop(key, None)
         self.kept[key] = value
         if len(self.kept) > _KEPT:
@@ -156,7 +158,10 @@ class FreeCapacity:
             self._forgotten += half
 
     def use_node(self, node: int | str, amounts: Resources, times: int = 1) -> None:
-        """Uses amounts x times on a node (gives back if negative); a node not in the tree and a resource that no node has are ignored."""
+        """Subtracts `amounts` x `times` from what is free on a node, by index or name (gives back if negative).
+
+        A node that is not in the tree and a resource that no node has are ignored.
+        """
         place = self.tree.index.get(node, -1) if isinstance(node, str) else node
         if place < 0:
             return
@@ -167,8 +172,10 @@ class FreeCapacity:
         self._note(place)
 
     def use_nodes(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
-        """Uses amounts x times[i] on the node at index i of `nodes`, where each node occurs once; ignores resources
-        that no node has."""
+        """Subtracts `amounts` x times[i] from what is free on the node at index nodes[i], where each node occurs once.
+
+        A resource that no node has is ignored.
+        """
         for resource, amount in amounts.items():
             if resource in self.axis:
                 subtract_at(self.free[self.axis[resource]], nodes, amount, times)
@@ -176,7 +183,9 @@ class FreeCapacity:
 
     def match_labels(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
         """Returns a mask of the nodes with labels that satisfy both; cached, since labels never change within a tree.
-        Raises InvalidSelector."""
+
+        Raises InvalidSelector where an expression cannot be evaluated or there are too many.
+        """
         key = frozenset(selector.items()), self.build_key(affinity)
         mask = self._label_masks.get(key)
         if mask is None:
@@ -187,7 +196,7 @@ class FreeCapacity:
         return mask
 
     def build_key(self, value: Any) -> str:
-        """What stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
+        """Returns the text that stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
         if not value:
             return ""
         found = self._keys.get(value)
@@ -210,11 +219,11 @@ class FreeCapacity:
 
     @property
     def taints_by_class(self) -> Sequence[tuple[Taint, ...]]:
-        """The taints that each taint class stands for."""
+        """The taints that each number in `taint_class` stands for."""
         return tuple(self._taint_classes)
 
     def taint_verdicts(self, tolerations: Sequence[Mapping[str, Any]]) -> list[Taint | None]:
-        """Per taint class the taint that keeps such a pod away, None where all are tolerated."""
+        """Returns, per taint class, the taint that keeps a pod with these tolerations away; None where all are tolerated."""
         found = self._verdicts.get(tolerations)
         if found is None or found[0] != self._numbering:
             found = self._numbering, []
@@ -226,7 +235,10 @@ class FreeCapacity:
         return verdicts
 
     def find_eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
-        """Of all or some nodes those that may take a pod of this pod set, capacity aside. Raises InvalidSelector."""
+        """Returns a flag for all or some nodes: whether they may take a pod of this pod set, capacity aside.
+
+        Raises InvalidSelector where its node affinity cannot be evaluated.
+        """
         tolerated = [taint is None for taint in self.taint_verdicts(request.tolerations)]
         mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
@@ -240,15 +252,15 @@ class FreeCapacity:
 
     @property
     def around(self) -> PodNeighbours:
-        """The pods that are there."""
+        """The pods that are there, as filters of host ports and pod affinity see them."""
         return PodNeighbours(self.tree, self.neighbours, self.company)
 
     def is_particular(self, traits: PodTraits) -> bool:
-        """Whether it depends on more than the node alone if a pod may go there; such fits are not kept."""
+        """Whether more than the node alone decides if a pod with these traits may go there; what is counted for such pods is not kept."""
         return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
 
     def copy_with_pods(self, *company: Company) -> "FreeCapacity":
-        """The same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
+        """Returns the same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
         other = self._copy()
         other.company += company
         return other
@@ -263,20 +275,20 @@ class FreeCapacity:
         return other
 
     def close_nodes(self, nodes: Flags | None) -> "FreeCapacity":
-        """The same capacity without some nodes in what a refusal suggests, None: with all of them; good for one solve."""
+        """Returns the same capacity without some nodes in what a refusal suggests, None: with all of them; good for one solve."""
         other = self._copy()
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
         return other
 
     def copy_with_budget(self, budget: StepBudget) -> "FreeCapacity":
-        """The same capacity for a decision that has so many steps; good for one solve."""
+        """Returns the same capacity for a decision that has so many steps; good for one solve."""
         other = self._copy()
         other.budget = budget
         return other
 
     @property
     def pass_steps(self) -> int:
-        """Steps of counting once over all nodes."""
+        """Steps of the budget that it costs to count once over all nodes."""
         return 40 + len(self.tree) // 40
 
     def _copy(self) -> "FreeCapacity":
@@ -294,21 +306,21 @@ class FreeCapacity:
         return other
 
     def with_free(self, free: Matrix) -> "FreeCapacity":
-        """The same nodes with other amounts free on them, to be shown."""
+        """Returns the same nodes with `free`, which is not copied, as the amounts free on them, to be shown."""
         other = self._copy()
         other.free = free
         return other
 
     def copy_confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
-        """The same capacity with only some of the nodes for some pods; good for one solve."""
+        """Returns the same capacity with only the nodes `inside` for some pods; good for one solve."""
         other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other
 
     def compute_preferred_scores(self, request: PodSetRequest, eligible: Flags) -> Indices | None:
-        """Per eligible node the weights of the preferred node affinity terms it meets; None where nothing is preferred.
+        """Returns, per node, the summed weights of the preferred node affinity terms it meets, 0 where it is not eligible.
 
-        Raises InvalidSelector.
+        None where nothing is preferred. Raises InvalidSelector where an expression cannot be evaluated or there are too many.
         """
         terms = ((request.affinity or {}).get("nodeAffinity") or {}).get("preferredDuringSchedulingIgnoredDuringExecution")
         if not terms:
@@ -322,9 +334,9 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """How many pods all or some nodes hold by capacity alone, out of a free matrix of this shape.
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape.
 
-        `beside` names what one other pod requests and how many of them are on the node first.
+        `beside` has the requests of one other pod and how many of them are on each node first.
         """
         others = {} if beside is None else with_pod(beside[0])
         fit: Indices | None = None
@@ -342,7 +354,7 @@ class FreeCapacity:
 
 
 def cut(amounts: Indices) -> Indices:
-    """Amounts cut at `LARGEST`; `numpy.clip` takes three times as long where there are few."""
+    """Returns the amounts, cut at `LARGEST` either way; `numpy.clip` takes three times as long where there are few."""
     return np.minimum(np.maximum(amounts, -LARGEST), LARGEST)
 
 
@@ -357,12 +369,12 @@ def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> 
 
 
 def sum_amounts(amounts: Indices) -> int:
-    """The sum of the amounts above 0, cut at `LARGEST`."""
+    """Returns the sum of the amounts above 0, each cut so that the sum is at most `LARGEST`."""
     return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
 
 
 def with_pod(requests: Resources) -> dict[str, int]:
-    """What one pod takes from a node: its requests and one of `pods`; what it asks none of is dropped."""
+    """Returns the canonical amounts that one pod uses of a node: its requests above 0 and one more of `pods`."""
     amounts = {resource: amount for resource, amount in requests.items() if amount > 0}
     amounts[PODS] = amounts.get(PODS, 0) + 1
     return amounts

@@ -19,7 +19,7 @@ class NodeCounts(Sequence[Pair]):
         self.tree, self.at, self.counts = tree, at, counts
 
     def list_names(self) -> list[str]:
-        """Names of the nodes."""
+        """Returns the names of the nodes, in the order of `at`."""
         names = self.tree.names
         return [names[node] for node in self.at.tolist()]
 

@@ -24,7 +24,7 @@ class InvalidSelector(ValueError):
 
 
 def read_taints(node_spec: Mapping[str, Any]) -> tuple[Taint, ...]:
-    """The taints of a node that keep pods away, sorted."""
+    """Returns the taints of a node spec that keep pods away (NoSchedule, NoExecute), sorted."""
     return tuple(
         sorted((t["key"], t.get("value") or "", t["effect"]) for t in node_spec.get("taints") or () if t.get("effect") in _REPELLING)
     )
@@ -42,7 +42,7 @@ class Tolerations:
                 self._covers.add((toleration.get("key") or None, of_value, toleration.get("effect") or None))
 
     def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
-        """The first taint that no toleration covers."""
+        """Returns the first taint that no toleration covers; None if all are covered."""
         return next((taint for taint in taints if not self._cover(*taint)), None)
 
     def _cover(self, key: str, value: str, effect: str) -> bool:
@@ -50,12 +50,12 @@ class Tolerations:
 
 
 def find_untolerated(taints: Sequence[Taint], tolerations: Sequence[Mapping[str, Any]]) -> Taint | None:
-    """The first taint that no toleration covers."""
+    """Returns the first taint that no toleration covers; None if all are covered."""
     return Tolerations(tolerations).find_untolerated(taints) if taints else None
 
 
 def match_selector(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
-    """Nodes that carry every label of a nodeSelector."""
+    """Returns a flag per node of the tree: whether it has every label of a nodeSelector."""
     mask = np.ones(len(tree), dtype=bool)
     for label, wanted in selector.items():
         mask &= _match_expression(tree, {"key": label, "operator": "In", "values": [wanted]})
@@ -63,9 +63,10 @@ def match_selector(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
 
 
 def match_affinity(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Flags:
-    """Nodes that satisfy the required node affinity: any of its terms, every expression of a term.
+    """Returns a flag per node of the tree: whether it meets the required node affinity, all if there is none.
 
-    Raises InvalidSelector.
+    A node meets it by any of its terms, a term by every expression. Raises InvalidSelector where an expression cannot be evaluated or there
+    are too many.
     """
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
@@ -79,7 +80,7 @@ def match_affinity(tree: TopologyTree, affinity: Mapping[str, Any] | None) -> Fl
 
 
 def check_size(terms: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InvalidSelector where node selector terms have more expressions than can be judged in a moment; each may name many values."""
+    """Raises InvalidSelector where node selector terms have more than `MOST_EXPRESSIONS` expressions; each may name many values."""
     count = max(len(terms), sum(len(term.get(field) or ()) for term in terms for field in ("matchExpressions", "matchFields")))
     if count > MOST_EXPRESSIONS:
         most = f"at most {MOST_EXPRESSIONS} are accepted; one expression may name many values"
@@ -87,7 +88,10 @@ def check_size(terms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def match_term(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
-    """Nodes that meet every expression of one node selector term; an empty term matches none. Raises InvalidSelector."""
+    """Returns a flag per node of the tree: whether it meets every expression of one node selector term; an empty term matches none.
+
+    Raises InvalidSelector where an expression cannot be evaluated.
+    """
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     matches = np.full(len(tree), bool(expressions or fields))
     for expression in expressions:
@@ -106,7 +110,8 @@ def match_term(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
 
 
 def is_node_match(name: str, labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
-    """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector."""
+    """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector where an expression cannot be
+    evaluated."""
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -186,7 +191,10 @@ def _parse_integer(text: str | None) -> int | None:
 
 
 def is_satisfiable(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
-    """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count."""
+    """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count.
+
+    Raises InvalidSelector where an expression on one of the labels cannot be evaluated.
+    """
     if any(key in labels and labels[key] != value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")

@@ -63,8 +63,10 @@ class Located:
 
 
 def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -> Flags:
-    """Nodes that take no pods any more: a string names a node, by its name or else by its hostname, a tuple a
-    domain of the lowest level as assignments name it."""
+    """Returns a flag per node of the tree: whether it takes no pods any more, since `failed` names it.
+
+    A string names a node, by its name or else by its hostname, a tuple a domain of the lowest level as assignments name it.
+    """
     out = np.zeros(len(tree), dtype=bool)
     domains = [name for name in failed if isinstance(name, tuple)]
     for name in failed:
@@ -81,11 +83,10 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
 
 
 def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
-    """Separates pods that stay from those that have lost their node; `out` is `find_failed` of `failed`.
+    """Separates a pod set's pods that stay from those that have lost their node; `out` is `find_failed` of `failed`.
 
-    An assignment is stale if it counts pods on a node that is missing or not ready and yet not among the failed ones.
-    Pods on a cordoned or tainted node continue to run and stay, and so do those on a node that exists, but is not in
-    the tree.
+    Pods on a cordoned or tainted node continue to run and stay; so do those on a node that exists outside of the tree. `stale` is set if
+    pods are counted on a node that is missing or not ready and yet not among the failed ones.
     """
     tree = view.tree
     counts = np.zeros(len(tree), dtype=np.int64)
@@ -136,8 +137,11 @@ def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outs
 
 
 def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
-    """Pods on nodes outside of the tree, by the labels of these, counted on nodes of the tree in the same domains, as far as there are
-    such."""
+    """Returns pods per node of the tree, int64: pods on nodes outside of it, counted on nodes in the same domains, as far as there are
+    such.
+
+    `outside` has the labels of each outside node and its pods.
+    """
     return _count_at(tree, ((_find_anchor(tree, request, labels), count) for labels, count in outside))
 
 
@@ -173,7 +177,7 @@ def _find_first(tree: TopologyTree, labels: Mapping[str, str], depth: int) -> in
 
 
 def count_stuck(tree: TopologyTree, all_held: Iterable[PlacedPodSet]) -> Indices:
-    """Pods per node that it does not take, of all pod sets together."""
+    """Returns, per node of the tree, the pods of all pod sets together that the node rejects, int64."""
     found = np.zeros(len(tree), dtype=np.int64)
     for held in all_held:
         for name, count in held.stuck:
@@ -193,7 +197,8 @@ def _list_nodes(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[
 
 
 def find_domains(tree: TopologyTree, levels: Sequence[str], wanted: Sequence[tuple[str, ...]]) -> list[int]:
-    """Domains of the lowest level by their values at some levels; -1 where there is none or more than one."""
+    """Returns, for each tuple of values at some levels, the index of its domain of the lowest level; -1 where there is none or more than
+    one."""
     if any(level not in tree.declared for level in levels):
         return [_NOWHERE] * len(wanted)
     places = tuple([tree.declared.index(level) for level in levels])

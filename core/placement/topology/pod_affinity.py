@@ -21,43 +21,50 @@ class Neighbours(Protocol):
     """Pods that are bound, or assigned and on their way."""
 
     def find_port_users(self, port: HostPort) -> Collection[str]:
-        """Nodes where a pod has a port that conflicts."""
+        """Returns the names of nodes where a pod has a port that conflicts with this one."""
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """Nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
+        """Returns the names of nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
 
     def is_repelled(self, traits: PodTraits) -> bool:
-        """Whether a term of anti-affinity of any pod selects such a pod."""
+        """Whether a term of anti-affinity of any pod selects pods with these traits."""
 
     def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
-        """Returns the terms of anti-affinity that select such a pod, and the nodes of the pods that have them."""
+        """Returns the terms of anti-affinity that select pods with these traits, each with the names of the nodes of the pods that have
+        it."""
 
     def get_node_labels(self, node: str) -> Labels:
-        """Labels of any node of the cluster."""
+        """Returns the labels of any node of the cluster, in the tree or not."""
 
     def get_namespace_labels(self, namespace: str) -> Labels | None:
-        """Labels of a namespace."""
+        """Returns the labels of a namespace; None if it is not known."""
 
 
 class NoNeighbours:
     """No pod at all."""
 
     def find_port_users(self, port: HostPort) -> Collection[str]:
+        """Returns no node; see `Neighbours.find_port_users`."""
         return ()
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
+        """Returns no node; see `Neighbours.find_matching`."""
         return ()
 
     def is_repelled(self, traits: PodTraits) -> bool:
+        """Returns False; see `Neighbours.is_repelled`."""
         return False
 
     def find_repelling(self, traits: PodTraits) -> Iterable[tuple[PodTerm, Collection[str]]]:
+        """Returns no term; see `Neighbours.find_repelling`."""
         return ()
 
     def get_node_labels(self, node: str) -> Labels:
+        """Returns no label; see `Neighbours.get_node_labels`."""
         return {}
 
     def get_namespace_labels(self, namespace: str) -> Labels | None:
+        """Returns None; see `Neighbours.get_namespace_labels`."""
         return None
 
 
@@ -73,7 +80,7 @@ class AffinityVerdicts:
     first: bool = False
 
     def find_allowed(self) -> Flags:
-        """Nodes that none of the filters keeps."""
+        """Returns a flag per node of the tree: whether none of the filters excludes it."""
         return ~(self.ports | self.far | self.apart | self.repelled)
 
 
@@ -84,7 +91,7 @@ class PodNeighbours:
         self._tree, self._neighbours, self._company = tree, neighbours, company
 
     def judge(self, traits: PodTraits) -> AffinityVerdicts:
-        """Which nodes may not take a pod, and why."""
+        """Returns which nodes of the tree may not take a pod with these traits, by the filter that excludes them."""
         near, first = self._find_near(traits)
         return AffinityVerdicts(
             self._find_port_nodes(traits.host_ports), ~near, self._find_apart(traits), self._find_repelled(traits), first
@@ -95,7 +102,7 @@ class PodNeighbours:
         return term.is_match(traits.namespace, traits.labels, self._neighbours.get_namespace_labels)
 
     def find_matching_domains(self, term: PodTerm) -> Flags:
-        """Nodes in a domain with a pod that a term selects."""
+        """Returns a flag per node of the tree: whether it is in a domain of the term's key with a pod that the term selects."""
         names = {*self._neighbours.find_matching((term,))}
         for other, nodes in self._company:
             if self.is_match(term, other):
@@ -103,22 +110,23 @@ class PodNeighbours:
         return self.find_domains(term.key, names)
 
     def is_conflicting(self, one: PodTraits, other: PodTraits) -> bool:
-        """Whether no node can have pods of both."""
+        """Whether no node can have pods of both, by host ports or by anti-affinity of either."""
         return has_conflict(one.host_ports, other.host_ports) or any(self.list_terms_between(one, other))
 
     def list_terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:
-        """Terms of anti-affinity by which either keeps away from the other."""
+        """Yields the terms of anti-affinity by which either keeps away from the other, those of `one` first."""
         yield from (term for term in one.anti_affinity if self.is_match(term, other))
         yield from (term for term in other.anti_affinity if self.is_match(term, one))
 
     def find_domains(self, key: str, nodes: Iterable[str]) -> Flags:
-        """Nodes of the tree that share the value of a label with any of some nodes of the cluster."""
+        """Returns a flag per node of the tree: whether it shares the value of label `key` with any of some nodes of the cluster, by
+        name."""
         if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
             return self._tree.keep_domains(key, nodes, self._find_domains)
         return self._find_domains(key, nodes)
 
     def are_in_one_domain(self, key: str, nodes: Iterable[str], others: Iterable[str]) -> bool:
-        """Whether any of some nodes of the cluster shares the value of a label with any of the others."""
+        """Whether any of some nodes of the cluster, by name, shares the value of label `key` with any of the others."""
         return not self._find_values(key, nodes).isdisjoint(self._find_values(key, others))
 
     def _find_values(self, key: str, nodes: Iterable[str]) -> set[str]:
@@ -152,7 +160,7 @@ class PodNeighbours:
         return taken
 
     def find_taken_port(self, port: HostPort) -> Flags:
-        """Nodes where a pod has a port that conflicts."""
+        """Returns a flag per node of the tree: whether a pod there has a port that conflicts with this one."""
         taken, names = self._make_empty(), [*self._neighbours.find_port_users(port)]
         for traits, nodes in self._company:
             if any(port.is_conflicting(other) for other in traits.host_ports):

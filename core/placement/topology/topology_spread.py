@@ -24,27 +24,33 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_spread_kept(requests: Sequence[PodSetRequest]) -> list[PodSetRequest] | None:
-    """The requests with at most maxSkew pods in each domain of each constraint; None where no request has one."""
+    """Returns the requests with `keeps_spread` set where one has a constraint: at most maxSkew of its pods in each domain.
+
+    None where no request has a constraint.
+    """
     if not any(request.traits.spread for request in requests):
         return None
     return [replace(r, traits=replace(r.traits, keeps_spread=True)) if r.traits.spread else r for r in requests]
 
 
 def require_labels(affinity: Mapping[str, Any] | None, keys: Sequence[str]) -> Mapping[str, Any] | None:
-    """An affinity for nodes that have these labels, too: kube-scheduler binds no pod with a hard constraint to a node without its key."""
+    """Returns an affinity for nodes that have these labels, too; the same if there are no keys.
+
+    kube-scheduler binds no pod with a hard constraint to a node without its key.
+    """
     exist = [{"key": key, "operator": "Exists"} for key in keys]
     return require_terms(affinity, [{"matchExpressions": exist}]) if exist else affinity
 
 
 def require_terms(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """An affinity for nodes that meet one of these node selector terms, too. An empty term matches no node; it is left out."""
+    """Returns an affinity for nodes that meet one of these node selector terms, too. An empty term matches no node; it is left out."""
     of_nodes = (affinity or {}).get("nodeAffinity") or {}
     joined = [_join(own, term) for own in _list_terms(affinity) for term in terms if any(_list_conditions(term))]
     return {**(affinity or {}), "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": joined}}}
 
 
 def count_expressions(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> int:
-    """How many expressions `require_terms` returns for the same."""
+    """Returns the number of expressions that `require_terms` returns for the same."""
     own = _list_terms(affinity)
     of_own, of_terms = (sum(len(field) for term in of for field in _list_conditions(term)) for of in (own, terms))
     return of_own * len(terms) + len(own) * of_terms
@@ -68,7 +74,7 @@ def _join(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]
 def limit_spread(view: FreeCapacity, spread: Spread, shared: Indices, per_node: Indices) -> None:
     """Cuts down, in place, the pods of each node so that each domain holds maxSkew, and none where other selected pods are.
 
-    `shared` is the domain per node of the level that all pods must share: the cut is made within each.
+    `per_node` has pods, `shared` the domain per node of the level that all pods must share: the cut is made within each.
     """
     view.budget.charge(_SORT_PASSES * view.pass_steps)
     codes, values = view.tree.encode_label(spread.term.key)
@@ -90,7 +96,10 @@ def limit_spread(view: FreeCapacity, spread: Spread, shared: Indices, per_node: 
 
 
 def describe_unmet(view: FreeCapacity, request: PodSetRequest, placed: Sequence[Company]) -> tuple[str, ...]:
-    """What a pod set's choice has to name as not judged: its hard constraints only where they are not met by what was placed."""
+    """Returns the fields of a pod set's template that its choice has to name as not judged.
+
+    Its hard constraints are among them only where what was placed does not meet them, with the reason.
+    """
     if not request.traits.spread:
         return request.traits.unjudged
     unmet = [text for spread in request.traits.spread if (text := _describe(view, spread, placed))]

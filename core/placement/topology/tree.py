@@ -62,6 +62,7 @@ class Level:
 
     @property
     def count(self) -> int:
+        """Number of domains."""
         return len(self.starts)
 
 
@@ -95,28 +96,28 @@ class TopologyTree:
         return len(self.names)
 
     def find_level(self, label: str) -> int | None:
-        """Index of a declared level, None if the topology has no such level."""
+        """Returns the index of a declared level, 0 at the top; None if the topology has no such level."""
         return self.declared.index(label) if label in self.declared else None
 
     def get_values(self, level: int, domain: int) -> tuple[str, ...]:
-        """Level values of a domain from the top down to `level`; a node's own level ends with its name."""
+        """Returns the level values of a domain from the top down to `level`; a node's own level ends with its name."""
         first = int(self.levels[level].starts[domain])
         path = self.paths[first][: level + 1]
         return path if level < len(self.declared) else (*path, self.names[first])
 
     @cached_property
     def emitted(self) -> tuple[tuple[str, ...], ...]:
-        """What an assignment writes for each domain of the lowest declared level."""
+        """The values that an assignment writes for each domain of the lowest declared level, in the order of the domains."""
         kept = len(self.emitted_levels)
         return tuple(self.paths[first][-kept:] for first in self.levels[self.lowest].starts.tolist())
 
     def sum_nodes(self, level: int, per_node: Indices) -> Indices:
-        """Sums of a per-node array over the domains of a level."""
+        """Returns the sums of a per-node array over the domains of a level, shape (domains,)."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.add.reduceat(per_node, starts)
 
     def sum_amounts(self, level: int, per_node: Indices) -> Indices:
-        """Sums of amounts of a resource per domain of a level, each amount cut at `most_summed`."""
+        """Returns the sums of amounts of a resource per domain of a level, each amount cut at `most_summed`."""
         return self.sum_nodes(level, np.clip(per_node, -self.most_summed, self.most_summed))
 
     @property
@@ -125,27 +126,27 @@ class TopologyTree:
         return LARGEST // max(1, len(self))
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
-        """Sums of an array over the level below, per domain of `level`."""
+        """Returns the sums of an array over the level below, per domain of `level`."""
         return self.reduce_children(np.add, level, per_child)
 
     def has_any_node(self, level: int, per_node: Flags) -> Flags:
-        """Whether a flag is set on any node, per domain of a level."""
+        """Returns, per domain of a level, whether a flag is set on any of its nodes."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.logical_or.reduceat(per_node, starts)
 
     def list_children(self, level: int, domain: int) -> Indices:
-        """Domains of the level below that belong to one domain."""
+        """Returns the domains of the level below that belong to one domain of `level`, ascending."""
         first = self.levels[level].first_child
         return np.arange(first[domain], first[domain + 1])
 
     def count_children(self, level: int, domains: Indices) -> Indices:
-        """How many domains of the level below each domain has."""
+        """Returns, for each domain of `level`, how many domains of the level below it has."""
         first = self.levels[level].first_child
         counts: Indices = first[domains + 1] - first[domains]
         return counts
 
     def list_children_of_all(self, level: int, domains: Indices) -> Indices:
-        """Domains of the level below that belong to any of some domains, in order."""
+        """Returns the domains of the level below that belong to any of some domains of `level`, ascending."""
         first = self.levels[level].first_child
         if len(domains) == 1:
             return np.arange(first[domains[0]], first[domains[0] + 1])
@@ -157,7 +158,7 @@ class TopologyTree:
         return children
 
     def find_parents(self, level: int, domains: Indices) -> Indices:
-        """The domains of the level above that some domains (ascending) belong to, each once."""
+        """Returns the domains of the level above that some domains of `level` (ascending) belong to, each once."""
         parents = self.levels[level].parents[domains]
         once: Indices = parents[np.append(True, parents[1:] != parents[:-1])] if len(parents) > 1 else parents
         return once
@@ -165,7 +166,8 @@ class TopologyTree:
     def reduce_children(
         self, reduce: np.ufunc, level: int, per_child: npt.NDArray[Value], domains: Indices | None = None
     ) -> npt.NDArray[Value]:
-        """A reduction (`np.add`, `np.minimum`, ...) of an array over the level below, per domain of `level`, or of some (ascending)."""
+        """Returns a reduction (`np.add`, `np.minimum`, ...) of an array over the level below, per domain of `level`, or of some
+        (ascending)."""
         first = self.levels[level].first_child
         if domains is None:
             return reduce.reduceat(per_child, first[:-1]) if len(per_child) else per_child
@@ -173,14 +175,17 @@ class TopologyTree:
         return reduce.reduceat(per_child[self.list_children_of_all(level, domains)], counts.cumsum() - counts)
 
     def find_span(self, domain: int) -> Flags:
-        """Nodes of a domain of the lowest declared level."""
+        """Returns a flag per node of the tree: whether it is in a domain of the lowest declared level."""
         level = self.levels[self.lowest]
         flags = np.zeros(len(self.names), dtype=bool)
         flags[level.starts[domain] : level.ends[domain]] = True
         return flags
 
     def keep_domains(self, label: str, names: frozenset[str], find: Callable[[str, frozenset[str]], Flags]) -> Flags:
-        """What `find` returns for a label and nodes of this tree, kept for the next time: labels never change within a tree."""
+        """Returns the flags per node that `find` returns for a label and nodes of this tree, and keeps them for the next time.
+
+        Labels never change within a tree.
+        """
         found = self._domains.get((label, names))
         if found is None:
             found = self._domains[label, names] = find(label, names)
@@ -189,7 +194,8 @@ class TopologyTree:
         return found
 
     def find_by_values(self, places: tuple[int, ...]) -> Mapping[tuple[str, ...], int]:
-        """Domains of the lowest declared level by their values at some of the declared levels; -1 for values that several have."""
+        """Returns the domains of the lowest declared level by their values at `places`, indexes of declared levels; -1 for values of
+        several."""
         table = self._by_values.get(places)
         if table is None:
             table = self._by_values[places] = {}
@@ -199,7 +205,7 @@ class TopologyTree:
         return table
 
     def encode_label(self, label: str) -> tuple[Indices, tuple[str, ...]]:
-        """A label's values as small integers per node (-1: absent), and what each integer stands for."""
+        """Returns a label's values as small integers per node (-1: absent), and the value that each integer stands for."""
         if label not in self._keys:
             return self._absent
         found = self._codes.get(label)
@@ -216,7 +222,7 @@ class TopologyTree:
         return label in self._keys
 
     def find_code(self, label: str) -> Mapping[str, int]:
-        """The integer that stands for each value of a label."""
+        """Returns the integer that stands for each value of a label in `encode_label`."""
         self.encode_label(label)
         return self._code_of.get(label, {})
 

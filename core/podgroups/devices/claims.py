@@ -45,6 +45,7 @@ class DeviceId(NamedTuple):
 
     @property
     def of_pool(self) -> PoolId:
+        """The pool that the device is in."""
         return PoolId(self.driver, self.pool)
 
 
@@ -54,6 +55,7 @@ class DeviceTolerations(tuple[tuple[tuple[str, str], ...], ...]):
     __slots__ = ()
 
     def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
+        """Returns the first taint that no toleration covers; None if all are covered."""
         return find_untolerated(taints, [dict(one) for one in self])
 
 
@@ -80,7 +82,7 @@ class Device:
     unknown: str = ""
 
     def find_capacity(self, name: str) -> object:
-        """A capacity as expressions have it, by its name, without a domain that of the driver; None where the device has none."""
+        """Returns a capacity as expressions have it, by its name, without a domain that of the driver; None where the device has none."""
         domain, _, identifier = name.rpartition("/")
         return self.fields["capacity"].get(domain or self.fields["driver"], {}).get(identifier)
 
@@ -99,7 +101,10 @@ class ResourceSlice:
     answers: dict[Matcher, _Answers | str] = field(default_factory=dict, compare=False)
 
     def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
-        """Per device "" if a request takes it, else why it is left out; None where the request wants another. Raises NotServed."""
+        """Returns, per device, "" if a request takes it, else why it is left out; None where the request wants another.
+
+        Raises NotServed where an expression cannot be evaluated.
+        """
         for _ in self.evaluate_in_pieces(matcher):
             pass
         answer = self.answers[matcher]
@@ -108,8 +113,8 @@ class ResourceSlice:
         return answer
 
     def evaluate_in_pieces(self, matcher: Matcher) -> Generator[None]:
-        """Evaluates the matcher on each device that has no answer yet, with a pause after each: any user may write the
-        expression. A caller that gives up throws NotServed into it; then the reason is the answer."""
+        """Evaluates the matcher on each device if it has no answer yet, with a pause after each device: any user may write the expression.
+        A caller that gives up throws NotServed into it; then the reason is the answer."""
         if matcher in self.answers:
             return
         answers = []
@@ -131,7 +136,7 @@ class ResourceSlice:
         return missing
 
     def refuse(self, matcher: Matcher, why: str) -> None:
-        """Notes that a matcher cannot be evaluated."""
+        """Keeps as the answer that a matcher cannot be evaluated, and why."""
         self._cache_answer(matcher, why)
 
     def _cache_answer(self, matcher: Matcher, answer: _Answers | str) -> None:
@@ -155,7 +160,7 @@ class ResourceSlice:
 
 
 def read_slice(obj: Json) -> ResourceSlice:
-    """A ResourceSlice of resource.k8s.io/v1."""
+    """Returns a ResourceSlice of resource.k8s.io/v1."""
     spec = obj["spec"]
     pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
     unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
@@ -232,7 +237,7 @@ class ClaimSpec:
 
 
 def read_claim_spec(spec: Json) -> ClaimSpec:
-    """The spec of a ResourceClaim, which is that of a template's `spec.spec`."""
+    """Returns what the spec of a ResourceClaim asks for, which is that of a template's `spec.spec`."""
     devices = spec.get("devices") or {}
     unknown = _describe_unknown(devices, _OF_CLAIMS)
     if unknown:
@@ -272,7 +277,7 @@ def _read_toleration(toleration: Json) -> tuple[tuple[str, str], ...]:
 
 
 def read_template(obj: Json) -> ClaimSpec:
-    """What claims made from a ResourceClaimTemplate ask for."""
+    """Returns what claims made from a ResourceClaimTemplate ask for."""
     return read_claim_spec(obj["spec"].get("spec") or {})
 
 
@@ -294,6 +299,7 @@ class Claim:
 
     @property
     def pools(self) -> Counter[PoolId]:
+        """Number of its devices by pool."""
         return Counter(device.of_pool for device in self.devices)
 
 
@@ -328,7 +334,7 @@ class PodClaim(NamedTuple):
 
 
 def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
-    """The claims of a pod, in the order in which it names them."""
+    """Returns the claims of a pod, in the order in which it names them."""
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {str(status["name"]): str(status.get("resourceClaimName") or "") for status in statuses}
     return tuple(
@@ -338,7 +344,7 @@ def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
 
 
 def read_class(obj: Json) -> tuple[str, ...]:
-    """Expressions of a DeviceClass. Raises NotServed."""
+    """Returns the expressions of a DeviceClass. Raises NotServed where one of its selectors is no CEL expression."""
     selectors = (obj.get("spec") or {}).get("selectors") or ()
     if any("cel" not in selector for selector in selectors):
         raise NotServed(f"a selector of DeviceClass {obj['metadata']['name']} that is no CEL expression is not served")

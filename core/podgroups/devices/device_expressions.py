@@ -38,27 +38,29 @@ class UnknownExpression(ValueError):
 
 
 def parse_device_quantity(text: str) -> Fields:
-    """A Kubernetes quantity as expressions have it: equal ones are equal, however they are written. Raises InvalidQuantity."""
+    """Returns a Kubernetes quantity as expressions have it: equal ones are equal, however they are written.
+
+    Raises InvalidQuantity where the text is no quantity.
+    """
     return {_QUANTITY: str(parse_exact_quantity(text))}
 
 
 def has_at_least(value: Any, least: str) -> bool:
-    """Whether a capacity of a device is a quantity that is not less than another. Raises InvalidQuantity for `least`."""
+    """Whether a capacity of a device is a quantity that is not less than another. Raises InvalidQuantity where `least` is no quantity."""
     return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= parse_exact_quantity(least)
 
 
 def parse_semver(text: str) -> Fields:
-    """A version as expressions have it. Raises ValueError."""
+    """Returns a version as expressions have it. Raises ValueError where the text is no semantic version."""
     if _SEMVER.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no semantic version")
     return {_SEMVER_KEY: text}
 
 
 def is_selected(expression: str, device: Mapping[str, Any]) -> bool:
-    """Whether an expression selects a device, as `devices.Device.fields` has it. Raises UnknownExpression.
+    """Whether an expression selects a device, as `claims.Device.fields` has it. Raises UnknownExpression where it cannot be evaluated.
 
-    If a driver reports no attributes of a device, the device has none, as for kube-scheduler: that is no error, a
-    missing attribute is.
+    If a driver reports no attributes of a device, the device has none, as for kube-scheduler: that is no error, a missing attribute is.
     """
     fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in device.items()}
     _work.calls = 0

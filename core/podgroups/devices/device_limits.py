@@ -30,15 +30,15 @@ class DesiredDevices:
 
     @property
     def is_allocated(self) -> bool:
-        """Whether nothing is to be looked for any more."""
+        """Whether the claim for all pods has its devices already, so that nothing is to be looked for."""
         return self.claim is not None and self.claim.is_allocated
 
     def count_per_pod(self, claims: Sequence[PodClaim]) -> int:
-        """How many claims of it a pod has for itself."""
+        """Returns how many of the `claims` of a pod are made from the template; 0 where one claim is for all pods."""
         return 0 if self.claim is not None else sum(one.template == self.template for one in claims)
 
     def count_claims(self, group: PodGroupInfo) -> int:
-        """How many claims are to be allocated for pods of a group that have no place."""
+        """Returns how many claims are to be allocated for pods of a group that have no place."""
         if self.claim is not None:
             return 1
         return sum(pods.count * self.count_per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
@@ -67,14 +67,17 @@ class DeviceLimits:
     for_all: tuple[Amount, ...] = ()
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
+        """Returns pods per node; see `Limits.limit_pods`."""
         if self.for_all:
             return np.zeros_like(per_node)
         return self.rations.limit_pods(pod_set, self._pad(per_node))[: self.nodes]
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> Limits:
+        """Returns the limits that are left; see `Limits.compute_remaining`."""
         return DeviceLimits(self.rations.compute_remaining(pod_set, self._pad(counts)), self.nodes, self.asked, self.for_all)
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
+        """Returns the devices that the placement lacks, by claim template; see `Limits.list_lacking`."""
         short = [(template, self.rations.count_missing(needs, self.nodes)) for template, needs in self.asked]
         return (*(_build_amount(template, lacks) for template, lacks in short if lacks), *self.for_all)
 
@@ -99,13 +102,16 @@ class Cells:
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
-        """What pods will have that are placed."""
+        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them."""
         if self._to_come is None:
             self._to_come = tuple(self.inventory.to_come())
         return self._to_come
 
     def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
-        """How many free devices there are by reach and by which of the matchers take them. Raises NotServed."""
+        """Counts the free devices of a pool by reach and by which of the matchers take them, one bit each.
+
+        Raises NotServed where an expression cannot be evaluated.
+        """
         key = pool.id, tuple(matchers)
         if key not in self._of_pool:
             found: Counter[_Cell] = Counter()
@@ -120,7 +126,10 @@ class Cells:
         return self._of_pool[key]
 
     def find_nodes(self, tree: TopologyTree, selector: Json | None) -> Flags:
-        """Nodes that a node selector takes; all where there is none. Raises InvalidSelector."""
+        """Returns a flag per node of the tree: whether a node selector takes it; all where there is none.
+
+        Raises InvalidSelector where an expression cannot be evaluated.
+        """
         if selector is None:
             return np.ones(len(tree), dtype=bool)
         flags = np.zeros(len(tree), dtype=bool)
@@ -129,7 +138,10 @@ class Cells:
         return flags
 
     def find_reach(self, tree: TopologyTree, one: ResourceSlice) -> Flags:
-        """Nodes in reach of a slice's devices."""
+        """Returns a flag per node of the tree: whether it is in reach of a slice's devices.
+
+        Raises InvalidSelector where an expression of the slice's selector cannot be evaluated.
+        """
         key = _build_reach_key(one)
         if key not in self._reach:
             if one.node:
@@ -141,7 +153,10 @@ class Cells:
         return self._reach[key]
 
     def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
-        """The pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices."""
+        """Yields the pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices.
+
+        Raises NotServed or InvalidSelector where an expression cannot be evaluated.
+        """
         having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:
@@ -183,7 +198,10 @@ def _build_reach_key(one: ResourceSlice) -> _Reach:
 def build_limits(
     view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[DesiredDevices], sources: Sequence[Source], cells: Cells
 ) -> DeviceLimits:
-    """What a placement has of the devices that are wanted, each from its source. Raises NotServed."""
+    """Returns what a placement has of the devices that are wanted, each from its source.
+
+    Raises NotServed where they are of more than `MOST_KINDS` kinds.
+    """
     tree = view.tree
     kinds = list(dict.fromkeys((source.pool.id, matcher) for one, source in zip(wanted, sources, strict=True) for matcher in one.need))
     if len(kinds) > MOST_KINDS:

@@ -44,7 +44,10 @@ class DevicePlacement:
     # --- generator --------------------------------------------------------------------------------------
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Raises NotServed."""
+        """Returns the parts of the parents in reach of each pool; see `PlacementGenerator.generate`.
+
+        Raises NotServed where a template cannot be served, InvalidSelector where a node selector cannot be evaluated.
+        """
         self._inventory.check_kinds(self._namespace, self._templates)
         wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
         self._wanted = tuple(one for one in wanted_of_all if not one.is_allocated)  # the others only confine it
@@ -132,11 +135,13 @@ class DevicePlacement:
     # --- state ------------------------------------------------------------------------------------------
 
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
-        """Its pods can have free devices of the placement's pools, and of no others."""
+        """Sets the limits of `cycle` so that the pods can have free devices of the placement's pools, and of no others. Raises NotServed
+        where they want too many unlike devices."""
         self._before.append(cycle.limits)
         cycle.limits = self._build_limits(cycle, group, placement)
 
     def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
+        """Sets the limits of `cycle` as they were before `assume`."""
         cycle.limits = self._before.pop()
 
     def _build_limits(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
@@ -146,7 +151,7 @@ class DevicePlacement:
 def count_devices(
     inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]
 ) -> tuple[Counter[PoolId], int]:
-    """By pool the devices of a template that pods have, and how many claims of it are not allocated yet."""
+    """Counts by pool the devices of a template that placed pods have, and the claims of it that are not allocated yet."""
     pools: Counter[PoolId] = Counter()
     waiting = 0
     for one in sorted({claim for claims in placed for claim in claims if claim.name}):

@@ -51,16 +51,20 @@ class Inventory:
     # --- what is seen -----------------------------------------------------------------------------------
 
     def observe_slice(self, key: str, found: ResourceSlice | None) -> None:
+        """Keeps a ResourceSlice as it is now (None: it is gone), by the key of its object."""
         _put(self._slices, key, found)
         self._pools = None
 
     def observe_template(self, key: str, found: ClaimSpec | None) -> None:
+        """Keeps a ResourceClaimTemplate (namespace/name) as it is now (None: it is gone)."""
         _put(self._templates, key, found)
 
     def observe_class(self, key: str, found: tuple[str, ...] | None) -> None:
+        """Keeps the expressions of a DeviceClass as they are now (None: it is gone)."""
         _put(self._classes, key, found)
 
     def observe_claim(self, key: str, found: Claim | None) -> None:
+        """Keeps a ResourceClaim (namespace/name) as it is now (None: it is gone), and counts its devices as taken."""
         before = self._claims.get(key)
         if before is not None:
             self._taken.subtract(before.devices)
@@ -72,14 +76,14 @@ class Inventory:
         _put(self._claims, key, found)
 
     def keep(self, pod: str, kept: PlacedClaims | None) -> None:
-        """A pod is placed, and names claims (None: it is not, or is gone)."""
+        """Keeps what a pod, by uid, claims where it is placed (None: it is not placed, or is gone)."""
         _put(self.kept, pod, kept if kept is not None and kept.claims else None)
 
     # --- what is there ----------------------------------------------------------------------------------
 
     @property
     def pools(self) -> Mapping[PoolId, Pool]:
-        """In the order of their names."""
+        """All pools by id, in the order of their names."""
         if self._pools is None:
             by_pool: dict[PoolId, list[ResourceSlice]] = {}
             for key in sorted(self._slices):
@@ -88,27 +92,36 @@ class Inventory:
         return self._pools
 
     def is_free(self, device: DeviceId) -> bool:
+        """Whether no observed claim has the device."""
         return device not in self._taken
 
     def find_claim(self, namespace: str, name: str) -> Claim | None:
+        """Returns the claim of this name; None where it is not there."""
         return self._claims.get(f"{namespace}/{name}")
 
     def compute_template_need(self, namespace: str, template: str) -> Need:
-        """What a claim made from a template asks for. Raises NotServed."""
+        """Returns the number of devices by matcher that a claim made from a template asks for.
+
+        Raises NotServed where the template or a class is not there, or asks for something that is not served.
+        """
         spec = self._templates.get(f"{namespace}/{template}")
         if spec is None:
             raise NotServed(f"there is no ResourceClaimTemplate {template}")
         return self._compute_need(spec, f"ResourceClaimTemplate {template}: spec.spec")
 
     def check_kinds(self, namespace: str, templates: Sequence[str]) -> None:
-        """Raises NotServed where claims made from the templates of a group together ask for more unlike devices than are served."""
+        """Raises NotServed where a template of a group cannot be served, or all of them together ask for more than `MOST_KINDS` unlike
+        devices."""
         kinds = {matcher for template in templates for matcher in self.compute_template_need(namespace, template)}
         if len(kinds) > MOST_KINDS:
             named = f"ResourceClaimTemplates {', '.join(templates)} together ask"
             raise NotServed(f"{named} for {len(kinds)} unlike devices; at most {MOST_KINDS} are served")
 
     def compute_claim_need(self, claim: Claim) -> Need:
-        """What a claim asks for. Raises NotServed."""
+        """Returns the number of devices by matcher that a claim asks for.
+
+        Raises NotServed where a class is not there, or the claim asks for something that is not served.
+        """
         return self._compute_need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
 
     def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
@@ -116,9 +129,10 @@ class Inventory:
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
-        """Yields the matchers that a decision will need for the devices of each slice, and that have no answer yet: the
-        selectors of templates, and of the devices that other pods are promised. Slices without any such matcher are
-        included."""
+        """Yields the matchers that a decision will need for the devices of each slice, and that have no answer yet.
+
+        These are the selectors of templates, and of the devices that other pods are promised. Slices without any such matcher are included.
+        """
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         asked = set[Matcher]()
         for template in templates:
@@ -143,7 +157,7 @@ class Inventory:
         return need
 
     def to_come(self) -> Iterator[tuple[str, Need]]:
-        """Node and need of each claim that pods are placed for and that is not allocated yet; of a claim for several pods once.
+        """Yields node and need of each claim that pods are placed for and that is not allocated yet; of a claim for several pods once.
 
         What cannot be served is left to kube-scheduler, and so is a claim with which there are more than `MOST_PROMISED` unlike devices.
         """

@@ -96,14 +96,14 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next cycle then
-        continues with the workloads that have not had their turn.
+        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next cycle then continues
+        with the workloads that have not had their turn.
 
         Workloads with a uid that `is_held_back` are passed over. Those with a uid that `is_busy` have a verdict that is still being
-        written: none is decided on, and all keep their places. So no workload overtakes the head of a StrictFIFO queue or takes what
-        it waits for. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues it: the next
-        cycle applies its result if that still holds. Each admission is assumed in the state before it is yielded; if the write fails,
-        the caller must call `state.forget`. `catch_up` has those with another message for the same reason.
+        written: none is decided on, and all keep their places. So no workload overtakes the head of a StrictFIFO queue or takes what it
+        waits for. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues it: the next cycle
+        applies its result if that still holds. Each admission is assumed in the state before it is yielded; if the write fails, the caller
+        must call `state.drop_assumed`. `update_next_reason` has those with another message for the same reason.
         """
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
@@ -567,12 +567,12 @@ class Cycle:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether there is a decision for `run_piece` to go on with."""
+        """Whether there is a decision for `run_piece` to continue."""
         return self._decisions.unfinished is not None
 
     @property
     def is_stale(self) -> bool:
-        """Whether `catch_up` may find a workload with a reported reason that is out of date."""
+        """Whether `update_next_reason` may find a workload with a reported reason that is out of date."""
         return self._is_stale
 
     @property

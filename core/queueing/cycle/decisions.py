@@ -57,7 +57,7 @@ class Decisions:
         return decision is not None and decision.is_about(workload, queue)
 
     def begin(self, pending: Container[str]) -> None:
-        """A cycle begins: drops decisions on workloads that are not pending any more (by uid). The turns of the others come again."""
+        """Begins a cycle: drops decisions on workloads that are not pending any more (by uid). The turns of the others come again."""
         self._by_uid = {uid: decision for uid, decision in self._by_uid.items() if uid in pending}
         self._thrown_away = {uid: count for uid, count in self._thrown_away.items() if uid in pending}
         self._unfinished = None
@@ -69,7 +69,7 @@ class Decisions:
         self._unfinished, self.noted_at = None, None
 
     def run_piece(self, may_go_on: Callable[[], bool]) -> None:
-        """Continues the unfinished decision."""
+        """Continues the unfinished decision, if there is one, as long as `may_go_on` returns True."""
         if self._unfinished is not None:
             self._run(self._unfinished, may_go_on)
 

@@ -44,6 +44,7 @@ class Short:
 
     @property
     def sentence(self) -> str:
+        """The shortage as a message."""
         where = (
             f"{self.level} {'/'.join(self.values)} has room for {self.room} of {show_count(self.missing, 'pod')} of pod set {self.pod_set}"
         )
@@ -66,11 +67,13 @@ class Wide:
 
     @property
     def domains(self) -> Sequence[DomainCount]:
+        """Domains of the assignment, with pods."""
         assert self.given.assignment is not None
         return self.given.assignment.domains
 
     @property
     def levels(self) -> Sequence[str]:
+        """Node labels of the levels that the domains are named by."""
         assert self.given.assignment is not None
         return self.given.assignment.levels
 
@@ -87,7 +90,7 @@ class DomainPodCounts:
 
 
 def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
-    """Of a workload's pod sets those that were assigned to domains of several nodes."""
+    """Returns the pod sets of a workload that were assigned to domains of several nodes."""
     found = []
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets if workload.admission is not None else (), strict=False):
         flavor = state.find_topology_flavor(given.flavors.values())
@@ -99,8 +102,10 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
 
 
 def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, DomainPodCounts]:
-    """Counts the pods of an owner by pod set, in one pass: a job may have 50,000 in as many domains as there are nodes. `known` are the
-    nodes that are there. It may run in a thread."""
+    """Counts the pods of an owner by pod set, in one pass: a job may have 50,000 in as many domains as there are nodes.
+
+    `known` are the names of the nodes that are there. It may run in a thread.
+    """
     asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: DomainPodCounts() for each in wide}
     for pod in pods:
         of = asked.get(pod.pod_set or "")
@@ -119,7 +124,7 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
 
 
 def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
-    """The first of its domains that does not hold what it should."""
+    """Returns the first domain of a workload that does not hold the pods that it should; None if all do."""
     for each in wide:
         expected = state.ledger.count_expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:

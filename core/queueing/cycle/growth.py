@@ -28,7 +28,7 @@ def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
 
 
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Admissible | NotAdmissible:
-    """How a workload is admitted in place of the one that it replaces; by itself, where that holds nothing any more."""
+    """Returns how a workload is admitted in place of the one that it replaces, or why not; by itself, where that holds nothing any more."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
     held = state.workloads.find_holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:

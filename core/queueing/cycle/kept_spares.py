@@ -44,12 +44,12 @@ class KeptSpares:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All that are held."""
+        """Names of all nodes that are held, sorted."""
         return tuple(sorted((*self.serving, *(name for name, _ in self.broken))))
 
     @property
     def missing(self) -> int:
-        """How many more there should be that serve."""
+        """Number of nodes that should serve in addition."""
         return max(0, self.wanted - len(self.serving))
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def keep_spares(
 
 
 def with_kept(admission: Admission, kept: Collection[KeptSpares]) -> Admission:
-    """The admission with the spares that are to be held now."""
+    """Returns the admission with the spares that are to be held now."""
     nodes = {one.pod_set: one.nodes for one in kept}
     pod_sets = tuple(given.with_spares(nodes.get(given.name, ())) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else replace(admission, pod_sets=pod_sets)

@@ -24,7 +24,7 @@ _CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queu
 
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
-    """The ClusterQueue that serves a LocalQueue, given by its key, or what is wrong with the way there."""
+    """Returns the ClusterQueue that serves a LocalQueue, given by its key, and None; or None and what is wrong with the way there."""
     namespace, _, name = local_queue.partition("/")
     if namespace in state.ending_namespaces:
         return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
@@ -64,7 +64,8 @@ def _list_queues(state: ClusterState, namespace: str) -> str:
 
 
 def find_inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
-    """Reason and message if a ClusterQueue can admit nothing, else None (Kueue API, ClusterQueue condition Active; a pause stops all)."""
+    """Returns reason and message if a ClusterQueue can admit nothing, else None (Kueue API, ClusterQueue condition Active; a pause stops
+    all)."""
     problem, stop = _find_problem(state, queue), state.pause.admissions
     if problem is not None or stop is None:
         return problem

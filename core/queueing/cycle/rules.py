@@ -24,7 +24,8 @@ REMEDY = "the workload is deactivated; change the job, or the topology: the work
 
 
 def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
-    """Which rule is broken with every topology that the queue's flavors have; None if one of them serves, or there is none."""
+    """Returns the rule that is broken with every topology that the queue's flavors have, as a message; None if one of them serves, or there
+    is none."""
     views = [view for name in queue.flavors if (view := state.get_view(name)) is not None]
     if not views or not _has_level(workload):
         return None

@@ -63,6 +63,7 @@ class NodeReplacement:
 
     @classmethod
     def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
+        """Returns the handling that the gates ask for, with the keys of these taints."""
         return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
 
 
@@ -70,7 +71,8 @@ REPLACES = NodeReplacement()
 
 
 def list_due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
-    """Workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served first."""
+    """Returns the workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served
+    first."""
     due = {w.key: w for w in state.workloads.list_awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
     if replacement.is_on:
         due |= {w.key: w for w in state.workloads.list_unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
@@ -88,7 +90,7 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether a node does not take some of its pods though it serves others of it. Nodes that have failed come first."""
+    """Whether a node rejects some pods of a workload though it serves others of it. Nodes that have failed come first."""
     known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
     is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
     return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
@@ -230,7 +232,7 @@ def find_second_pass(
 
 
 def apply_updates(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
-    """A pod set with what its admission checks add to it."""
+    """Returns a pod set with the node selector and tolerations that its admission checks add to it."""
     for check in checks:
         for update in check.updates:
             if update.get("name") == pod_set.name:
@@ -548,7 +550,10 @@ def _build_refusal(
 
 
 def refuse_unwritable(workload: WorkloadFacts, why: NotAdmissible, replacement: NodeReplacement) -> NotAdmissible:
-    """What a second pass comes to where the place that it found cannot be written: for one that has lost nodes that is none."""
+    """Returns the outcome of a second pass where the place that it found cannot be written.
+
+    A workload that has lost nodes has no place then, and may be evicted; any other gets the refusal as it is.
+    """
     return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
 
 

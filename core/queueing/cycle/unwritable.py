@@ -16,16 +16,16 @@ class Unwritable:
         return uid in self._by_uid
 
     def begin(self) -> None:
-        """A cycle begins: drops the workloads that are gone."""
+        """Begins a cycle: drops the workloads that are gone."""
         facts = self._state.workloads.facts
         self._by_uid = {uid: kept for uid, kept in self._by_uid.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
 
     def add(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
-        """What was decided for a workload cannot be written."""
+        """Records why what was decided for a workload cannot be written."""
         self._by_uid[workload.uid] = workload, self._state.config_changes, why
 
     def find(self, workload: WorkloadFacts) -> NotAdmissible | None:
-        """Returns why a decision on this workload, as it is now, cannot be written."""
+        """Returns why a decision on this workload, as it is now, cannot be written; None if nothing is known against it."""
         kept, at, why = self._by_uid.get(workload.uid, (None, -1, None))
         if kept is not None and _read_request(kept) == _read_request(workload) and at == self._state.config_changes:
             return why

@@ -79,15 +79,16 @@ class FlavorSearch:
     attempts: list[Attempt] = field(default_factory=list)
 
     def mark(self) -> _Mark:
-        """Where the search stands, for `reset`; attempts are kept."""
+        """Returns where the search stands, for `reset`; attempts are kept."""
         return list(self.taken), list(self.placements), list(self.choices), self.shared, self.borrows, dict(self.quota)
 
     def reset(self, mark: _Mark) -> None:
-        """Goes back, or forth, to where it stood; a mark serves once."""
+        """Sets the search back, or forth, to where it stood; a mark serves once."""
         self.taken, self.placements, self.choices, self.shared, self.borrows, self.quota = mark
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
-        """Notes why a flavor does not serve; None, which is what a choice comes to that does not."""
+        """Adds an attempt with the reason why a flavor does not serve. Returns None, which is what a choice comes to that does not
+        serve."""
         self.attempts.append(Attempt(_format_names(unit), flavor, reason, sentence, refusal))
         return None
 
@@ -104,7 +105,7 @@ class FlavorSearch:
         return free
 
     def copy_with_pods(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
-        """A flavor's nodes with the pods of these pod sets on them, where any of them or of the requests minds other pods."""
+        """Returns a flavor's nodes with the pods of these pod sets on them, where any of them or of the requests minds other pods."""
         company = [(request.traits, placement.nodes) for request, placement in self.taken]
         if not any(traits.is_particular for traits in (*(traits for traits, _ in company), *(request.traits for request in requests))):
             return capacity
@@ -121,8 +122,9 @@ def find_admission(
 ) -> Admissible | NotAdmissible:
     """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
 
-    A workload that is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried
-    at once (rule l of docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
+    Returns the first way to admit the workload, or why there is none. `grows` is the present admission of a workload that grows. One that
+    is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried at once (rule l of
+    docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
     """
 
     def choose_profile(topology: TopologyFacts) -> Profile:
@@ -160,7 +162,7 @@ def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, in
 
 
 def build_admissible(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
-    """What a search has come to."""
+    """Returns what a search has come to, with this admission."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return Admissible(
         admission,
@@ -205,7 +207,8 @@ def _find_at_once(
 
 
 def list_units(workload: WorkloadFacts) -> list[Unit]:
-    """Pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or tied to one domain; or one alone."""
+    """Returns the pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or tied to one domain; or one
+    alone."""
     if workload.together is not None:
         return [workload.pod_sets]
     units: dict[str, list[PodSetFacts]] = {}
@@ -390,6 +393,7 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
+    """Places pod sets on the nodes of a flavor. Returns True and adds their places to the search, or False and adds the attempt."""
     view = search.world.get_view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'

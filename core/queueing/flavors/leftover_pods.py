@@ -36,6 +36,7 @@ class Past:
 
     @classmethod
     def read_past(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
+        """Returns the past of a workload: pods that were deleted by force, and nodes where the kubelet has rejected pods of it."""
         keys = [(workload.pods_key, pod_set.name, workload.owner_uid) for pod_set in workload.pod_sets]
         leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.list_left_behind(key)]
         return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.list_rejected(key)))
@@ -49,8 +50,11 @@ class Past:
         free: Matrix | None,
         vacated: Callable[[], Matrix | None],
     ) -> tuple[Decision, Matrix | None]:
-        """On nodes that have rejected none of its pods, if that can be, else on all; if not even so in what is free once its leftovers are
-        gone (`vacated`). Beside the decision what is free where it was made."""
+        """Returns the decision, and what is free where it was made (None: the view's own).
+
+        The pods are placed on nodes that have rejected none of them, if that can be, else on all. If even that fails they are placed in
+        `vacated`, which returns what is free once the leftovers are gone.
+        """
 
         def place_again(free: Matrix | None) -> tuple[Decision, Matrix | None]:
             return place(view, requests, profile, free=free, together=together), free

@@ -76,7 +76,7 @@ class QuotaShortage:
 
 
 def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
-    """Canonical amounts that all pods of a pod set take from quota; `pods` only where the queue covers them."""
+    """Returns the canonical amounts, by resource, that all pods of a pod set take from quota; `pods` only where the queue covers them."""
     usage = {resource: amount * pod_set.count for resource, amount in compute_quota_requests(pod_set.requests, rules).items()}
     usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
     if any(PODS in group.resources for group in queue.groups):
@@ -85,7 +85,7 @@ def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules:
 
 
 def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
-    """Canonical amounts that pod sets take from quota together."""
+    """Returns the canonical amounts, by resource, that pod sets take from quota together."""
     total: dict[str, int] = {}
     for pod_set in pod_sets:
         add(total, compute_pod_set_usage(pod_set, queue, rules))
@@ -95,7 +95,8 @@ def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rul
 def compute_spares_usage(
     unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, PodSetPlacement]], queue: ClusterQueueFacts, rules: ResourceRules
 ) -> dict[str, int]:
-    """Canonical amounts that the nodes which are kept free for pod sets take from quota, where that counts them."""
+    """Returns the canonical amounts, by resource, that the nodes which are kept free for pod sets take from quota, where that counts
+    them."""
     most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
     total: dict[str, int] = {}
     for pod_set in unit:
@@ -125,7 +126,7 @@ def find_shortage(
 def has_to_borrow(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> bool:
-    """Whether a queue would have to borrow of a flavor, beside what its other pod sets have `taken`."""
+    """Whether a queue would have to borrow of a flavor for `usage`, beside what its other pod sets have `taken`."""
 
     def has_shortage(resource: str) -> bool:
         name, wanted = (flavor, resource), usage.get(resource, 0)

@@ -59,7 +59,7 @@ class Loan:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Of the borrowers."""
+        """Keys of the borrowers."""
         return tuple(borrower.workload.key for borrower in self.borrowers)
 
 
@@ -75,7 +75,7 @@ def list_offers(state: ClusterState, priority: int) -> list[Offer]:
 
 
 def select_offers(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
-    """Of offers those of some nodes alone, named as assignments do."""
+    """Returns the offers with only the nodes that are among `hosts`, named as assignments do; offers without such a node are left out."""
     kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.get_host(entry[0]) in hosts)) for offer in offers)
     return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
 
@@ -101,7 +101,10 @@ def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
 
 
 def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, offers: Sequence[Offer]) -> Admissible:
-    """What was found with offers taken as free, with the nodes that have no room for it without them."""
+    """Returns what was found with offers taken as free, with the nodes noted that have no room for it without them.
+
+    The admission names them as borrowed, and `loans` has them by their holder.
+    """
     requests = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     short: dict[str, set[str]] = {}
     hosts: dict[str, set[str]] = {}
@@ -126,7 +129,7 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
 
 
 def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Formats the spare nodes, and their holders, that a workload has borrowed; empty if there are none."""
+    """Returns a text with the spare nodes, and their holders, that a workload has borrowed; empty if there are none."""
     lent = "; ".join(f"{_format_list(nodes)} of {key}" for key, nodes in loans)
     return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
 
@@ -150,7 +153,7 @@ def list_loans(state: ClusterState, holder: WorkloadFacts, leaving: Collection[s
 
 
 def list_borrowed(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str, tuple[str, ...]]]:
-    """On which spares a workload stands, by the key of their holder."""
+    """Returns the spare nodes, by name, on which a workload runs, with the key of their holder; sorted by that."""
     holders = (state.workloads.facts[key] for key in sorted(state.workloads.list_lenders()))
     loans = ((holder.key, tuple(loan.node for loan in list_loans(state, holder) if workload.key in loan.keys)) for holder in holders)
     return [(key, nodes) for key, nodes in loans if nodes]
@@ -171,13 +174,13 @@ def choose_borrowers(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[
 
 
 def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> None:
-    """Adds what is lent on some nodes to what is free for their holder, in place."""
+    """Adds what is lent on some nodes to `free`, what their holder may use, in place."""
     for loan in loans:
         _give(capacity, free, loan.node, loan.amounts, 1)
 
 
 def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
-    """The nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
+    """Returns the nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
     free, seen = view.capacity.free.copy(), set[str]()
     for key in state.workloads.list_lenders() if state.workloads.has_borrowers() else ():
         loans = [loan for loan in list_loans(state, state.workloads.facts[key]) if loan.node not in seen]
@@ -187,7 +190,7 @@ def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 
 def show_lent(loans: Sequence[Loan]) -> str:
-    """Formats the first lent spare nodes with their borrowers."""
+    """Returns a text with the first lent spare nodes and their borrowers; empty if there are none."""
     nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""

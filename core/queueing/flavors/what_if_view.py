@@ -26,7 +26,7 @@ _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one
 
 
 def copy_without(free: Matrix, nodes: Flags) -> Matrix:
-    """Free amounts with nothing free on some nodes."""
+    """Returns a copy of the free amounts with nothing free on some nodes; what is below zero stays."""
     free = free.copy()
     free[:, nodes] = np.minimum(free[:, nodes], 0)
     return free
@@ -49,7 +49,7 @@ class Readings:
         self._cells: dict[str, _CellsOfFlavor] = {}
 
     def find_cells(self, view: FlavorView) -> dict[str, tuple[int, _Cells]]:
-        """Cells by workload in the matrix of a flavor as it is laid out now."""
+        """Returns the cells by workload, with the version in the ledger, in the matrix of a flavor as it is laid out now."""
         found, tree, axis = self._cells.get(view.flavor.name), view.capacity.tree, view.capacity.axis
         if found is None or found.tree is not tree or found.axis != axis:
             found = self._cells[view.flavor.name] = _CellsOfFlavor(tree, dict(axis))
@@ -98,7 +98,7 @@ class World:
         self._views = {name: view.copy() for name, view in views.items() if view is not None}
 
     def get_view(self, flavor: str) -> FlavorView | None:
-        """A topology-aware flavor over its nodes; None if it does not exist."""
+        """Returns a topology-aware flavor over its nodes; None if it does not exist."""
         return self.state.get_view(flavor) if self._views is None else self._views.get(flavor)
 
     @property
@@ -181,11 +181,11 @@ class World:
         return free
 
     def get_capacity(self, view: FlavorView) -> FreeCapacity:
-        """The nodes of a flavor, whatever is free on them."""
+        """Returns the nodes of a flavor, whatever is free on them, for a search with this world's budget."""
         return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
     def find_held(self, key: str) -> _Held:
-        """What a workload holds on nodes: per pod set the requests of one pod and pods per node."""
+        """Returns what a workload holds on nodes: per pod set the requests of one pod and pods per node."""
         if key not in self._held:
             self._held[key] = self.state.ledger.list_held(self.state.get_pods_key(key))
         return self._held[key]
@@ -214,12 +214,12 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Removes the usage of a workload that holds quota."""
+        """Removes what a workload holds of quota and on nodes."""
         self._apply_turn(key, -1)
         self.quota.add(*self.find_usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Restores the usage of a removed workload."""
+        """Restores what a removed workload holds of quota and on nodes."""
         self._apply_turn(key, 1)
         self.quota.add(*self.find_usage(key))
 

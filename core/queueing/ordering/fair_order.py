@@ -86,7 +86,7 @@ class FairTurns:
         self._roots: list[_Line | _Bout] = []
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
-        """See `Turns`."""
+        """Adds the turns of changed groups, and computes all shares again; see `Turns.begin`."""
         self._last, changed = None, list(changed)
         for group in changed:
             self._asked.pop(group, None)
@@ -104,7 +104,7 @@ class FairTurns:
         self._decide(self._bouts.values())
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """See `Turns`."""
+        """Returns the turn of the head that wins by share; see `Turns.get_next`."""
         homeless = find_first(self._homeless, self._round)
         if homeless is not None:
             return homeless, False
@@ -122,7 +122,7 @@ class FairTurns:
         return best.waiting[0], best.may_borrow
 
     def add_follower(self, turn: Turn) -> None:
-        """See `Turns`."""
+        """Adds a turn for the next member of the same group; see `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is None:
             return
@@ -130,18 +130,18 @@ class FairTurns:
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """See `Turns`; turns behind it in its queue are put off, too."""
+        """Repeats a turn after those that need not borrow, and with it those behind it in its queue; see `Turns.put_off`."""
         line = self._find_line(turn)
         assert line is not None
         note_put_off(turn, self._round)
         line.put_off.add(turn.group)
 
     def may_put_off_again(self, turn: Turn) -> bool:
-        """See `Turns`; the order of those that borrow is by share."""
+        """Returns False, since the order of those that borrow is by share; see `Turns.may_put_off_again`."""
         return False
 
     def end(self, turn: Turn) -> None:
-        """See `Turns`."""
+        """Ends the turns of a group; see `Turns.end`."""
         note_ended(turn, self._round)
 
     def _find_line(self, turn: Turn) -> _Line | None:

@@ -24,7 +24,7 @@ class Turn(NamedTuple):
 
     @property
     def next(self) -> "Turn | None":
-        """The turn of the next of the same group."""
+        """The turn of the next member of the same group; None after the last."""
         at = self.at + 1
         return Turn(self.group.members[at][0], self.group, at) if at < len(self.group.members) else None
 
@@ -37,8 +37,8 @@ class Turns(Protocol):
     """
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
-        """A cycle begins. `changed`: groups that are new, or have other members than when the last cycle of the round began, be they
-        empty; all where there was none. `promised`: queue and place of each workload that was promised room."""
+        """Begins a cycle. `changed`: groups that are new, or have other members than when the last cycle of the round began, even if empty;
+        all where there was none. `promised`: queue and place of each workload that was promised room."""
         ...
 
     def get_next(self) -> tuple[Turn, bool] | None:
@@ -46,7 +46,7 @@ class Turns(Protocol):
         ...
 
     def add_follower(self, turn: Turn) -> None:
-        """The next of the same group will have a turn, too."""
+        """Adds a turn for the next member of the same group."""
         ...
 
     def put_off(self, turn: Turn) -> None:
@@ -58,12 +58,12 @@ class Turns(Protocol):
         ...
 
     def end(self, turn: Turn) -> None:
-        """No other member of the group will have a turn."""
+        """Ends the turns of a group: no other member will have one."""
         ...
 
 
 def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[Turn]:
-    """Of each group the turn of the first member that has had none in a round of cycles, in no order."""
+    """Returns, for each group, the turn of the first member that has had none in a round of cycles; in no order."""
     turns = []
     for group in groups:
         at = group.find_next(in_round)
@@ -73,8 +73,10 @@ def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[
 
 
 def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -> Turn | None:
-    """The first turn of a heap that its group still has, and has put off so often where that is asked for. Drops those before it: they are
-    over, or their group has other members now."""
+    """Returns the first turn of a heap that its group still has, and has put off so often where that is asked for; None if there is none.
+
+    Drops those before it: they are over, or their group has other members now.
+    """
     while heap:
         turn = heap[0]
         if is_due(turn, in_round) and put_off in (None, count_put_off(turn.group, in_round)):
@@ -100,26 +102,26 @@ def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
 
 
 def note_passed(turn: Turn, in_round: int) -> None:
-    """Notes at the group that the member has had its turn."""
+    """Records at the group that the member has had its turn."""
     turn.group.begin(in_round)
     turn.group.passed = turn.order
 
 
 def note_put_off(turn: Turn, in_round: int) -> None:
-    """Notes at the group that the turn of its next member comes after those of all that need not borrow; the second time after those of
+    """Records at the group that the turn of its next member comes after those of all that need not borrow; the second time after those of
     all that were put off once."""
     turn.group.begin(in_round)
     turn.group.put_off += 1
 
 
 def note_ended(turn: Turn, in_round: int) -> None:
-    """Notes at the group that no other member has a turn."""
+    """Records at the group that no other member has a turn."""
     turn.group.begin(in_round)
     turn.group.passed = turn.group.members[-1][0]
 
 
 def count_put_off(group: EquivalenceClass, in_round: int) -> int:
-    """How often the turns of a group were put off."""
+    """Returns how often the turns of a group were put off in a round."""
     return group.put_off if group.round == in_round else 0
 
 
@@ -131,7 +133,7 @@ class PriorityTurns:
         self._heaps: tuple[list[Turn], ...] = ([], [], [])  # by how often turns were put off
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
-        """See `Turns`; promises change nothing here."""
+        """Adds the turns of changed groups; see `Turns.begin`. Promises change nothing here."""
         by_times: tuple[list[Turn], ...] = ([], [], [])
         for turn in list_first_turns(changed, self._round):
             by_times[count_put_off(turn.group, self._round)].append(turn)
@@ -139,7 +141,7 @@ class PriorityTurns:
             add_turns(heap, turns)
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """See `Turns`."""
+        """Returns the next turn by priority and time; see `Turns.get_next`."""
         for times, heap in enumerate(self._heaps):
             turn = find_first(heap, self._round, put_off=times)
             if turn is not None:
@@ -147,20 +149,20 @@ class PriorityTurns:
         return None
 
     def add_follower(self, turn: Turn) -> None:
-        """See `Turns`."""
+        """Adds a turn for the next member of the same group; see `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is not None:
             heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """See `Turns`."""
+        """Repeats a turn after those that need not borrow; see `Turns.put_off`."""
         note_put_off(turn, self._round)
         heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn)
 
     def may_put_off_again(self, turn: Turn) -> bool:
-        """See `Turns`."""
+        """Whether a turn was put off just once; see `Turns.may_put_off_again`."""
         return count_put_off(turn.group, self._round) == 1
 
     def end(self, turn: Turn) -> None:
-        """See `Turns`."""
+        """Ends the turns of a group; see `Turns.end`."""
         note_ended(turn, self._round)

@@ -33,7 +33,7 @@ class Shortfall:
 
 
 def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Shortfall]:
-    """The pod sets of a workload that an admission gives fewer pods than they ask for."""
+    """Returns the pod sets of a workload that an admission gives fewer pods than they ask for."""
     pairs = zip(workload.pod_sets, admission.pod_sets, strict=False)
     return [
         Shortfall(pod_set.name, given.count, pod_set.count, pod_set.min_count)
@@ -43,7 +43,7 @@ def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Short
 
 
 def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
-    """A sentence about the pods that a workload is not given, and why; empty where it has all."""
+    """Returns a sentence about the pods that a workload is not given, and why; empty where it has all."""
     text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
     return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
 

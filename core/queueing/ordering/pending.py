@@ -35,12 +35,12 @@ class EquivalenceClass:
         return id(self) < id(other)
 
     def begin(self, in_round: int) -> None:
-        """Drops what is known of turns in another round."""
+        """Drops what is known of turns in another round than this one."""
         if self.round != in_round:
             self.round, self.passed, self.put_off = in_round, None, 0
 
     def find_next(self, in_round: int) -> int:
-        """The index of the first member that has had no turn in a round; the number of members where all have had theirs."""
+        """Returns the index of the first member that has had no turn in a round; the number of members where all have had theirs."""
         if self.round != in_round or self.passed is None:
             return 0
         return bisect_right(self.members, self.passed, key=lambda member: member[0])
@@ -77,7 +77,8 @@ class Pending:
         self.is_behind = False  # whether another call is to come before all are decided on
 
     def sync(self) -> list[str]:
-        """Takes over what has changed since the last time. Returns uids of workloads that do not wait any more, or ask for something else.
+        """Adds, moves and removes workloads as they have changed since the last time. Returns uids of those that do not wait any more, or
+        ask for something else.
 
         Of new workloads it adds `MOST_ADDED` at most: where more are left `is_behind` is true, and another call adds more. So it is after
         one that added more than half as many, since sorting all comes next.
@@ -156,7 +157,7 @@ class Pending:
         del self._places[key]
 
     def list_classes(self) -> list[EquivalenceClass]:
-        """All groups, none of them empty."""
+        """Returns all groups, none of them empty."""
         return list(self._groups.values())
 
     def collect_changed(self) -> list[EquivalenceClass]:
@@ -165,20 +166,20 @@ class Pending:
         return changed
 
     def find(self, uid: str) -> WorkloadFacts | None:
-        """A workload that waits."""
+        """Returns a workload that waits, by uid; None if it does not."""
         key = self._keys.get(uid)
         return self._places[key].workload if key is not None else None
 
     def order_of(self, uid: str) -> Order:
-        """The place of a workload that waits among all."""
+        """Returns the place among all of a workload that waits, which must be known."""
         return self._places[self._keys[uid]].order
 
     def number_of(self, uid: str) -> int:
-        """The number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
+        """Returns the number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
         return self._places[self._keys[uid]].number
 
     def group_of(self, uid: str) -> EquivalenceClass | None:
-        """The group of a workload that waits."""
+        """Returns the group of a workload that waits; None if it does not."""
         key = self._keys.get(uid)
         return self._places[key].group if key is not None else None
 

@@ -46,7 +46,7 @@ class Portions:
         self._current: _Account = ("", False), False  # for which a decision is made
 
     def begin_round(self, number: int) -> None:
-        """A round begins. `number`: of the last workload that has come."""
+        """Begins a round. `number` is that of the last workload that has come."""
         self._began = number
 
     def _is_beside(self, asked: DecisionRequest) -> bool:
@@ -54,7 +54,7 @@ class Portions:
         return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
 
     def may_decide(self, asked: DecisionRequest) -> bool:
-        """Whether a workload gets a decision."""
+        """Whether a workload gets a decision in this round; one that gets none is recorded for the next round."""
         if asked in self._put_off:
             return True
         is_beside = self._is_beside(asked)
@@ -65,7 +65,7 @@ class Portions:
         return False
 
     def begin_decision(self, asked: DecisionRequest) -> None:
-        """Notes that a workload gets a decision, in which the time is taken that is measured next."""
+        """Records that a workload gets a decision; the time that is measured next counts for it."""
         self._put_off.discard(asked)
         is_beside = self._is_beside(asked)
         self._current = asked.key, is_beside
@@ -73,12 +73,12 @@ class Portions:
             self._last[asked.key] = max(asked.order, self._last.get(asked.key, asked.order))
 
     def put_off(self, asked: DecisionRequest) -> None:
-        """Notes that the decision on a workload is made once more in the round, when it may borrow."""
+        """Records that the decision on a workload is made once more in the round, when it may borrow."""
         self._put_off.add(asked)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
-        """What is done in this context is part of the decision that has begun."""
+        """Counts the time spent in this context as part of the decision that has begun."""
         began = self._timer()
         try:
             yield
@@ -86,7 +86,7 @@ class Portions:
             self._had[self._current] += self._timer() - began
 
     def end_round(self) -> bool:
-        """A round is over. Returns whether another is to follow since there are workloads that got no decision."""
+        """Ends a round. Returns whether another is to follow since there are workloads that got no decision."""
         is_more = bool(self._short or self._laps)
         laps = dict[Key, tuple[int, Order]]()
         for key, is_beside in self._short:

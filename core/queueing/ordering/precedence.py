@@ -33,13 +33,16 @@ class Precedence:
         self.begin_round()
 
     def begin_round(self) -> None:
-        """A round begins: all have their turns still to come."""
+        """Begins a round: all have their turns still to come."""
         self._noted: defaultdict[str, list[Turn]] = defaultdict(list)  # by queue
         self._gave_way: set[str] = set()  # queues
         self._budget = StepBudget(STEPS)
 
     def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
-        """A workload is put off that has not been judged. In a StrictFIFO queue it gets nothing before the one that is before it."""
+        """Records a workload that is put off and has not been judged, `MOST_NOTED` of a queue at most.
+
+        In a StrictFIFO queue it is not recorded: it gets nothing before the one that is before it.
+        """
         if queue.strict or queue.preemption.reclaim == NEVER or len(self._noted[queue.name]) >= MOST_NOTED:
             return
         if turn.workload.refused or turn.workload.replaces is not None:
@@ -49,7 +52,7 @@ class Precedence:
             self._noted[queue.name].append(turn)
 
     def is_behind(self, turn: Turn, queue: ClusterQueueFacts, turns: Turns) -> bool:
-        """Whether it is the turn of a workload of a StrictFIFO queue that is behind one which has given way."""
+        """Whether a turn is of a workload of a StrictFIFO queue that is behind one which has given way."""
         return queue.strict and queue.name in self._gave_way and turns.may_put_off_again(turn)
 
     def should_wait(self, turn: Turn, found: Admissible, turns: Turns, in_round: int) -> bool:

@@ -20,7 +20,7 @@ _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCH
 
 
 def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
-    """By which it is seen later whether something has changed that could help a workload of a queue."""
+    """Returns the counts by which it is seen later whether something has changed that could help a workload of a queue."""
     return state.changes, state.config_changes, state.quota.count_changes(queue.name)
 
 
@@ -49,7 +49,7 @@ class StandingRefusal:
         by_share: bool = False,
         at: Marks | None = None,
     ) -> "StandingRefusal":
-        """A refusal at the present state, or where its search was interrupted at the state in which that began."""
+        """Returns a refusal at the present state, or where its search was interrupted at the state in which that began (`at`)."""
         # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
@@ -98,13 +98,13 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
 
 
 def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether it matters which pods are there, and so how the workload's own are labelled."""
+    """Whether other pods on nodes, and so the labels of the workload's own, decide where its pods may go."""
     repels = state.ledger.neighbours.is_repelled
     return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 
 
 def compute_asked(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
-    """What a workload asks of quota, canonical amounts, by what gets one flavor together."""
+    """Returns what a workload asks of quota: canonical amounts by resource, for each unit that gets one flavor (`list_units`)."""
     return tuple(compute_usage(unit, queue, state.resource_rules) for unit in list_units(workload))
 
 

@@ -72,7 +72,7 @@ class Circles:
         return bool(gone)
 
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
-        """A workload evicts these victims."""
+        """Records that a workload evicts these victims; of more than `MOST` evictions the oldest are dropped."""
         for victim in victims:
             pair = victim.party, preemptor.party
             before = self._evicted.pop(pair, None)
@@ -83,11 +83,11 @@ class Circles:
         self._drop_pairs(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """These pairs of a victim and its preemptor did not come to an eviction."""
+        """Removes pairs of the parties of a victim and its preemptor that did not come to an eviction."""
         self._drop_pairs({pair for pair in pairs if pair in self._evicted})
 
     def note_admitted(self, preemptor: WorkloadFacts) -> None:
-        """A workload is admitted: what was evicted for it did help."""
+        """Records that a workload is admitted: what was evicted for it did help."""
         for victim in self._victims.get(preemptor.party, ()):
             pair = victim, preemptor.party
             self._evicted[pair] = self._evicted[pair]._replace(times=0)

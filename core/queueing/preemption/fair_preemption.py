@@ -42,13 +42,14 @@ class ShareRule:
         return True
 
     def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
-        """Whether one may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with it."""
+        """Whether one workload may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with
+        it."""
         if ours.is_zero:
             return True
         return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)
 
     def begin(self, tree: QuotaTree, wanted: Amounts) -> "OneByOne":
-        """Trial of candidates one after the other."""
+        """Returns a trial of candidates one after the other, for a workload that uses `wanted`."""
         return OneByOne(self, tree, wanted)
 
 
@@ -67,7 +68,7 @@ class OneByOne:
         self._least: dict[str, Amounts] = {}  # by queue
 
     def release_if_allowed(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
-        """Whether a candidate may go after those before it, and if so, lets it go."""
+        """Removes a candidate's usage of a queue if shares let it go after those before it. Returns whether they do."""
         tree, before = self._tree, self._ours
         level = -1 if is_own else self._find_level(queue)
         tree.add(queue, amounts, -1)

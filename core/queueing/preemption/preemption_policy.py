@@ -134,8 +134,8 @@ class Rights:
     # --- candidates ---------------------------------------------------------------------------------
 
     def list_stages(self) -> Iterator[list[Right] | None]:
-        """Rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece of
-        the work has been done."""
+        """Yields rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece
+        of the work has been done."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
@@ -209,12 +209,12 @@ class Rights:
 
     @cached_property
     def wanted(self) -> dict[str, int]:
-        """What the workload would take from quota."""
+        """Canonical amounts, by resource, that the workload would take from quota."""
         return compute_usage(self._workload.pod_sets, self._queue, self._state.resource_rules)
 
     @cached_property
     def names(self) -> list[FlavorResource]:
-        """The quota that the workload could use."""
+        """Flavors and resources of the quota that the workload could use."""
         asked = self.wanted
         return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
 
@@ -278,8 +278,8 @@ class Rights:
     # --- sets of candidates -----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
-        """Whether they can go in some order in which each queue still uses more than its own whenever one of its workloads goes; for a
-        workload that borrows, in any order."""
+        """Whether the candidates can go in some order in which each queue still uses more than its own whenever one of its workloads goes;
+        for a workload that borrows, in any order."""
         by_queue: dict[str, list[Candidate]] = {}
         for candidate in chosen:
             if not candidate.is_own:

@@ -73,7 +73,10 @@ def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], lo
 
 
 def find_beside(capacity: FreeCapacity, left: Matrix) -> Iterator[tuple[str, Resources]]:
-    """By node what pods take there that is not kept for them, where they leave so much free."""
+    """Yields each node where pods take what is not kept for them, by name, with the canonical amounts that they take.
+
+    `left` has what they leave of what is free.
+    """
     more = capacity.free - left
     for node in np.flatnonzero((more > 0).any(axis=0)).tolist():
         yield capacity.tree.names[node], {resource: int(more[row, node]) for resource, row in capacity.axis.items() if more[row, node] > 0}

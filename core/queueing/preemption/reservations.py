@@ -82,7 +82,7 @@ class Claims:
         return bool(self._by_uid or self._taking_back)
 
     def find_preempting(self, uid: str) -> Preempting | None:
-        """What a workload waits for, if for others to go."""
+        """Returns what a workload waits for, by uid, if it waits for others to go; else None."""
         return self._by_uid.get(uid)
 
     def is_preemptor(self, uid: str) -> bool:
@@ -90,7 +90,7 @@ class Claims:
         return uid in self._by_uid and uid in self._preemptors
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """What a workload waits for from now on."""
+        """Records what a workload waits for from now on; None: for no others."""
         before = self._by_uid.pop(workload.uid, None)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
@@ -106,7 +106,10 @@ class Claims:
     # --- workloads that have lost nodes -------------------------------------------------------------
 
     def reserve_replacement(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """What one that has its place, and has lost nodes, waits for from now on: that others leave what it lent them."""
+        """Records what a workload that has its place, and has lost nodes, waits for from now on: that others leave what it lent them.
+
+        It is reserved until the end of the cycle. None: it waits for no others.
+        """
         _, before = self._taking_back.get(workload.uid, ("", None))
         if before is not None and (preempting is None or preempting.beside != before.beside):
             self._drop_replacement(workload.uid)
@@ -116,7 +119,8 @@ class Claims:
         self.reserve_rest(workload)
 
     def reserve_rest(self, workload: WorkloadFacts) -> None:
-        """Takes what it waits for, and does not hold, out of what the others see, until the end of the cycle."""
+        """Reserves what a workload that has lost nodes waits for, and does not hold, until the end of the cycle: the others do not see
+        it."""
         if workload.uid in self._taking_back:
             _, preempting = self._taking_back[workload.uid]
             self._state.reserve_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
@@ -166,7 +170,7 @@ class Claims:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)
 
     def reserve(self, workload: WorkloadFacts) -> None:
-        """Takes what a workload waits for out of what the others see, until the end of the cycle."""
+        """Reserves what a workload waits for, so that the others do not see it, until the end of the cycle."""
         claim = self._by_uid.get(workload.uid)
         if claim is not None:
             plan = {placement.pod_set: placement.nodes for _, placement in claim.found.placements}
@@ -181,7 +185,7 @@ class Claims:
 
 
 def show(preempting: Preempting) -> str:
-    """Formats what a workload waits for, and the workloads that it preempts."""
+    """Returns a text with what a workload waits for, and the workloads that it preempts; empty if there are none."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)

@@ -68,7 +68,7 @@ def find_preemption(
     sharing: FairSharing | None = None,
     budget: StepBudget | None = None,
 ) -> Preempting | None:
-    """As `search_preemption`, without an interruption."""
+    """Returns what `search_preemption` does, without an interruption."""
     return run_whole(search_preemption(state, workload, queue, profiles, leaving, may_borrow=may_borrow, sharing=sharing, budget=budget))
 
 
@@ -86,12 +86,13 @@ def search_preemption(
     memory: Memory | None = None,
     spared: Collection[str] = (),
 ) -> Pieces[Preempting | None]:
-    """Victims for a workload that does not fit as things are; None if none that it may have would help, as far as was searched.
+    """Returns the victims for a workload that does not fit as things are, and its admission without them; None if none that it may have
+    would help, as far as was searched.
 
     Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
-    decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the parties `spared` are victims
-    only if the workload cannot have quota of its queue's own without them.
-    A search `among` some reads only what has changed since the search that filled `memory`.
+    decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the parties `spared` are victims only if
+    the workload cannot have quota of its queue's own without them. A search `among` some reads only what has changed since the search that
+    filled `memory`.
     """
     budget, memory = StepBudget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
     search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among, spared)
@@ -121,7 +122,7 @@ def search_preemption(
 
 
 def compute_cost(chosen: Sequence[Candidate]) -> Cost:
-    """What sets of victims are compared by, lower is better."""
+    """Returns the key by which sets of victims are compared; lower is better."""
     priorities, lost = sum(candidate.priority for candidate in chosen), sum(candidate.lost for candidate in chosen)
     return max(candidate.rank for candidate in chosen), len(chosen), priorities, lost, tuple(sorted(candidate.key for candidate in chosen))
 
