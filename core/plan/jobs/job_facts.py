@@ -87,12 +87,12 @@ class JobFacts:
 
     @property
     def prebuilt(self) -> str | None:
-        """The Workload that it names."""
+        """Returns the name of the Workload that it names; None where it names none."""
         return find_prebuilt_name(self.job)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
+        """Returns the labels of the job; empty where it has none."""
         labels: Mapping[str, str] = self.job["metadata"].get("labels") or {}
         return labels
 
@@ -103,12 +103,12 @@ class JobFacts:
 
     @property
     def key(self) -> str:
-        """Its namespace and name."""
+        """Returns `namespace/name` of the job."""
         return build_object_key(self.job)
 
     @property
     def family(self) -> str:
-        """Of its Workload: what its pods name."""
+        """Returns the key (`namespace/name`) by which its pods are found, see `find_family`; empty without a Workload."""
         return find_family(self.workload) if self.workload is not None else ""
 
     @property
@@ -123,5 +123,5 @@ class JobFacts:
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """An event on the job."""
+        """Returns an event on the job, which is not written here."""
         return Event(r.get_resource(self.kind), self.job, reason, message, warning)

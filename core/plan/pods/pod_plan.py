@@ -66,7 +66,7 @@ def plan_start(
 
 
 def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
-    """Pods that wait beyond the total of their plain group, the youngest; those that failed are replaced, not counted."""
+    """Returns the pods that wait beyond the `total` of their plain group, the youngest; those that failed are replaced, not counted."""
     counted = [
         pod for pod in sorted(pods, key=compute_seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"
     ]
@@ -74,12 +74,12 @@ def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
 
 
 def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
-    """Pods of a unit that may not run: those that have passed the admission gate are deleted."""
+    """Returns those pods of a unit that may not run and have passed the admission gate, each with `reason`: they are to be deleted."""
     return tuple((pod, reason) for pod in pods if _is_staying(pod))
 
 
 def list_running(pods: Sequence[Json]) -> list[Json]:
-    """Pods that have passed the admission gate and are not gone."""
+    """Returns the pods that have passed the admission gate and have not ended, those that are being deleted included."""
     return [pod for pod in pods if _is_running(pod)]
 
 
