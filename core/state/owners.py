@@ -21,13 +21,16 @@ def is_orphaned(workload: Mapping[str, Any]) -> bool:
 
 
 def show_owner(namespace: str | None, uid: str) -> str:
-    """The key of an object where those are looked for that it controls: they are in its namespace. Any user can name the uid of an object
-    of another namespace in a reference, and what has such a reference stays where a finalizer holds it."""
+    """Returns the key, `namespace/uid`, of an object where those are looked for that it controls: they are in its namespace.
+
+    Any user can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds
+    it.
+    """
     return f"{namespace}/{uid}"
 
 
 def read_owner(key: str) -> str:
-    """The uid in such a key."""
+    """Returns the uid in a key of `show_owner`."""
     return key.partition("/")[2]
 
 
@@ -39,7 +42,7 @@ class Owners:
         self._children: dict[str, set[str]] = {}
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
-        """Folds a job object (None: gone). Returns whether anything changed about what belongs to what."""
+        """Records a job object (None: gone). Returns whether anything changed about what belongs to what."""
         owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
@@ -64,7 +67,7 @@ class Owners:
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:
-        """The highest object above one that names a queue; the object itself where none above it does."""
+        """Returns the key of the highest object above one that names a queue; its own where none above it does."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))
@@ -76,7 +79,7 @@ class Owners:
         return root
 
     def list_descendants(self, key: str) -> set[str]:
-        """Objects below one, and itself."""
+        """Returns the keys of the objects below one, and its own."""
         found, left = {key}, [key]
         while left:
             below = self._children.get(left.pop(), set()) - found
