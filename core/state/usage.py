@@ -126,7 +126,7 @@ class UsageTable:
         self._beyond_slots = {slot for _, slot in self._beyond}
 
     def use_slot(self, slot: int, amounts: Resources, times: int) -> None:
-        """Adds amounts x times to what is in use on the node of a slot (gives back if negative), and takes them from the attached views."""
+        """Adds amounts x times to what is in use on the node of a slot; negative times give back. The attached views follow."""
         changes: dict[str, int] = {}
         for resource, amount in amounts.items():
             row = self._rows.get(resource)
