@@ -67,7 +67,7 @@ MOST_UNKNOWN = 32
 
 
 def is_of_template(name: str) -> bool:
-    """Whether an annotation of this name is read on pod templates, if anywhere."""
+    """Returns whether an annotation of this name is read on pod templates, if anywhere."""
     return name.startswith(PODSET) or name in (SPARE_NODES, LEND_SPARES)
 
 

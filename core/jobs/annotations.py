@@ -373,7 +373,7 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
 
 
 def is_label_name(text: str) -> bool:
-    """Whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
+    """Returns whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
     prefix, slash, name = text.rpartition("/")
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
         return False

@@ -178,7 +178,7 @@ class Resizable(Protocol):
     """A kind of job that may be resized while it runs, if the job allows it."""
 
     def is_resizable(self, job: Json) -> bool:
-        """Whether a job may be resized while it runs."""
+        """Returns whether a job may be resized while it runs."""
         ...
 
 
@@ -234,7 +234,7 @@ class JobKind(Protocol):
         ...
 
     def is_suspended(self, job: Json) -> bool:
-        """Whether the job makes no pods."""
+        """Returns whether the job is suspended, so that it makes no pods."""
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class JobKind(Protocol):
         ...
 
     def has_gate(self, job: Json) -> bool:
-        """Whether a template carries the topology gate."""
+        """Returns whether a template carries the topology gate."""
         ...
 
     def ungate(self, job: Json) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class JobKind(Protocol):
         ...
 
     def is_started(self, job: Json) -> bool:
-        """Whether the templates carry what `start` put there."""
+        """Returns whether the templates carry what `start` put there."""
         ...
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
@@ -266,8 +266,8 @@ class JobKind(Protocol):
         ...
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where the status does
-        not show it, so that its pods are counted."""
+        """Returns whether all pods that it runs at once are ready or have succeeded, by its status. None where the status does not
+        show it, so that its pods are counted."""
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ _FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
 def is_elastic(job: Json) -> bool:
-    """Whether a job may be resized while it runs, by its annotation."""
+    """Returns whether a job may be resized while it runs, by its annotation."""
     return _get_value(job) == "true"
 
 

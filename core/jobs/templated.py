@@ -93,8 +93,8 @@ class TemplatedKind(ABC):
         return 0
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as
-        for most kinds."""
+        """Returns whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as for
+        most kinds."""
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class TemplatedKind(ABC):
         return next((name for name in names if name), None)
 
     def is_suspended(self, job: Json) -> bool:
-        """Whether the job makes no pods."""
+        """Returns whether the job is suspended, so that it makes no pods."""
         return bool(get(job, self.suspend_path))
 
     def suspend(self, job: Json) -> dict[str, Any]:
@@ -272,11 +272,11 @@ class TemplatedKind(ABC):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Whether a template carries what `start` put there."""
+        """Returns whether a template carries what `start` put there."""
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
-        """Whether a template carries the topology gate."""
+        """Returns whether a template carries the topology gate."""
         return any(templates.has_gate(role.template) for role in self.list_roles(job))
 
     def ungate(self, job: Json) -> dict[str, Any]:

@@ -21,13 +21,13 @@ START_LABELS = (PODSET_LABEL, LOCAL_QUEUE_LABEL, CLUSTER_QUEUE_LABEL)
 
 
 def has_topology_annotation(template: Json) -> bool:
-    """Whether a pod template carries a topology annotation."""
+    """Returns whether a pod template carries a topology annotation."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return any(name in annotations for name in TOPOLOGY_ANNOTATIONS)
 
 
 def has_gate(template: Json) -> bool:
-    """Whether a pod template carries the topology gate."""
+    """Returns whether a pod template carries the topology gate."""
     return any(gate.get("name") == TOPOLOGY_GATE for gate in (template.get("spec") or {}).get("schedulingGates") or ())
 
 
@@ -137,7 +137,7 @@ def has_lost_gate(template: Json, before: Json) -> bool:
 
 
 def is_started(template: Json) -> bool:
-    """Whether a template carries the workload annotation that a start puts there."""
+    """Returns whether a template carries the workload annotation that a start puts there."""
     return WORKLOAD_ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {})
 
 

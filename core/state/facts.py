@@ -96,7 +96,7 @@ def find_condition(obj: Json, kind: str) -> Json | None:
 
 
 def is_condition_true(obj: Json, kind: str) -> bool:
-    """Whether a condition stands at True."""
+    """Returns whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
@@ -194,14 +194,17 @@ class PodFacts:
 
     @property
     def holds(self) -> bool:
-        """Whether it takes something from a node."""
+        """Returns whether the pod takes something from a node: it is bound there and has not ended."""
         return bool(self.node) and not self.terminal
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether it ends without being waited for. It is over but for its finalizers: of an index that fails by itself the Job controller
-        keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a start made do: a
-        Job adopts whatever has its labels, and that may take years to end."""
+        """Returns whether the pod ends without being waited for.
+
+        It is over but for its finalizers: of an index that fails by itself the Job controller keeps the last pod until it makes
+        another. A stopped job never gets that. Or it names no workload, as pods that a start made do: a Job adopts whatever has its
+        labels, and that may take years to end.
+        """
         return self.dropped or (self.terminating and self.workload is None)
 
     @classmethod
@@ -516,7 +519,7 @@ class WorkloadFacts:
 
 
 def is_on_hold(workload: Json) -> bool:
-    """Whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
+    """Returns whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 

@@ -382,7 +382,7 @@ class Ledger:
         return any(self._bound.get(key) for key in self._keys.get(workload, ()))
 
     def is_running_on(self, workload: str, node: str) -> bool:
-        """Whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
+        """Returns whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
         ending = Counter(_find_pod_set(pod) for pod in self._ending.get(node, {}).values())
         return any(self._bound.get(key, Counter())[node] > ending[key] for key in self._keys.get(workload, ()))
 

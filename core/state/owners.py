@@ -10,11 +10,10 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Whether a workload was created for an object that was deleted without it (`kubectl delete --cascade=orphan`), so
-    that it has no owner now.
+    """Returns whether a workload has no owner now, as its object was deleted without it (`kubectl delete --cascade=orphan`).
 
-    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a
-    manager of several clusters has copied here has the label of a job there, and waits for its job to follow.
+    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a manager of
+    several clusters has copied here has the label of a job there, and waits for its job to follow.
     """
     labels = workload["metadata"].get("labels") or {}
     return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
@@ -63,7 +62,7 @@ class Owners:
         return True
 
     def has(self, key: str) -> bool:
-        """Whether a job object of that key is there."""
+        """Returns whether a job object of that key is there."""
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:

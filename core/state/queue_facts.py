@@ -35,7 +35,7 @@ class Preemption:
 
     @property
     def is_possible(self) -> bool:
-        """Whether any workload may be preempted at all."""
+        """Returns whether any workload may be preempted at all."""
         return self.within_queue != NEVER or self.reclaim != NEVER
 
 

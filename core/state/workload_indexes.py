@@ -172,7 +172,7 @@ class Lending:
         put_or_drop(self._borrowed, key, hosts or None)
 
     def has_borrowers(self) -> bool:
-        """Whether any workload was given nodes of others."""
+        """Returns whether any workload was given nodes of others."""
         return bool(self._borrowed)
 
     def find_borrowers(self, host: str) -> Sequence[str]:

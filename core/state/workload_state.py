@@ -26,7 +26,7 @@ class Standing:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it holds what it holds by an admission that is observed, and is to go on with it."""
+        """Returns whether the workload holds what it holds by an admission that is observed, and is to go on with it."""
         facts = self.facts
         return self.held is not None and not self.is_assumed and facts is not None and facts.active and not facts.evicted
 
@@ -57,7 +57,7 @@ class Standing:
 
     @property
     def lends(self) -> bool:
-        """Whether it would lend nodes that are kept free for it, whatever becomes of it now."""
+        """Returns whether the workload would lend nodes that are kept free for it, whatever becomes of it now."""
         if self.held is None or self.facts is None:
             return False
         pairs = zip(self.facts.pod_sets, self.held.pod_sets, strict=False)

@@ -54,7 +54,7 @@ class Workloads:
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
-        """Whether another workload of the same job holds, among its own, what this one held."""
+        """Returns whether another workload of the same job holds, among its own, what this one held."""
         mine = self.facts.get(key)
         if mine is None or mine.owner_uid is None:
             return False
@@ -68,8 +68,8 @@ class Workloads:
         self._update(key)
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
-        """Whether a decision that is being written was made for the workload of a uid (None: of any): another workload
-        may have its name now."""
+        """Returns whether a decision that is being written was made for the workload of a uid (None: of any): another workload may
+        have its name now."""
         assumed = self._assumed.get(key)
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
@@ -115,11 +115,11 @@ class Workloads:
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
-        """Whether a decision on the workload is still on its way."""
+        """Returns whether a decision on the workload is still on its way."""
         return key in self._assumed
 
     def is_moving(self, key: str) -> bool:
-        """Whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
+        """Returns whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
         assumed, facts = self._assumed.get(key), self.facts.get(key)
         if assumed is None or facts is None or facts.admission is None:
             return False
@@ -159,12 +159,13 @@ class Workloads:
         return list(self._indexes.lending.lenders)
 
     def is_lending(self, key: str) -> bool:
-        """Whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are concerned."""
+        """Returns whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are
+        concerned."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 
     def has_borrowers(self) -> bool:
-        """Whether any workload was given such nodes of others."""
+        """Returns whether any workload was given spare nodes of others."""
         return self._indexes.lending.has_borrowers()
 
     def find_borrowers(self, host: str) -> Sequence[str]:

@@ -60,7 +60,7 @@ class Pod:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
 
     def is_left_alone(self, pod: Json) -> bool:
-        """Whether a pod belongs to what is queued itself, or to its node."""
+        """Returns whether a pod belongs to what is queued itself, or to its node."""
         metadata = pod.get("metadata") or {}
         if STATIC_POD in (metadata.get("annotations") or {}):
             return True

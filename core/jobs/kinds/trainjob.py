@@ -130,7 +130,7 @@ class TrainJob(TemplatedKind):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Whether the job is started, by our own patch: the present runtime may be another one than at its start."""
+        """Returns whether the job is started, by our own patch: the present runtime may be another one than at its start."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _list_patches(job, ours=True))
         return any(is_started(template) for template in templates)
 

@@ -161,15 +161,15 @@ def find_placed(facts: WorkloadFacts) -> frozenset[str]:
 
 
 def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
-    """Whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of
-    `find_placed`; the host of any other pod was chosen by its user."""
+    """Returns whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of `find_placed`;
+    the host of any other pod was chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
     return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
 
 
 def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
-    """Whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod
-    that is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
+    """Returns whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod that
+    is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 

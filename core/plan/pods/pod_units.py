@@ -90,7 +90,8 @@ def find_group_owner(unit: Unit) -> str:
 
 
 def is_unowned(workload: Json) -> bool:
-    """Whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the assignment).
+    """Returns whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the
+    assignment).
 
     False for a Workload with the label of a job: that job has left it behind, or will adopt it.
     """
@@ -104,12 +105,12 @@ def get_owner_of_named(key: str) -> str:
 
 
 def is_terminal(pod: Json) -> bool:
-    """Whether a pod has ended."""
+    """Returns whether a pod has ended."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_going(pod: Json) -> bool:
-    """Whether a pod is being deleted."""
+    """Returns whether a pod is being deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 

@@ -142,12 +142,12 @@ class UnitFacts:
 
     @property
     def has_parent(self) -> bool:
-        """Whether the unit is one of a StatefulSet or a LeaderWorkerSet."""
+        """Returns whether the unit is one of a StatefulSet or a LeaderWorkerSet."""
         return self.unit.source in PARENTS
 
     @property
     def lives(self) -> bool:
-        """Whether there is still what the workload is made of, and it is in a queue."""
+        """Returns whether there is still what the workload is made of, and it is in a queue."""
         return self.source is not None and not (self.has_parent and "spec" not in self.source)
 
     @property

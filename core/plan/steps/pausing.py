@@ -62,7 +62,7 @@ def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | Non
 
 
 def has_effect(workload: Json) -> bool:
-    """Whether deactivating a workload takes something from it: it has quota, and is not evicted yet."""
+    """Returns whether deactivating a workload takes something from it: it has quota, and is not evicted yet."""
     true = _list_true(workload.get("status") or {})
     return QUOTA_RESERVED in true and EVICTED not in true
 

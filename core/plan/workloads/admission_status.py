@@ -112,7 +112,7 @@ def build_admitted_status(
 
 
 def is_returning(workload: Json) -> bool:
-    """Whether a workload was evicted, and its new place has not been recorded since."""
+    """Returns whether a workload was evicted, and its new place has not been recorded since."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True

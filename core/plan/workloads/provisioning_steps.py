@@ -46,7 +46,7 @@ class ProvisionedWorkload:
 
     @property
     def asks(self) -> bool:
-        """Whether it waits for nodes, or runs on nodes that it was given for a check."""
+        """Returns whether the workload waits for nodes, or runs on nodes that it was given for a check."""
         facts = self.facts
         is_over = facts.evicted or facts.finished or facts.deleting or not facts.active
         return facts.admission is not None and facts.quota_reserved and not is_over and bool(self.configs)
