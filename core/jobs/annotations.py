@@ -86,8 +86,8 @@ def build_topology_request(
     """Returns the `topologyRequest` (JSON) of a pod set from its annotations, with the given labels of indexes and count of
     sub-groups; None where it would be empty.
 
-    `default_slice_size`: the pods of a slice where no annotation has its size. Values that cannot be read are left out: the webhook
-    reports them to the user, and a job that was created without the webhook still gets a workload.
+    `default_slice_size`: the pods of a slice where no annotation has its size. Values that cannot be read are left out, since the
+    webhook reports them to the user. A job that was created without the webhook still gets a workload.
     """
     request: dict[str, Any] = {}
     if annotations.get(REQUIRED_TOPOLOGY):

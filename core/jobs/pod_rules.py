@@ -131,7 +131,7 @@ def _explain_added(added: int) -> str:
 
 
 def explain_size(name: object, found: Json) -> str:
-    """Returns why an object that jobs refer to is not read: it has more than the pod templates of a job may have; empty if it is read."""
+    """Returns why an object that jobs refer to is not read: it has more than the pod templates of a job may have. Empty if it is read."""
     error = next(check_size("spec", [found.get("spec")]), None)
     return f"{name} is too large: {error.accepted}" if error is not None else ""
 

@@ -114,8 +114,10 @@ def build_spec_shape(kind: str) -> Fields:
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
-    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that topogate expects;
-    the first `MOST_MISMATCHES`, empty where it fits."""
+    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that topogate expects.
+
+    These are the first `MOST_MISMATCHES`; empty where the object fits.
+    """
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 

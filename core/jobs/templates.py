@@ -120,8 +120,8 @@ def remove_start(template: Json) -> dict[str, Any]:
 
 
 def has_lost_start(template: Json, before: Json) -> bool:
-    """Returns whether a template is the started one from before without what a start added: its workload annotation at least, and
-    other labels, annotations, node labels, tolerations and gates."""
+    """Returns whether a template is the started one from before without what a start added. It lacks the workload annotation at least,
+    and may lack other labels, annotations, node labels, tolerations and gates."""
     if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
         return False
     own, then = get_parts(template), get_parts(before)

@@ -218,7 +218,7 @@ class ClusterState:
         """Counts a decision as used from this moment, before its write is even sent. `plan` has the nodes by pod set where the engine
         counted pods.
 
-        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded: if it fails, that is
+        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded. If it fails, that is
         where they still are.
         """
         self._plans[key] = plan

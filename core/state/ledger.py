@@ -273,10 +273,11 @@ class Ledger:
 
     @contextmanager
     def ignore_neighbours(self, workload: str, lost: Mapping[str, AbstractSet[str]]) -> Iterator[None]:
-        """Ignores, while one question is asked, pods of a workload (its `pods_key`) on some nodes, by pod set: they keep no other pod
-        away and bring none near.
+        """Ignores, while one question is asked, pods of a workload (its `pods_key`) on some nodes. They keep no other pod away and
+        bring none near.
 
-        They are the pods that it has there, or was assigned. What they use stays counted. Not to be nested.
+        They are the pods that it has on nodes of `lost`, by pod set, or was assigned there. What they use stays counted. Not to be
+        nested.
         """
         self.settle()
         assigned = {key: self._taken[key].reservation for key in self._keys.get(workload, ()) if lost.get(key[1])}

@@ -99,7 +99,7 @@ def _count_replicas(group: Json) -> int:
 
 
 def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
-    """Returns whether head and workers of the Ray cluster at a path are ready by the status at another; None where that has no state
+    """Returns whether head and workers of the Ray cluster at a path are ready by the status at another. None where that has no state
     or no count of workers.
 
     The state is `ready` once it has been, so that the count of workers and the condition of the head decide, where there are such.

@@ -265,8 +265,8 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
-    """Returns what follows where the API server or a webhook refuses the start of a job: events, and in the end (`deactivates`) the
-    condition DeactivationTarget on the Workload.
+    """Returns what follows where the API server or a webhook refuses the start of a job: events. In the end (`deactivates`) the
+    Workload gets the condition DeactivationTarget.
 
     `shown`: the error as the condition has it; of an invalid job there is an event anyway.
     """

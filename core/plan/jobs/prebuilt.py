@@ -73,8 +73,8 @@ def _is_implied(topology: Any) -> bool:
 
 
 def list_originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns the pod sets (JSON) of a job as they were before its start: its own labels and annotations, and what places them as the
-    Workload has it.
+    """Returns the pod sets (JSON) of a job as they were before its start. Labels and annotations are its own; what places the pods is
+    as the Workload has it.
 
     The Workload's template is another's, and need not be the job's in all else.
     """

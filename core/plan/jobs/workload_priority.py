@@ -27,8 +27,8 @@ class Classes:
 def find_priority(
     classes: Classes, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
 ) -> tuple[int, dict[str, str] | None]:
-    """Returns the priority and the JSON of `spec.priorityClassRef`: of the workload's own class, then of the pods' class, then of the
-    cluster's default; 0 and None without any.
+    """Returns the priority and the JSON of `spec.priorityClassRef`; 0 and None without any class. The workload's own class comes
+    first, then the pods' class, then the cluster's default.
 
     `labels` are those of the job; `class_of_pods` returns the name of the pods' PriorityClass. Raises MissingClass where there is no
     WorkloadPriorityClass of the name in the label.

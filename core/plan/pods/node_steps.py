@@ -58,7 +58,7 @@ def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod
 def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -> Plan:
     """Returns the plan that ends pods that wait for a node which will not take them, so that others are made, which get another place.
 
-    One that is bound meanwhile, or changed again and again, shows that its node is not lost: that is a failure of its step, and holds
+    One that is bound meanwhile, or changed again and again, shows that its node is not lost. That is a failure of its step, and holds
     up no other. A pod that `find_pod` returns None for is left out.
     """
     steps = tuple(step for one in waiting if (step := _end_pod(find_pod, one, now)) is not None)

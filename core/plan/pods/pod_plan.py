@@ -84,12 +84,11 @@ def list_running(pods: Sequence[Json]) -> list[Json]:
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
-    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being
-    deleted.
+    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being deleted.
 
-    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted
-    group (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue: the controller
-    that replaces them sees them fail, and the group keeps its workload.
+    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted group
+    (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue. So the controller that replaces them
+    sees them fail, and the group keeps its workload.
     """
     return tuple(
         pod
@@ -101,8 +100,11 @@ def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evic
 
 
 def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Finish | None:
-    """Returns how a unit ended, None while it has not: a pod with itself, a group once all its pods have succeeded, or
-    all have ended and one is marked as not to be replaced. A serving unit never ends."""
+    """Returns how a unit ended; None while it has not. A pod that is alone ends its unit. A group ends once all its pods have
+    succeeded, or all have ended and one is marked as not to be replaced. A serving unit never ends.
+
+    `counts`: the pods of the workload by pod set.
+    """
     ended = [pod for pod in pods if is_terminal(pod)]
     succeeded = sum(1 for pod in ended if pod["status"]["phase"] == "Succeeded")
     total = sum(counts.values())

@@ -120,7 +120,7 @@ def find_pod_role(pod: Json) -> str:
 
 
 def read_relevant_state(pod: Json) -> tuple[Any, ...]:
-    """Returns those parts of a pod that can change what is to be done with its unit, to be compared; where it runs, or whether it is
+    """Returns those parts of a pod that can change what is to be done with its unit, to be compared. Where it runs, or whether it is
     ready, is not among them."""
     metadata = pod["metadata"]
     notes = metadata.get("annotations") or {}

@@ -39,7 +39,7 @@ def limit_to_admitted(
 
 
 def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
-    """Returns what a pod requests beyond what was admitted of one pod of a pod set, and what to do, as a text for users; empty where
+    """Returns a text for users about what a pod requests beyond what was admitted of one pod of a pod set, and what to do. Empty where
     it is nothing.
 
     Both amounts are in canonical units (`core.model.quantity`).

@@ -42,8 +42,8 @@ class MissingFlavor(LookupError):
 
 
 def build_workload_name(kind: JobKind, job: Json) -> str:
-    """Returns the name of a Workload that belongs to one job and no other: kind and name, and a hash that its uid is in, as Kueue
-    names Workloads."""
+    """Returns the name of a Workload that belongs to one job and no other. It is made of kind and name, and a hash that its uid is in,
+    as Kueue names Workloads."""
     metadata = job["metadata"]
     return build_hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
 
@@ -114,8 +114,11 @@ def has_other_counts(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
 
 
 def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by. If its user has changed the number of pods of a
-    job that was admitted with fewer than it had asked for, that stays: the entry has no `minCount`."""
+    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by.
+
+    A job may have been admitted with fewer pods than it had asked for. If its user has changed the number since, that stays: the entry
+    has no `minCount`.
+    """
     pod_sets: list[dict[str, Any]] = workload["spec"]["podSets"]
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     admitted = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}

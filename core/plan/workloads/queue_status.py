@@ -153,8 +153,8 @@ def plan_flavor(flavor: Obj, users: Users) -> Plan:
 
 
 def plan_topology(f: TopologyState, now: str) -> Plan:
-    """Returns the plan for the finalizer of a Topology, and for its status: which nodes of its flavors have no clear place, and why
-    (decision 3 of docs/decisions/0004)."""
+    """Returns the plan for the finalizer and the status of a Topology. The status shows which nodes of its flavors have no clear
+    place, and why (decision 3 of docs/decisions/0004)."""
     problems = []
     for flavor, left_out in f.left_out:
         for label, names in left_out.missing_label.items():
@@ -178,8 +178,8 @@ def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) 
     """Returns the plan that evicts the `running` workloads for stop policy HoldAndDrain: admitted workloads are stopped, too, and wait
     until the queue goes on.
 
-    Likewise for a namespace that is being deleted: its pods go first, none can come, and a pod that a finalizer keeps can keep the
-    rest for ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends; one that is
+    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the
+    rest for ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is
     refused does not stop the others.
     """
     passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
@@ -190,7 +190,7 @@ def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
     """Returns the steps that set the finalizer of an object in use, so that it cannot vanish under its users, or remove it from
     another.
 
-    The reason for which a deletion waits is reported once, though its users change: kubectl waits in silence, and its user looks when
+    The reason for which a deletion waits is reported once, though its users change. kubectl waits in silence, and its user looks when
     it has waited for too long.
     """
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
