@@ -67,7 +67,7 @@ MOST_UNKNOWN = 32
 
 
 def is_of_template(name: str) -> bool:
-    """Whether an annotation of this name is read on pod templates, if anywhere."""
+    """Returns whether an annotation of this name is read on pod templates, if anywhere."""
     return name.startswith(PODSET) or name in (SPARE_NODES, LEND_SPARES)
 
 
@@ -92,7 +92,8 @@ def find_meant(name: str) -> str | None:
 
 
 def list_compared(written: Iterable[str]) -> list[str]:
-    """Labels or annotations by name, without the unknown ones under our prefixes that come after the first `MOST_UNKNOWN`."""
+    """Returns names of labels or annotations in alphabetical order. Unknown ones under topogate's prefixes are left out after the
+    first `MOST_UNKNOWN`."""
     found, unknown = list[str](), 0
     for name in sorted(written):
         if name not in _KNOWN and name.partition("/")[0] in _PREFIXES:
@@ -115,11 +116,12 @@ class Places:
     pods_alone: bool = False
 
     def has_no_use_for(self, name: str) -> bool:
-        """Whether a job of this kind should have this annotation on its templates."""
+        """Returns whether an annotation has no effect on a job of this kind itself, since it is read on its pod templates."""
         return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
 
     @property
     def shown(self) -> str:
+        """Returns the pod templates as messages name them: the first path, and the number of the others."""
         first, more = next(iter(self.templates), None), len(self.templates) - 1
         if first is None:
             return "pod template"
@@ -127,7 +129,10 @@ class Places:
 
 
 def warn_of_own(annotations: Mapping[str, Any], labels: Iterable[str], places: Places | None) -> Iterator[str]:
-    """Names on a job itself; a Pod has no other places."""
+    """Yields a warning with its field for each annotation or label of a job itself that has no effect there.
+
+    `places` is None for a Pod, which has no pod templates beside itself.
+    """
     yield from _warn_of_drafts(OWN, annotations)
     yield from _warn_of_own_annotations(list_compared(annotations), places)
     yield from _warn_of_own_labels(list_compared(labels), places)
@@ -191,7 +196,8 @@ def _warn_of_drafts(path: str, annotations: Mapping[str, Any]) -> Iterator[str]:
 
 
 def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[str, str], *, is_job: bool) -> Iterator[str]:
-    """Warns of names on a pod template with annotations at `path`; `is_job`: each of its pods is a workload by itself.
+    """Yields a warning with its field for each name without an effect on a pod template with annotations at `path`. `is_job`: each of
+    its pods is a workload by itself.
 
     For a pod, `warn_of_own` reports all but the names that are read on it as on a template.
     """

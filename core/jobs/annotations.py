@@ -66,10 +66,12 @@ class PodSetAnnotations:
 
     @property
     def annotations(self) -> Mapping[str, str]:
+        """Returns the annotations of the template; empty where it has none."""
         return (self.template.get("metadata") or {}).get("annotations") or {}
 
     @property
     def labels(self) -> Mapping[str, str]:
+        """Returns the labels of the template; empty where it has none."""
         return (self.template.get("metadata") or {}).get("labels") or {}
 
 
@@ -81,11 +83,11 @@ def build_topology_request(
     sub_group_count: int | None = None,
     default_slice_size: int | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the `topologyRequest` of a pod set from valid annotations; with the index labels alone where there are
-    none.
+    """Returns the `topologyRequest` (JSON) of a pod set from its annotations, with the given labels of indexes and count of
+    sub-groups; None where it would be empty.
 
-    Annotations that the rules refuse are left out: the webhook reports them to the user, and a job that was created
-    without the webhook still gets a workload.
+    `default_slice_size`: the pods of a slice where no annotation has its size. Values that cannot be read are left out, since the
+    webhook reports them to the user. A job that was created without the webhook still gets a workload.
     """
     request: dict[str, Any] = {}
     if annotations.get(REQUIRED_TOPOLOGY):
@@ -114,7 +116,8 @@ def build_topology_request(
 
 
 def with_default_slice_size(annotations: Mapping[str, str], size: int) -> dict[str, str]:
-    """A template's annotations with the slice size that its kind assumes (KEP-2724, PodSet Slice size validation).
+    """Returns a copy of a template's annotations with the slice size (pods) that its kind assumes where slices have none. The rule is
+    that of KEP-2724, PodSet Slice size validation.
 
     DEFAULTED_SLICE_SIZE records what was written, so that a later default replaces it and a user's own size stays.
     """
@@ -133,7 +136,11 @@ def validate_own(
     labels: Mapping[str, Any] | None = None,
     labels_before: Mapping[str, Any] | None = None,
 ) -> Rules:
-    """Mistakes in the annotations and labels of a job itself, of any kind, as far as they are new; a Pod has no other places."""
+    """Returns the errors and warnings of those annotations and labels of a job itself, of any kind, that are new or have another
+    value.
+
+    `before` and `labels_before`: those of the stored job, empty for a new one. `places`: None for a Pod, which has no other places.
+    """
     new = {name: value for name, value in annotations.items() if before.get(name) != value}
     new_labels = [name for name, value in (labels or {}).items() if (labels_before or {}).get(name) != value]
     errors = [*_validate_of_the_job(OWN, annotations, new)]
@@ -170,7 +177,7 @@ def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, A
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
-    """All mistakes in the annotations of a job's pod templates."""
+    """Returns all errors, each once, and all warnings of the annotations of a job's pod templates."""
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
     # By their text: the value of an error may be any JSON.
@@ -366,7 +373,7 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
 
 
 def is_label_name(text: str) -> bool:
-    """Whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
+    """Returns whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
     prefix, slash, name = text.rpartition("/")
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
         return False

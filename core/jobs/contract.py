@@ -61,6 +61,7 @@ class PodSetTemplate:
     min_count: int | None = None  # the fewest pods with which the job can run
 
     def to_wire(self) -> dict[str, Any]:
+        """Returns the pod set as JSON; `minCount` and `topologyRequest` are absent where they are None."""
         wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
         wire |= {"minCount": self.min_count} if self.min_count is not None else {}
         return wire | ({"topologyRequest": dict(self.topology_request)} if self.topology_request is not None else {})
@@ -147,11 +148,11 @@ class Referring(Protocol):
     related: ClassVar[tuple[RelatedKind, ...]]
 
     def find_reference(self, job: Json) -> Reference | None:
-        """The object that a job refers to, None where it names none that could be looked up."""
+        """Returns the object that a job refers to; None where it names none that could be looked up."""
         ...
 
     def expand(self, job: Json, found: Json) -> dict[str, Any]:
-        """The job with that object, which is never written."""
+        """Returns a copy of the job with the object that it refers to; it is read by the other functions, and never written."""
         ...
 
     def count_own_pods(self, job: Json) -> Mapping[str, int]:
@@ -168,7 +169,7 @@ class Reclaiming(Protocol):
     """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
     def count_reclaimable_pods(self, job: Json) -> Mapping[str, int]:
-        """How many such pods each pod set has; pod sets that have none may be left out."""
+        """Returns the number of such pods by pod set; pod sets that have none may be left out."""
         ...
 
 
@@ -177,7 +178,7 @@ class Resizable(Protocol):
     """A kind of job that may be resized while it runs, if the job allows it."""
 
     def is_resizable(self, job: Json) -> bool:
-        """Whether a job may be resized while it runs."""
+        """Returns whether a job may be resized while it runs."""
         ...
 
 
@@ -188,11 +189,11 @@ class ResizedByPart(Resizable, Protocol):
     part: ClassVar[RelatedKind]
 
     def find_part(self, job: Json) -> str | None:
-        """The name of that object, None where the job is resized by its own spec or has none."""
+        """Returns the name of that object; None where the job is resized by its own spec or has none."""
         ...
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
-        """The job with the pod counts of that object."""
+        """Returns a copy of the job with the pod counts of that object."""
         ...
 
 
@@ -213,68 +214,72 @@ class JobKind(Protocol):
     defaults_updates: ClassVar[bool]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """The object as it should be stored; idempotent, touches only what it must."""
+        """Returns a copy of the job as it should be stored, changed only where it must be; defaulting that again changes nothing."""
         ...
 
     def validate_create(self, job: Json) -> Rules:
-        """All rules that a new object alone can break, all at once."""
+        """Returns all errors and warnings that a new job shows by itself."""
         ...
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """All rules that a change can break."""
+        """Returns all errors and warnings of a change from `old` to `new`."""
         ...
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """The job's pod sets, in order."""
+        """Returns the job's pod sets, in the order of its pod templates."""
         ...
 
     def find_priority_class(self, job: Json) -> str | None:
-        """Name of the priority class of its pods, if they have one."""
+        """Returns the name of the PriorityClass of its pods; None where they name none."""
         ...
 
     def is_suspended(self, job: Json) -> bool:
-        """Whether the job makes no pods."""
+        """Returns whether the job is suspended, so that it makes no pods."""
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """The job running, its templates exact; written at once."""
+        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates; it is written at once."""
         ...
 
     def has_gate(self, job: Json) -> bool:
-        """Whether a template carries the topology gate."""
+        """Returns whether a template carries the topology gate."""
         ...
 
     def ungate(self, job: Json) -> dict[str, Any]:
-        """A job that has left topogate, without the topology gate on its templates."""
+        """Returns a copy of a job that has left topogate, without the topology gate on its templates."""
         ...
 
     def suspend(self, job: Json) -> dict[str, Any]:
-        """The job stopped."""
+        """Returns a copy of the job that is suspended."""
         ...
 
     def is_started(self, job: Json) -> bool:
-        """Whether the templates carry what `start` put there."""
+        """Returns whether the templates carry what `start` put there."""
         ...
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns the pods that its status counts as running or ending; of the latter `dropped` have ended and only
-        wait for their finalizers."""
+        """Returns a number that is 0 only where its status shows no pods that run or end: pods, or Jobs where it counts only these, or
+        1.
+
+        `dropped`: how many of the pods that end have ended and only wait for their finalizers; they do not count.
+        """
         ...
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods that it runs at once are ready or have succeeded, by its status; None where the status does
-        not show it, so that its pods are counted."""
+        """Returns whether all pods that it runs at once are ready or have succeeded, by its status. None where the status does not
+        show it, so that its pods are counted."""
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """A stopped job with its own templates: those of the Workload's pod sets (JSON), or where there is no Workload
-        any more without what only a start puts there."""
+        """Returns a copy of a stopped job with its own templates: those of the Workload's pod sets (JSON). Without a Workload (None)
+        only what a start puts there is removed."""
         ...
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:
-        """Merge patch of the status of a stopped job without which its templates could not be given back."""
+        """Returns the merge patch of a stopped job's status without which its templates could not be restored; None where none is
+        needed."""
         ...
 
     def find_finish(self, job: Json) -> Finish | None:
-        """How the job ended, None while it has not."""
+        """Returns how the job ended; None while it has not."""
         ...

@@ -9,12 +9,13 @@ _FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
 def is_elastic(job: Json) -> bool:
-    """Whether a job may be resized while it runs, by its annotation."""
+    """Returns whether a job may be resized while it runs, by its annotation."""
     return _get_value(job) == "true"
 
 
 def validate_elastic(job: Json) -> Iterator[FieldError]:
-    """Yields what is wrong with the annotation of a new job."""
+    """Yields an error where a new job has the annotation with another value than true or false, and one where it is elastic beside
+    MIN_PARALLELISM."""
     said = _get_value(job)
     if said is not None and said not in ("true", "false"):
         yield FieldError(ErrorType.INVALID, _FIELD, said, '"true" or "false" is expected')
@@ -24,7 +25,7 @@ def validate_elastic(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_elastic(old: Json, new: Json) -> Iterator[FieldError]:
-    """A job is elastic from its creation, or never."""
+    """Yields an error where the annotation has another value than before: a job is elastic from its creation, or never."""
     before, after = _get_value(old), _get_value(new)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"

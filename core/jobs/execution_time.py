@@ -11,14 +11,14 @@ _FIELD = f"metadata.labels[{MAX_EXEC_TIME_LABEL}]"
 
 
 def parse_execution_time(labels: Mapping[str, str]) -> int | None:
-    """Seconds for which a job with these labels may be admitted, None for ever or where the label cannot be read."""
+    """Returns the seconds for which a job with these labels may be admitted; None for ever, or where the label cannot be read."""
     text = labels.get(MAX_EXEC_TIME_LABEL, "")
     seconds = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
     return seconds if 1 <= seconds <= MAX_SECONDS else None
 
 
 def validate_execution_time(job: Json) -> Iterator[FieldError]:
-    """What is wrong with the label of an object."""
+    """Yields an error where an object has the label, and not with a whole number of seconds from 1 to `MAX_SECONDS`."""
     labels = _get_labels(job)
     if MAX_EXEC_TIME_LABEL in labels and parse_execution_time(labels) is None:
         accepted = f"a whole number of seconds is expected, 1 to {MAX_SECONDS}"
@@ -26,7 +26,7 @@ def validate_execution_time(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_execution_time(old: Json, new: Json) -> Iterator[FieldError]:
-    """What is wrong with a change of the label while the job runs: it keeps the time it was admitted for."""
+    """Yields an error where the label of a running job changes: it keeps the time it was admitted for."""
     before, after = _get_labels(old).get(MAX_EXEC_TIME_LABEL), _get_labels(new).get(MAX_EXEC_TIME_LABEL)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"

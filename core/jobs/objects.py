@@ -45,7 +45,7 @@ def _return_unchanged(obj: Json) -> dict[str, Any]:
 
 
 def default_workload(workload: Json) -> dict[str, Any]:
-    """A lone pod set without a name is `main`."""
+    """Returns a copy of a Workload in which a lone pod set without a name is called `main`."""
     changed = copy_object(workload)
     pod_sets = (changed.get("spec") or {}).get("podSets") or []
     if len(pod_sets) == 1 and not pod_sets[0].get("name"):
@@ -54,7 +54,8 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Checks that requests can be counted, that slices divide, and that no fixed field changes under a reservation."""
+    """Returns errors where requests cannot be counted, slices do not divide, or a fixed field changes under a reservation. Two pod
+    sets of one name are an error, and so are two with a `minCount`."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
@@ -136,7 +137,7 @@ def _validate_quantities(path: str, amounts: Any) -> Iterator[FieldError]:
 
 
 def validate_topology(topology: Json, old: Json | None) -> Rules:
-    """Levels that no pod set could name draw a warning."""
+    """Returns a warning for each level that no pod set could name, and no errors."""
     warnings = [
         f"spec.levels[{i}].nodeLabel: {label!r} is longer than the {_MAX_REQUEST_LEVEL} characters that a pod set's request may have"
         for i, level in enumerate((topology.get("spec") or {}).get("levels") or ())
@@ -146,7 +147,7 @@ def validate_topology(topology: Json, old: Json | None) -> Rules:
 
 
 def validate_flavor(flavor: Json, old: Json | None) -> Rules:
-    """Node labels, taints and tolerations that Kubernetes would accept on a node and a pod."""
+    """Returns errors for node labels, taints and tolerations that Kubernetes would not accept on a node or a pod."""
     spec = flavor.get("spec") or {}
     errors: list[FieldError] = []
     for label, value in (spec.get("nodeLabels") or {}).items():
@@ -168,8 +169,8 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 
 
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
-    """Checks that every resource and every flavor is in one group only, and that each covered resource has a quota of
-    at least 0.
+    """Returns errors where a resource or a flavor is in several groups, or a covered resource has no valid quota of at least 0. A
+    negative weight is an error, too.
 
     Fields that are not served yet give a warning, so that an administrator does not rely on them.
     """
@@ -178,7 +179,7 @@ def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
-    """Checks the same as for a ClusterQueue, and that a cohort is not its own parent."""
+    """Returns the same errors as for a ClusterQueue, and others where a cohort is its own parent or has limits without a parent."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
     errors = [*_validate_quota(spec), *_validate_weight(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
@@ -193,14 +194,14 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
 
 
 def validate_local_queue(queue: Json, old: Json | None) -> Rules:
-    """A weight draws a warning: it is for fair sharing by the usage of the past, which is not served."""
+    """Returns a warning for a weight: it is for fair sharing by the usage of the past, which is not served."""
     weighted = get(queue, ("spec", "fairSharing")) is not None
     return Rules((), (f"spec.fairSharing {_NO_EFFECT}",) if weighted else ())
 
 
 def validate_admission_check(check: Json, old: Json | None) -> Rules:
-    """Warnings of a check that stays inactive, and of a field that only v1beta1 has: a webhook gets the object as v1beta2, and with all of
-    the fields that were written."""
+    """Returns warnings of a check that stays inactive, and of a field that only v1beta1 has. A webhook gets the object as v1beta2, and
+    with all of the fields that were written."""
     spec, warnings = check.get("spec") or {}, list[str]()
     if spec.get("controllerName") == MULTIKUEUE_CONTROLLER:
         inactive = "topogate runs no jobs in other clusters; a ClusterQueue with this check stays inactive"

@@ -21,7 +21,8 @@ _TRUE_OR_FALSE = ("true", "false")
 
 
 def warn_of_values(path: str, annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Iterator[str]:
-    """Warnings about annotations at a path, and about labels beside them, of a pod template or a pod."""
+    """Yields a warning with its field for each value that has no effect, of annotations at a path and of labels beside them. They are
+    those of a pod template or a pod."""
     if annotations.get(PODSET_GROUP_NAME) == "" and (REQUIRED_TOPOLOGY in annotations or PREFERRED_TOPOLOGY in annotations):
         yield f"{path}[{PODSET_GROUP_NAME}]: is empty and has no effect; the name of a group is expected"
     for name, otherwise in (

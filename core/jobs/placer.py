@@ -40,7 +40,8 @@ def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
 
 
 def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
-    """All that is wrong with it. kube-scheduler's own PodGroup requires one level; of the kinds only Job has templates that can name it."""
+    """Yields the errors of the annotation that names the component. kube-scheduler's own PodGroup requires one level, and only a Job
+    has templates that can name it."""
     placed_by = find_placer(job)
     if placed_by not in (TOPOGATE, KUBE_SCHEDULER):
         yield FieldError(ErrorType.NOT_SUPPORTED, _SHOWN, placed_by, f"{TOPOGATE} or {KUBE_SCHEDULER} is expected")
@@ -59,7 +60,7 @@ def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> I
 
 
 def validate_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
-    """Pods that are there and those that follow are placed by one."""
+    """Yields an error where a change names another component: pods that are there and those that follow are placed by one."""
     before, after = find_placer(old), find_placer(new)
     if before != after:
         accepted = f"is settled when the {kind} is created: {before} places its pods; make another one"

@@ -26,8 +26,10 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
-    """All mistakes in the spec of a pod at a path of a queued object, which may hold anything. `is_pod`: it is no template, so that it has
-    what others add to pods. Its node is judged when it is created (`core.jobs.kinds.pod`)."""
+    """Yields the errors in the spec of a pod at a path of a queued object, which may hold anything.
+
+    `is_pod`: it is no template, so that it has what others add to pods. Its node is judged when it is created (`core.jobs.kinds.pod`).
+    """
     node = spec.get("nodeName")
     if node and not is_pod:
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, CHOOSES_NODES)
@@ -95,8 +97,11 @@ def _count_all(path: str, spec: Json) -> tuple[tuple[str, int, int, int, str], .
 
 
 def check_size(path: str, templates: Iterable[Any], *, of_pods: bool = False) -> Iterator[FieldError]:
-    """Whether pod templates have more values in all than an object may have (maps, lists and scalars, each counted), or more bytes as
-    they are stored in a Workload. `of_pods`: they are read from pods, which have what others add."""
+    """Yields an error where pod templates have more values than an object may have, and one where they have more bytes as they are
+    stored.
+
+    Maps, lists and scalars count as a value each. `of_pods`: the templates are read from pods, which have what others add.
+    """
     more = list(templates)
     left, most_values, count = MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, 0
     if of_pods:
@@ -126,7 +131,7 @@ def _explain_added(added: int) -> str:
 
 
 def explain_size(name: object, found: Json) -> str:
-    """Why an object that jobs refer to is not read, as it has more than the pod templates of a job may have; empty if it is read."""
+    """Returns why an object that jobs refer to is not read: it has more than the pod templates of a job may have. Empty if it is read."""
     error = next(check_size("spec", [found.get("spec")]), None)
     return f"{name} is too large: {error.accepted}" if error is not None else ""
 

@@ -38,11 +38,11 @@ class Grouping(Protocol):
     spec_shape: ClassVar[Fields]
 
     def list_roles(self, job: Json) -> list[Role]:
-        """The pod templates of a job, in order."""
+        """Returns the pod templates of a job, in order."""
         ...
 
     def find_gang(self, job: Json) -> Gang:
-        """How many of its pods are placed at once."""
+        """Returns the number of pods that are placed at once, and the number of such groups."""
         ...
 
 
@@ -53,14 +53,16 @@ def find_asked(job: Json) -> str | None:
 
 
 def find_group(kind: Grouping, job: Json) -> str | None:
-    """The group that the templates of a job name, as the webhook has written it; None where it has not."""
+    """Returns the name of the group that the templates of a job name, as the webhook has written it; None where it has not."""
     named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.list_roles(job))
     return next((name for name in named if name), None)
 
 
 def group_name(kind: Grouping, job: Json, seed: str) -> str:
-    """A name for the group of a new job, by which it is also known where its own name is not chosen yet. `seed` is unlike that of any
-    other request: pods of a former job of the same name may still be there."""
+    """Returns a name of at most 63 characters for the group of a new job, with a hash of kind, name and seed.
+
+    The job may have no name yet. `seed` is unlike that of any other request: pods of a former job of the same name may still be there.
+    """
     metadata = job.get("metadata") or {}
     name = metadata.get("name") or metadata.get("generateName") or ""
     prefix = f"{kind.kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1].rstrip("-.")
@@ -82,15 +84,15 @@ def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
 
 
 def validate_new(kind: Grouping, job: Json) -> Rules:
-    """All that is wrong with a job that has the annotation."""
+    """Returns all errors of a job that has the annotation."""
     text = find_asked(job) or ""
     placed_by = validate_placer(kind.kind, job, read_levels(text))
     return Rules((*validate_levels(text), *placed_by, *_validate_one_system(kind, job), *_validate_nodes(kind, job)))
 
 
 def validate_change(kind: Grouping, old: Json, new: Json) -> Rules:
-    """The annotation is settled when a job is created: its pods are members from then on, or never. What else it may not stand beside is
-    judged when that changes."""
+    """Returns the errors of a change. The annotation is settled when a job is created: its pods are members from then on, or never.
+    What it may not stand beside is judged when that changes."""
     before, after = find_asked(old), find_asked(new)
     if before != after and (before is None or find_group(kind, old) is not None):
         kept = "it was made without" if before is None else f"it keeps {before!r}"

@@ -40,7 +40,7 @@ def _read_level(text: str) -> RequestedLevel | str:
 
 
 def validate_levels(text: str) -> Iterator[FieldError]:
-    """All that is wrong with the value."""
+    """Yields an error for each level that cannot be read or is named twice, and one where there are more than `MAX_LEVELS`."""
     parts = [part.strip() for part in text.split(",")]
     seen = set[str]()
     for part in parts:

@@ -11,13 +11,14 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 
 def find_prebuilt_name(job: Json) -> str | None:
-    """The Workload that a job names, by its label, or where the name is too long for one by its annotation."""
+    """Returns the name of the Workload that a job names by its label, or where that is too long by its annotation; None where it names
+    none."""
     found = _find_named_field(job)
     return found[1] or None if found is not None else None
 
 
 def validate_prebuilt(job: Json) -> Iterator[FieldError]:
-    """What is wrong with the name that an object gives."""
+    """Yields an error where an object names a Workload by what can be no name of one."""
     found = _find_named_field(job)
     if found is None:
         return
@@ -28,7 +29,7 @@ def validate_prebuilt(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
-    """What is wrong with a change of the name while the job runs: it keeps its Workload."""
+    """Yields an error where a running job names another Workload than before, or none: it keeps its Workload."""
     before, after = _find_named_field(old), _find_named_field(new)
     if (before or (None, None))[1] == (after or (None, None))[1]:
         return
@@ -40,7 +41,7 @@ def validate_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def list_pod_warnings(job: Json) -> tuple[str, ...]:
-    """Returns a warning for pods, or objects that are queued through their pods, that name a Workload."""
+    """Returns one warning for pods, or objects that are queued through their pods, that name a Workload; empty where they name none."""
     found = _find_named_field(job)
     return (f"{_format_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
 

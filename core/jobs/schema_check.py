@@ -109,24 +109,27 @@ _STATUS = Fields({"replicas": INTEGER, "readyReplicas": INTEGER, "conditions": L
 
 
 def build_spec_shape(kind: str) -> Fields:
-    """What the spec of one of our own kinds looks like, as far as it matters."""
+    """Returns the shape of the spec of one of topogate's own kinds, as far as it is read; one without fields for other kinds."""
     return _SPECS.get(kind, Fields())
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
-    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that
-    topogate expects."""
+    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that topogate expects.
+
+    These are the first `MOST_MISMATCHES`; empty where the object fits.
+    """
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 
 
 def find_mismatches(obj: Json, shape: Shape) -> tuple[FieldError, ...]:
-    """The same for an object that has more than a spec, or none: the first `MOST_MISMATCHES`."""
+    """Returns an error for every place where an object does not have the JSON types of a shape: the first `MOST_MISMATCHES`, empty
+    where it fits."""
     return tuple(islice(_compare("", obj, shape), MOST_MISMATCHES))
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a value is of the JSON type that is taken for granted."""
+    """Returns whether a value has the JSON types of a shape, in all of its parts."""
     return next(_compare("", value, shape), None) is None
 
 

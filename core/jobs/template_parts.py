@@ -23,7 +23,7 @@ def copy_object(obj: Json) -> dict[str, Any]:
 
 
 def copy_value(value: Any) -> Any:
-    """The same of any value of JSON: a fifth of the time of `copy.deepcopy`, which looks for cycles."""
+    """Returns a deep copy of any value of JSON, in a fifth of the time of `copy.deepcopy`, which looks for cycles."""
     if isinstance(value, dict):
         return {name: copy_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -32,14 +32,15 @@ def copy_value(value: Any) -> Any:
 
 
 def get_parts(template: Json) -> dict[str, Any]:
-    """Labels, annotations, node selector, tolerations and gates of a template; empty ones are absent."""
+    """Returns a copy of the labels, annotations, node selector, tolerations and gates of a template, by their names in it; empty ones
+    are absent."""
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     found = {name: (metadata if name in ("labels", "annotations") else spec).get(name) for name in (*MAPS, *LISTS)}
     return {name: copy_value(value) for name, value in found.items() if value}
 
 
 def with_parts(template: Json, parts: Json) -> dict[str, Any]:
-    """The template with these parts added to its own."""
+    """Returns a copy of the template with these parts added to its own. An added entry of a map replaces one of the same key."""
     changed = copy_object(template)
     for name, value in parts.items():
         if not value or name not in (*MAPS, *LISTS):
@@ -55,7 +56,7 @@ def with_parts(template: Json, parts: Json) -> dict[str, Any]:
 
 
 def compute_added_parts(base: Json, template: Json) -> dict[str, Any]:
-    """What a template has of these parts that its base has not."""
+    """Returns those entries of a template's parts, by the part, that its base lacks or has with another value; empty ones are absent."""
     added: dict[str, Any] = {}
     before = get_parts(base)
     for name, value in get_parts(template).items():

@@ -53,11 +53,12 @@ class Role:
 
     @property
     def annotations(self) -> Mapping[str, str]:
+        """Returns the annotations of the template; empty where it has none."""
         return (self.template.get("metadata") or {}).get("annotations") or {}
 
     @property
     def annotations_shown(self) -> str:
-        """Where users find the template's annotations."""
+        """Returns the path under which users find the template's annotations."""
         return f"{self.shown}.{self.metadata_shown}annotations"
 
 
@@ -84,46 +85,48 @@ class TemplatedKind(ABC):
 
     @abstractmethod
     def find_finish(self, job: Json) -> Finish | None:
-        """How the job ended, None while it has not."""
+        """Returns how the job ended; None while it has not."""
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns the pods that the job's status counts as running or ending; observed pods count as well."""
+        """Returns what the job's status counts as running or ending, by default 0 (`JobKind.count_active_pods`); observed pods count
+        as well."""
         return 0
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as
-        for most kinds."""
+        """Returns whether all pods are ready or have succeeded by the job's status; None where the status does not show it, as for
+        most kinds."""
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A queued job with the defaults of this kind alone; `job` is a copy to be written into."""
+        """Returns a queued job with the defaults of this kind alone; `job` is a copy, and may be changed in place."""
         return job
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Rules of this kind alone."""
+        """Yields the errors of a job by the rules of this kind alone."""
         return iter(())
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Rules of this kind alone for a change."""
+        """Yields the errors of a change by the rules of this kind alone."""
         return iter(())
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:
-        """Merge patch of the status of a stopped job without which its templates could not be given back."""
+        """Returns the merge patch of a stopped job's status without which its templates could not be restored; None where none is
+        needed."""
         return None
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
-        """Writes a role's template into a job. Only labels, annotations, node selector, tolerations and gates of it differ
-        from what the job has, so that a kind which keeps no whole template can write these in its own way."""
+        """Writes a role's template into a job, in place. Only labels, annotations, node selector, tolerations and gates of it differ
+        from what the job has. So a kind which keeps no whole template can write these in its own way."""
         put(job, role.path, template)
 
     # --- webhook --------------------------------------------------------------------------------------
 
     def list_annotation_paths(self, job: Json) -> list[str]:
-        """Where users write the annotations of its pods."""
+        """Returns the paths under which users write the annotations of its pods, one per template."""
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """The object as it should be stored; idempotent, touches only what it must."""
+        """Returns a copy of the job as it should be stored; a queued job is suspended. It is idempotent and changes only what it must."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -143,8 +146,9 @@ class TemplatedKind(ABC):
         return changed
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """A change as it should be stored. A manifest that is applied again lacks what was added to the templates: by the start while
-        the job runs, and the gate while it waits. They are put back. A template that differs otherwise is left to `validate_update`."""
+        """Returns a change as it should be stored. A manifest that is applied again lacks what was added to the templates: by the
+        start while the job runs, and the gate while it waits. They are put back. A template that differs otherwise is left to
+        `validate_update`."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         waits = self.is_suspended(new)
@@ -157,7 +161,7 @@ class TemplatedKind(ABC):
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """All rules that a new object alone can break, all at once."""
+        """Returns all errors and warnings that a new job shows by itself."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
@@ -179,7 +183,8 @@ class TemplatedKind(ABC):
             yield f"{'.'.join(map(str, path))}: {MULTIKUEUE_CONTROLLER}: {left}"
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """All rules that a change can break."""
+        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job that
+        had no queue before it returns all of that."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         if before is not None and before != after and not self.is_suspended(old):
@@ -215,7 +220,7 @@ class TemplatedKind(ABC):
     # --- reconciler -----------------------------------------------------------------------------------
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """The job's pod sets, in order."""
+        """Returns the job's pod sets, in the order of its templates."""
         return [self._build_pod_set(role) for role in self.list_roles(job)]
 
     @staticmethod
@@ -234,20 +239,20 @@ class TemplatedKind(ABC):
         return PodSetTemplate(role.pod_set, role.count, template, request, role.min_count)
 
     def find_priority_class(self, job: Json) -> str | None:
-        """Name of the pods' priority class: of the first template that has one."""
+        """Returns the name of the pods' PriorityClass, of the first template that has one; None where none has."""
         names = ((role.template.get("spec") or {}).get("priorityClassName") for role in self.list_roles(job))
         return next((name for name in names if name), None)
 
     def is_suspended(self, job: Json) -> bool:
-        """Whether the job makes no pods."""
+        """Returns whether the job is suspended, so that it makes no pods."""
         return bool(get(job, self.suspend_path))
 
     def suspend(self, job: Json) -> dict[str, Any]:
-        """The job stopped."""
+        """Returns a copy of the job that is suspended."""
         return self._build_suspended(job, True)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """The job running, its templates exact."""
+        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates."""
         by_name = {start.name: start for start in pod_sets}
         changed = self._build_suspended(job, False)
         for role in self.list_roles(job):
@@ -256,8 +261,8 @@ class TemplatedKind(ABC):
         return changed
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """A stopped job with its own templates (JSON of the Workload's pod sets), or where its Workload is gone without
-        what only a start puts there."""
+        """Returns a copy of a stopped job with its own templates, those of the Workload's pod sets (JSON). Where its Workload is gone
+        (None) only what a start puts there is removed."""
         originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         changed = copy_object(job)
         for role in self.list_roles(job):
@@ -267,15 +272,15 @@ class TemplatedKind(ABC):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Whether a template carries what `start` put there."""
+        """Returns whether a template carries what `start` put there."""
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
-        """Whether a template carries the topology gate."""
+        """Returns whether a template carries the topology gate."""
         return any(templates.has_gate(role.template) for role in self.list_roles(job))
 
     def ungate(self, job: Json) -> dict[str, Any]:
-        """A job that has left topogate, without the topology gate on its templates."""
+        """Returns a copy of a job that has left topogate, without the topology gate on its templates."""
         changed = copy_object(job)
         for role in self.list_roles(job):
             self.put_template(changed, role, templates.remove_gate(role.template))
@@ -293,8 +298,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def are_jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
-        """Returns the same for a job of jobs, by the number of ready Jobs of each role in its status; None where it has
-        no numbers."""
+        """Returns whether, for each role of a job of jobs, all Jobs are ready or have succeeded by its status; None where it has no
+        numbers."""
         counts = {
             status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
             for status in statuses
@@ -306,7 +311,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def count_done_jobs(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
-        """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status."""
+        """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status; pod sets without such a Job are
+        absent."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
@@ -318,8 +324,11 @@ class TemplatedKind(ABC):
 
 
 def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> Rules:
-    """`errors` of a change, and what rules of new objects find in the changed one and did not find before: an object that was stored
-    under older rules can still be changed otherwise. A field is named once."""
+    """Returns `errors` of a change and, with its warnings, what rules of new objects find in the changed object and did not find
+    before.
+
+    An object that was stored under older rules can still be changed otherwise. A field is named once.
+    """
     known = {repr(error) for error in before.errors}  # by their text: the value of an error may be any JSON
     fields = {error.field for error in errors}
     more = (error for error in judged.errors if repr(error) not in known and error.field not in fields)
@@ -327,14 +336,15 @@ def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> 
 
 
 def check_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """What one pod of each template may ask for, and how large they may be together."""
+    """Yields an error for what one pod of each template may not ask for, and where all templates are too large together."""
     yield from check_size("spec", (role.template for role in roles))
     for role in roles:
         yield from check_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
 
 
 def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
-    """Templates that carry the topology gate before a start adds it: a start that writes beside them cannot remove the gate."""
+    """Yields an error for each template that carries the topology gate before a start adds it. A start that writes beside the
+    templates cannot remove the gate."""
     for role in own:
         if templates.has_gate(role.template):
             accepted = "take it off: topogate adds it to the pods that it places, and pods of another flavor would stay gated"
@@ -356,7 +366,7 @@ def _validate_names(roles: Sequence[Role]) -> Iterator[FieldError]:
 
 
 def get(obj: Any, path: Path) -> Any:
-    """What is at a path, None where the way there ends."""
+    """Returns what is at a path of a value of JSON; None where the way there ends."""
     for key in path:
         if isinstance(obj, Mapping):
             obj = obj.get(key)
@@ -368,7 +378,7 @@ def get(obj: Any, path: Path) -> Any:
 
 
 def put(obj: dict[str, Any], path: Path, value: Any) -> None:
-    """Sets what is at a path, in place; maps that are missing on the way are made."""
+    """Sets what is at a path of an object, in place; maps that are missing on the way are made."""
     *way, last = path
     here: Any = obj
     for key in way:
@@ -382,5 +392,5 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def parse_integer(value: Any, default: int) -> int:
-    """A count of the API, its default where it is absent."""
+    """Returns a number of the API as an integer; `default` where it is absent (None)."""
     return default if value is None else int(value)

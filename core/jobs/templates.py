@@ -21,18 +21,18 @@ START_LABELS = (PODSET_LABEL, LOCAL_QUEUE_LABEL, CLUSTER_QUEUE_LABEL)
 
 
 def has_topology_annotation(template: Json) -> bool:
-    """Whether a pod template carries a topology annotation."""
+    """Returns whether a pod template carries a topology annotation."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return any(name in annotations for name in TOPOLOGY_ANNOTATIONS)
 
 
 def has_gate(template: Json) -> bool:
-    """Whether a pod template carries the topology gate."""
+    """Returns whether a pod template carries the topology gate."""
     return any(gate.get("name") == TOPOLOGY_GATE for gate in (template.get("spec") or {}).get("schedulingGates") or ())
 
 
 def with_gate(template: Json) -> dict[str, Any]:
-    """The template with the topology gate on it."""
+    """Returns a copy of the template with the topology gate on it."""
     changed = copy_object(template)
     if not has_gate(changed):
         gates = changed.setdefault("spec", {}).get("schedulingGates") or []
@@ -41,7 +41,7 @@ def with_gate(template: Json) -> dict[str, Any]:
 
 
 def remove_gate(template: Json) -> dict[str, Any]:
-    """The template without the topology gate."""
+    """Returns a copy of the template without the topology gate."""
     changed = copy_object(template)
     spec = changed.get("spec") or {}
     _set_list(spec, "schedulingGates", [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE])
@@ -49,7 +49,8 @@ def remove_gate(template: Json) -> dict[str, Any]:
 
 
 def build_workload_template(template: Json) -> dict[str, Any]:
-    """A pod template as a Workload keeps it: its metadata and spec, without the labels that the job controller adds for itself.
+    """Returns a pod template as a Workload keeps it: its metadata and spec, without the labels that the job controller adds for
+    itself.
 
     What else it has the API server prunes from a Workload: a component of an AppWrapper that is a Pod has apiVersion and kind.
     """
@@ -64,7 +65,8 @@ def build_workload_template(template: Json) -> dict[str, Any]:
 
 
 def remove_duplicate_env(template: Json) -> dict[str, Any]:
-    """The template with one environment variable of each name: the last one sets the value. Kueue writes Workloads so."""
+    """Returns a copy of the template with one environment variable of each name per container: the last one sets the value. Kueue
+    writes Workloads so."""
     changed = copy_object(template)
     for part in ("initContainers", "containers"):
         for container in (changed.get("spec") or {}).get(part) or ():
@@ -76,7 +78,7 @@ def remove_duplicate_env(template: Json) -> dict[str, Any]:
 
 
 def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
-    """The template with exact gate, labels, annotations, node labels and tolerations."""
+    """Returns a copy of the template with exact gate, and with the labels, annotations, node labels and tolerations of a start."""
     changed = with_gate(template) if start.gated else remove_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     if SLICE_NAME in (metadata.get("annotations") or {}):  # pods are found by this annotation, so only a start sets it
@@ -94,7 +96,7 @@ def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
 
 
 def restore_template(template: Json, original: Json) -> dict[str, Any]:
-    """The template without what `started` gave it, by the workload's copy of the original."""
+    """Returns a copy of the template without what `build_started` gave it, by the workload's copy of the original."""
     changed = copy_object(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     then_meta, then_spec = original.get("metadata") or {}, original.get("spec") or {}
@@ -109,7 +111,7 @@ def restore_template(template: Json, original: Json) -> dict[str, Any]:
 
 
 def remove_start(template: Json) -> dict[str, Any]:
-    """A started template less the labels and annotations that only a start puts there."""
+    """Returns a copy of a started template without the labels and annotations that only a start puts there."""
     bare = copy_object(template)
     metadata = bare.setdefault("metadata", {})
     for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):
@@ -118,8 +120,8 @@ def remove_start(template: Json) -> dict[str, Any]:
 
 
 def has_lost_start(template: Json, before: Json) -> bool:
-    """Whether a template is the started one from before, less what a start added: its workload annotation at least, and other
-    labels, annotations, node labels, tolerations and gates."""
+    """Returns whether a template is the started one from before without what a start added. It lacks the workload annotation at least,
+    and may lack other labels, annotations, node labels, tolerations and gates."""
     if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
         return False
     own, then = get_parts(template), get_parts(before)
@@ -130,12 +132,12 @@ def has_lost_start(template: Json, before: Json) -> bool:
 
 
 def has_lost_gate(template: Json, before: Json) -> bool:
-    """Whether a template is the one from before, less the topology gate."""
+    """Returns whether a template is the one from before without the topology gate."""
     return not has_gate(template) and with_gate(template) == before
 
 
 def is_started(template: Json) -> bool:
-    """Whether a template carries the workload annotation that a start puts there."""
+    """Returns whether a template carries the workload annotation that a start puts there."""
     return WORKLOAD_ANNOTATION in ((template.get("metadata") or {}).get("annotations") or {})
 
 

@@ -23,6 +23,7 @@ class CheckFacts:
 
     @classmethod
     def read(cls, check: Json) -> "CheckFacts":
+        """Returns the facts of an AdmissionCheck (JSON)."""
         spec = check.get("spec") or {}
         given = spec.get("parameters") or {}
         kind = f"{given.get('kind')}.{given.get('apiGroup')}" if given else None
@@ -31,12 +32,12 @@ class CheckFacts:
 
     @property
     def provisioning_config(self) -> str | None:
-        """The name of the ProvisioningRequestConfig that it refers to."""
+        """Returns the name of the ProvisioningRequestConfig that it refers to; None where it refers to none."""
         return self.parameters if self.parameters_kind == f"{PROVISIONING_CONFIG_KIND}.{GROUP}" else None
 
     @property
     def delays_topology(self) -> bool:
-        """Whether the nodes to be used are only there once it is passed (KEP-2724, Support for ProvisioningRequests)."""
+        """Returns whether the nodes to be used are only there once the check is passed (KEP-2724, Support for ProvisioningRequests)."""
         return self.controller in (PROVISIONING_CONTROLLER, MULTIKUEUE_CONTROLLER)
 
 
@@ -49,7 +50,7 @@ class RetryStrategy:
     max_s: int = 1800
 
     def compute_delay_s(self, attempt: int) -> int:
-        """How long to wait after attempt number `attempt`, from 1."""
+        """Returns the seconds to wait after attempt number `attempt`, from 1: doubled with each, `max_s` at most."""
         # No power of two that large is ever needed, and no workload should have to wait that long.
         return min(self.base_s << min(attempt - 1, 31), self.max_s)
 
@@ -68,6 +69,7 @@ class ProvisioningConfig:
 
     @classmethod
     def read(cls, config: Json) -> "ProvisioningConfig":
+        """Returns the facts of a ProvisioningRequestConfig (JSON)."""
         spec = config.get("spec") or {}
         retry, usual = spec.get("retryStrategy") or {}, RetryStrategy()
         selectors = (spec.get("podSetUpdates") or {}).get("nodeSelector") or ()

@@ -86,7 +86,7 @@ class ClusterState:
     # --- folding ----------------------------------------------------------------------------------
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """A node came, changed or went; equal facts (a heartbeat) change nothing."""
+        """Records that a node came, changed or went; equal facts (a heartbeat) change nothing."""
         old = self.nodes.get(name)
         if node == old:
             return
@@ -120,7 +120,7 @@ class ClusterState:
             self._names_by_host.setdefault(now, set()).add(name)
 
     def find_named(self, host: str) -> list[NodeFacts]:
-        """The nodes with a hostname label, by name: more than one where labels are wrong."""
+        """Returns the nodes with a hostname label, sorted by name: more than one where labels are wrong."""
         return [self.nodes[name] for name in sorted(self._names_by_host.get(host, ()))]
 
     def _on_free(self) -> None:
@@ -129,7 +129,7 @@ class ClusterState:
             wake()
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> None:
-        """A pod came, changed or went."""
+        """Records that a pod came, changed or went."""
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
 
@@ -138,56 +138,57 @@ class ClusterState:
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
-        """A DaemonSet came, changed or went."""
+        """Records that a DaemonSet came, changed or went, where room is kept for the pods of DaemonSets."""
         if self.reserves_daemon_sets:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Ends what was reserved for a time, as it is `now`, in seconds of any clock and of the calendar. Returns whether that may help a
-        workload that waits."""
+        """Ends what was reserved for a time, as it is `now`, in seconds of any clock and of the calendar. Returns whether that may
+        help a workload that waits."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
-        """A Topology came, changed or went."""
+        """Records that a Topology came, changed or went."""
         if self._change_rules(_update(self.topologies, name, topology)):
             for flavor, view in list(self._views.items()):
                 if view.topology.name == name:
                     self._drop_view(flavor)
 
     def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
-        """A ResourceFlavor came, changed or went."""
+        """Records that a ResourceFlavor came, changed or went."""
         if self._change_rules(_update(self.flavors, name, flavor)):
             self._drop_view(name)
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
-        """A ClusterQueue came, changed or went."""
+        """Records that a ClusterQueue came, changed or went."""
         if self._change_rules(_update(self.cluster_queues, name, queue)):
             self._quota_is_old = True
 
     def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
-        """A Cohort came, changed or went."""
+        """Records that a Cohort came, changed or went."""
         if self._change_rules(_update(self.cohorts, name, cohort)):
             self._quota_is_old = True
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
-        """An AdmissionCheck came, changed or went."""
+        """Records that an AdmissionCheck came, changed or went."""
         self._apply_configuration(_update(self.checks, name, check))
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
-        """A LocalQueue came, changed or went."""
+        """Records that a LocalQueue came, changed or went."""
         self._apply_configuration(_update(self.local_queues, key, queue))
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None, is_ending: bool = False) -> None:
-        """A Namespace came, changed or went; `is_ending`: it is being deleted, and nothing can be created in it any more."""
+        """Records the labels of a Namespace (None: it is gone); `is_ending`: it is being deleted, and nothing can be created in it any
+        more."""
         self.ledger.neighbours.observe_namespace()
         was_ending = name in self.ending_namespaces
         (self.ending_namespaces.add if is_ending else self.ending_namespaces.discard)(name)
         self._apply_configuration(_update(self.namespaces, name, labels) or was_ending != is_ending)
 
     def observe_pause(self, pause: Pause) -> None:
-        """An administrator pauses something, or lets it go on."""
+        """Records what an administrator has paused."""
         self._apply_configuration(pause != self.pause)
         self.pause = pause
 
@@ -201,7 +202,7 @@ class ClusterState:
         return is_change
 
     def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
-        """A Workload came, changed or went."""
+        """Records that a Workload came, changed or went, with what it holds and how it waits."""
         before, old = self._get_held(key), self.workloads.facts.get(key)
         self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
@@ -214,10 +215,11 @@ class ClusterState:
     # --- decisions not yet observed -----------------------------------------------------------------
 
     def assume(self, key: str, admission: Admission, plan: NodesByPodSet, leaves: NodesByPodSet = _NOTHING) -> None:
-        """Counts a decision as used from this moment, before its write is even sent.
+        """Counts a decision as used from this moment, before its write is even sent. `plan` has the nodes by pod set where the engine
+        counted pods.
 
-        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded: if it fails,
-        that is where they still are.
+        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded. If it fails, that is
+        where they still are.
         """
         self._plans[key] = plan
         before = self._get_held(key)
@@ -239,11 +241,11 @@ class ClusterState:
             self._plans.pop(key, None)
 
     def assume_spares(self, key: str, admission: Admission) -> None:
-        """As `assume`, of a workload that keeps its places, and has other nodes kept free for it."""
+        """Does the same as `assume` for a workload that keeps its places, and has other nodes kept free for it."""
         self.assume(key, admission, self._plans.get(key, _NOTHING))
 
     def confirm(self, key: str, resource_version: int, uid: str | None = None) -> None:
-        """The write of an assumed decision succeeded: it holds until an event at least as new replaces it.
+        """Records that the write of an assumed decision succeeded: it holds until an event at least as new replaces it.
 
         Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
         """
@@ -256,7 +258,7 @@ class ClusterState:
         self.ledger.name_nodes(self.get_pods_key(key))
 
     def drop_assumed(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
-        """The write of an assumed decision failed: it never was. `helps`: workloads that wait may have what it was to get.
+        """Removes an assumed decision after its write failed. `helps`: workloads that wait may have what it was to get.
 
         Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
         """
@@ -273,7 +275,8 @@ class ClusterState:
             self.changes += 1
 
     def reserve(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
-        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`."""
+        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`. A second call for
+        a workload changes nothing."""
         if key not in self._claims:
             self._claims.append(key)
             self.assume(key, admission, plan)
@@ -281,14 +284,16 @@ class ClusterState:
                 add_usage(self._claimed.setdefault(held.cluster_queue, {}), held)
 
     def copy_claimed(self) -> dict[str, dict[FlavorResource, int]]:
-        """Returns what is claimed of quota, by ClusterQueue."""
+        """Returns a copy of what is claimed of quota, by ClusterQueue, then by flavor and resource, in canonical units."""
         return {queue: dict(amounts) for queue, amounts in self._claimed.items()}
 
     def reserve_beside(
         self, key: str, amounts: Iterable[tuple[str, Resources]], pods: Iterable[tuple[str, Sequence[tuple[str, int]]]]
     ) -> None:
-        """Counts what a workload that holds a place will be given beside it once others are gone, until `drop_claims`: amounts per node,
-        and pods of its pod sets, which may keep others away."""
+        """Counts what a workload that holds a place will be given beside it once others are gone, until `drop_claims`.
+
+        `amounts` are per node, in canonical units. `pods` are numbers per node of its pod sets, which may keep others away.
+        """
         self.release_beside(key)
         facts = self.workloads.facts.get(key)
         if facts is None:
@@ -312,7 +317,7 @@ class ClusterState:
         self.quota.note_change(cluster_queue)
 
     def drop_claims(self) -> None:
-        """Removes all reservations; this is no change that could help pending workloads."""
+        """Removes all that `reserve` and `reserve_beside` count; this is no change that could help pending workloads."""
         for key in self._claims:
             before = self._get_held(key)
             self.workloads.drop_assumed(key)
@@ -337,7 +342,7 @@ class ClusterState:
         return self.workloads.find_holding(key), owner, pod_sets, self.get_pods_key(key), self.workloads.find_replaced(key)
 
     def get_pods_key(self, key: str) -> str:
-        """The key that the pods of a workload name."""
+        """Returns the key of the workload that the pods of a workload name: for an elastic job that of the first one, else its own."""
         facts = self.workloads.facts.get(key)
         return facts.pods_key if facts is not None else key
 
@@ -375,7 +380,7 @@ class ClusterState:
     # --- views --------------------------------------------------------------------------------------
 
     def get_view(self, flavor_name: str) -> FlavorView | None:
-        """A topology-aware flavor over its nodes, up to date; None if flavor or topology is not there."""
+        """Returns a topology-aware flavor over its nodes, up to date; None if flavor or topology is not there. The view is shared."""
         view = self._views.get(flavor_name)
         if view is None:
             flavor = self.flavors.get(flavor_name)
@@ -387,7 +392,7 @@ class ClusterState:
         return view
 
     def get_built_view(self, flavor_name: str) -> FlavorView | None:
-        """The same, but None where the view is not built yet."""
+        """Returns the same as `get_view`, but None where the view is not built yet."""
         return self._views.get(flavor_name)
 
     def _build_view(self, flavor: FlavorFacts, topology: TopologyFacts) -> FlavorView:
@@ -436,7 +441,8 @@ class ClusterState:
             self._dropped.add(flavor)
 
     def refresh(self) -> bool:
-        """Builds every view that events have dropped, so that reservations of all flavors are counted. Returns whether there were such.
+        """Builds every view that events have dropped, so that reservations of all flavors are counted. Returns whether there were
+        such.
 
         Where a flavor or its topology is gone there is nothing to count them on any more.
         """
@@ -482,14 +488,14 @@ class ClusterState:
                 self.ledger.reserve(spares_key, Reservation(requests, spares))
 
     def find_topology_flavor(self, flavors: Iterable[str]) -> str | None:
-        """The topology-aware one among the flavors of a pod set."""
+        """Returns the name of the topology-aware one among the flavors of a pod set; None where none is."""
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
 
     @property
     def quota(self) -> QuotaTree:
-        """Quota of all queues and cohorts, and what is used of it."""
+        """Returns the quota of all queues and cohorts, and what is used of it, built anew where any of these has changed."""
         if self._quota_is_old:
             self._quota_is_old = False
             owners = (queue.owner for queue in self.cluster_queues.values())
@@ -497,12 +503,12 @@ class ClusterState:
         return self.workloads.quota
 
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
-        """Where the domains of pod sets' assignments are, by the nodes there are now."""
+        """Returns where the domains of pod sets' assignments are, by the nodes there are now."""
         flavors = {pod_set.name: self.find_topology_flavor(pod_set.flavors.values()) for pod_set in given}
         return AssignedPlaces({name: self.get_view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
-        """A pod set as it would be on a flavor's nodes: the flavor's tolerations are joined to its own."""
+        """Returns a pod set as it would be placed on a flavor's nodes: the flavor's tolerations are joined to its own."""
         return PodSetRequest(
             pod_set.name,
             pod_set.count,
@@ -516,7 +522,7 @@ class ClusterState:
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
-        """The ClusterQueue a workload is queued in, if both of its queues exist."""
+        """Returns the ClusterQueue a workload is queued in; None unless both of its queues exist."""
         local = self.local_queues.get(workload.queue)
         return self.cluster_queues.get(local.cluster_queue) if local is not None else None
 

@@ -158,7 +158,7 @@ class ClusterNeighbours:
     # --- folding ----------------------------------------------------------------------------------------
 
     def count(self, traits: PodTraits | None, node: str, times: int) -> None:
-        """More (less, if negative) pods with such ports and anti-affinity on a node."""
+        """Counts so many `times` more (less, if negative) pods with such ports and anti-affinity on a node."""
         if traits is None:
             return
         for port in traits.host_ports:
@@ -217,20 +217,23 @@ class ClusterNeighbours:
             self.observe_pod(key, pod, None)
 
     def observe_namespace(self) -> None:
-        """Labels of a namespace changed: what selectors of namespaces mean may be another."""
+        """Drops answers that depend on labels of namespaces, as these have changed."""
         self._matching.clear()
         self._repelling.clear()
 
     # --- asking -----------------------------------------------------------------------------------------
 
     def find_port_users(self, port: HostPort) -> Collection[str]:
+        """Returns the names of nodes where a pod has a port that conflicts; see `Neighbours.find_port_users`."""
         by_ip = self._ports.get(port[:2], {})
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 
     def is_repelled(self, traits: PodTraits) -> bool:
+        """Returns whether a term of anti-affinity of any pod selects such a pod; see `Neighbours.is_repelled`."""
         return bool(self._apart) and bool(self._find_terms_against(traits))
 
     def find_repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
+        """Yields the terms of anti-affinity that select such a pod, each with the names of nodes of pods that have it."""
         return ((term, self._apart[term]) for term in self._find_terms_against(traits))
 
     def _find_terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
@@ -244,7 +247,7 @@ class ClusterNeighbours:
         return found
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """`awaits`: a pod that all the terms match would help."""
+        """Returns the names of nodes with a pod that every one of the terms matches; `awaits`: such a pod would help from now on."""
         key = tuple(terms)
         if awaits:
             self._awaited.pop(key, None)
@@ -274,7 +277,7 @@ class ClusterNeighbours:
     # --- invariant --------------------------------------------------------------------------------------
 
     def count_by_node(self) -> dict[str, dict[str, int]]:
-        """Per node the ports and terms of anti-affinity of its pods, for the ledger's recount."""
+        """Returns the number of pods per node, then per text of a host port or term of anti-affinity, for the ledger's recount."""
         found: dict[str, dict[str, int]] = {}
         for (port, protocol), by_ip in self._ports.items():
             for ip, nodes in by_ip.items():

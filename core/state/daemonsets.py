@@ -59,6 +59,7 @@ class DaemonSetFacts:
 
     @classmethod
     def read(cls, daemon_set: Json) -> "DaemonSetFacts":
+        """Returns the facts of a DaemonSet (JSON). Raises InvalidQuantity where its requests cannot be read."""
         metadata, template = daemon_set["metadata"], daemon_set["spec"]["template"]
         spec = template.get("spec") or {}
         requests = compute_pod_requests(spec)
@@ -78,7 +79,7 @@ class DaemonSetFacts:
         )
 
     def is_wanted(self, node: NodeFacts) -> bool:
-        """Whether its controller makes a pod for a node that the node, were it empty, would have room for."""
+        """Returns whether its controller makes a pod for a node, and the node, were it empty, would have room for that."""
         if self.deleting or not self.judged or self.node not in ("", node.name):
             return False
         if any(amount > node.state.allocatable.get(resource, 0) for resource, amount in self.requests.items()):
@@ -122,7 +123,8 @@ class DaemonSets:
 
     @property
     def windows(self) -> Windows:
-        """Per node the DaemonSets that may have a share reserved there, and until when."""
+        """Returns, per node, the DaemonSets that may have a share reserved there, and until when, in seconds of the clock of
+        `observe_time`."""
         return self._windows
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
@@ -178,7 +180,7 @@ class DaemonSets:
         return True
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Folds a node's present facts (None: gone)."""
+        """Records a node's present facts (None: gone), and reserves shares there or gives them back."""
         old = self.nodes.get(name)
         if node is None:
             self.nodes.pop(name, None)
@@ -197,7 +199,7 @@ class DaemonSets:
             self._settle(facts, name)
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
-        """Applies a change of a pod's facts to the pods bound per node."""
+        """Applies a change of a pod's facts (None: not there) to the pods bound per node."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue

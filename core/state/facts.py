@@ -54,7 +54,7 @@ Json = Mapping[str, Any]
 
 
 def build_object_key(obj: Json) -> str:
-    """`namespace/name`, or the name alone of a cluster-wide object."""
+    """Returns `namespace/name` of an object, or the name alone of a cluster-wide one."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
@@ -68,34 +68,35 @@ class NamespaceFacts(NamedTuple):
 
     @classmethod
     def read(cls, namespace: Json) -> "NamespaceFacts":
+        """Returns the facts of a Namespace (JSON)."""
         metadata = namespace["metadata"]
         return cls(dict(metadata.get("labels") or {}), bool(metadata.get("deletionTimestamp")))
 
 
 def find_controller(obj: Json) -> Json | None:
-    """The owner reference that controls an object."""
+    """Returns the owner reference (JSON) that controls an object; None where none does."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
 
 
 def as_text(value: Any, field: str) -> str:
-    """A value that has to be a string. Raises ValueError, which names the field, for any other."""
+    """Returns a value that has to be a string. Raises ValueError, which names the field, for any other."""
     if not isinstance(value, str):
         raise ValueError(f"{field}: {value!r} is no string")
     return value
 
 
 def read_index(text: str) -> int | None:
-    """An index as users write it, None of what is none: Python refuses to read digits by the thousand, and no index has them."""
+    """Returns an index as users write it; None of what is none. Python refuses to read digits by the thousand, and no index has them."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def find_condition(obj: Json, kind: str) -> Json | None:
-    """A condition of `status.conditions` by type."""
+    """Returns a condition of `status.conditions` by type; None where there is none."""
     return next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == kind), None)
 
 
 def is_condition_true(obj: Json, kind: str) -> bool:
-    """Whether a condition stands at True."""
+    """Returns whether a condition stands at True."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
@@ -130,7 +131,8 @@ def read_reclaimed_pods(workload: Json) -> dict[str, int]:
 
 
 def read_profile_name(obj: Json) -> str | None:
-    """The placement profile that an object's annotation names, if any, whether there is one of that name or not."""
+    """Returns the placement profile that an object's annotation names, whether there is one of that name or not; None without the
+    annotation."""
     return (obj["metadata"].get("annotations") or {}).get(PLACEMENT_PROFILE)
 
 
@@ -146,6 +148,8 @@ class NodeFacts:
 
     @classmethod
     def read(cls, node: Json) -> "NodeFacts":
+        """Returns the facts of a Node (JSON). Raises InvalidQuantity where `status.allocatable` cannot be read, ValueError where a
+        label is no text."""
         spec, status = node.get("spec") or {}, node.get("status") or {}
         ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
         return cls(
@@ -190,24 +194,28 @@ class PodFacts:
 
     @property
     def holds(self) -> bool:
-        """Whether it takes something from a node."""
+        """Returns whether the pod takes something from a node: it is bound there and has not ended."""
         return bool(self.node) and not self.terminal
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether it ends without being waited for. It is over but for its finalizers: of an index that fails by itself the Job controller
-        keeps the last pod until it makes another, which a stopped job never gets. Or it names no workload, as pods that a start made do: a
-        Job adopts whatever has its labels, and that may take years to end."""
+        """Returns whether the pod ends without being waited for.
+
+        It is over but for its finalizers: of an index that fails by itself the Job controller keeps the last pod until it makes
+        another. A stopped job never gets that. Or it names no workload, as pods that a start made do: a Job adopts whatever has its
+        labels, and that may take years to end.
+        """
         return self.dropped or (self.terminating and self.workload is None)
 
     @classmethod
     def fill_node(cls, key: str, uid: str, node: str) -> "PodFacts":
-        """Facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
+        """Returns facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
         return cls(key, uid, node, False, False, False, {PODS: LARGEST}, None, None, None, {}, {})
 
     @classmethod
     def read(cls, pod: Json) -> "PodFacts":
-        """Raises what a pod from a file may make it raise; the API server has none such."""
+        """Returns the facts of a Pod (JSON). Raises InvalidQuantity where its requests cannot be read, ValueError where the name of
+        its node is no text. A pod from a file may make it raise other errors; the API server has none such."""
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         if not isinstance(spec.get("nodeName") or "", str):
             raise ValueError(f"spec.nodeName: {spec['nodeName']!r} is no name")
@@ -268,6 +276,7 @@ class TopologyFacts:
 
     @classmethod
     def read(cls, topology: Json) -> "TopologyFacts":
+        """Returns the facts of a Topology (JSON). Raises ValueError where the label of a level is no text."""
         levels = tuple(as_text(level["nodeLabel"], "spec.levels[].nodeLabel") for level in topology["spec"]["levels"])
         return cls(topology["metadata"]["name"], levels, read_profile_name(topology))
 
@@ -284,6 +293,8 @@ class FlavorFacts:
 
     @classmethod
     def read(cls, flavor: Json) -> "FlavorFacts":
+        """Returns the facts of a ResourceFlavor (JSON). Raises ValueError where the value of a label, or `spec.topologyName`, is no
+        text."""
         spec = flavor.get("spec") or {}
         return cls(
             flavor["metadata"]["name"],
@@ -316,7 +327,11 @@ class PodSetFacts:
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
-        """`labels` are those that its pods will have beside the template's."""
+        """Returns the facts of a pod set (JSON of `spec.podSets[i]`). `labels` are those that its pods will have beside the
+        template's, `reclaimed` its pods that are not replaced.
+
+        Raises InvalidQuantity where its requests cannot be read.
+        """
         count = int(pod_set.get("count", 1))
         reclaimed = max(0, min(reclaimed, count))
         name = pod_set.get("name") or MAIN_POD_SET
@@ -380,6 +395,7 @@ class CheckState:
 
     @classmethod
     def read(cls, wire: Json) -> "CheckState":
+        """Returns the facts of an entry of `status.admissionChecks` (JSON)."""
         return cls(wire["name"], wire.get("state") or "", wire.get("lastTransitionTime") or "", tuple(wire.get("podSetUpdates") or ()))
 
 
@@ -421,22 +437,27 @@ class WorkloadFacts:
 
     @property
     def runs(self) -> bool:
-        """Whether its pods may run: it is admitted, and neither evicted nor finished."""
+        """Returns whether its pods may run: it is admitted, and neither evicted nor finished."""
         return self.admitted and not self.evicted and not self.finished
 
     @property
     def party(self) -> str:
-        """The party that it is in preemptions: one with all workloads that its controller recreates in the same queue
-        and with the same priority."""
+        """Returns a text that is equal for all of a party in preemptions. A workload is in one with all that its controller recreates
+        in the same queue and with the same priority."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property
     def pods_key(self) -> str:
-        """Key of the workload that its pods name."""
+        """Returns the key of the workload that its pods name."""
         return self.family or self.key
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
+        """Returns the facts of a Workload (JSON).
+
+        Raises InvalidQuantity where amounts cannot be read and InvalidAssignment where its assignment cannot be decoded. Raises
+        ValueError where its pod affinity has more than `MOST_TERM_KEYS` label keys.
+        """
         metadata, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
         owner = find_controller(workload)
         created = metadata.get("creationTimestamp") or ""
@@ -490,7 +511,7 @@ class WorkloadFacts:
         return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 
     def copy_without_spares(self) -> "WorkloadFacts":
-        """As if it asked for no nodes to be kept free."""
+        """Returns a copy as if it asked for no nodes to be kept free; itself where it asks for none."""
         if not any(pod_set.spares for pod_set in self.pod_sets):
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None
@@ -498,7 +519,7 @@ class WorkloadFacts:
 
 
 def is_on_hold(workload: Json) -> bool:
-    """Whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
+    """Returns whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 

@@ -39,43 +39,48 @@ class FlavorView:
         self._by_values = found
 
     def copy(self) -> "FlavorView":
-        """The same nodes as they are now, whatever becomes of them."""
+        """Returns a copy with the same nodes as they are now, whatever becomes of them."""
         other = copy(self)
         other.capacity = self.capacity.copy()
         return other
 
     def find_domain(self, values: tuple[str, ...]) -> int | None:
-        """The domain of the lowest level that an assignment names; None if it is not there (any more). Of several the first."""
+        """Returns the index of the domain of the lowest level that an assignment names by its values; None if it is not there (any
+        more). Of several it is the first."""
         return next(iter(self._by_values.get(values, ())), None)
 
     def list_domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
+        """Returns the names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
         level, names = self.capacity.tree.levels[self.capacity.tree.lowest], self.capacity.tree.names
         return tuple(
             name for domain in self._by_values.get(values, ()) for name in names[int(level.starts[domain]) : int(level.ends[domain])]
         )
 
     def count_domain_nodes(self, values: tuple[str, ...]) -> int:
-        """How many nodes `list_domain_nodes` returns."""
+        """Returns the number of nodes that `list_domain_nodes` returns."""
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         return sum(int(level.ends[domain]) - int(level.starts[domain]) for domain in self._by_values.get(values, ()))
 
     def get_domain_names(self, values: tuple[str, ...]) -> frozenset[str]:
-        """The same names as those of `list_domain_nodes`. Equal answers are one object: each workload in the domain keeps it."""
+        """Returns the same names as `list_domain_nodes`, as a set. Equal answers are one object: each workload in the domain keeps it."""
         found = self._name_sets.get(values)
         if found is None:
             found = self._name_sets[values] = frozenset(self.list_domain_nodes(values))
         return found
 
     def find_domain_places(self, values: tuple[str, ...]) -> Indices:
-        """Places in the tree of the nodes of a domain, in the order of `list_domain_nodes`."""
+        """Returns the indexes in the tree of the nodes of a domain, int64, in the order of `list_domain_nodes`; empty if it is not
+        there."""
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         places = [np.arange(int(level.starts[domain]), int(level.ends[domain])) for domain in self._by_values.get(values, ())]
         return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
 
     def find_moved(self, old: "FlavorView") -> set[tuple[str, ...]]:
-        """Level values of the domains that have other nodes than in an older view, and names of nodes that are in one view only, each as
-        `(name,)`. What does not change is shared with the older view from now on."""
+        """Returns the level values of domains that have other nodes than in an older view. Beside these it has the names of nodes that
+        are in one view only, each as `(name,)`.
+
+        What does not change is shared with the older view from now on.
+        """
         now, before = self._build_name_table(), old._build_name_table()
         moved = {values for values in now.keys() | before.keys() if now.get(values) != before.get(values)}
         self._name_sets |= {values: names for values, names in old._name_sets.items() if values not in moved}
@@ -92,11 +97,12 @@ class FlavorView:
         }
 
     def get_host(self, name: str) -> str:
-        """What an assignment calls a node that is there, where the lowest level is the hostname; as a rule by its name."""
+        """Returns what an assignment calls a node that is there, where the lowest level is the hostname; as a rule that is its name."""
         return self.capacity.tree.emitted[self.capacity.tree.index[name]][-1]
 
     def list_spares(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
-        """Nodes that are kept free for a pod set, with the pods that each has room for: those that are there, and have none of its pods."""
+        """Returns the names of nodes that are kept free for a pod set, each with the number of pods that are reserved there. They are
+        those that are there and have none of its pods."""
         tree = self.capacity.tree
         if not given.spares or given.assignment is None or not tree.is_hostname:
             return ()
@@ -106,14 +112,18 @@ class FlavorView:
 
 
 def is_match(flavor: FlavorFacts, node: NodeFacts) -> bool:
-    """Whether a node is one of a flavor's."""
+    """Returns whether a node has all labels by which a flavor selects its nodes."""
     return all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
 
 
 def build_reservation(
     view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
-    """What an assignment takes; a domain that is not there (any more) takes nothing."""
+    """Returns what an assignment takes; a domain that is not there (any more) takes nothing.
+
+    `requests` are of one pod with its one of `pods`. `plan` has the nodes with pods where the engine counted them; without it nodes
+    with room are filled in order.
+    """
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:
         if isinstance(plan, NodeCounts) and plan.tree is tree:
@@ -155,7 +165,7 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
 
 
 def list_spares(pod_set: str) -> str:
-    """What the ledger calls the nodes that are kept free for a pod set: no pod names it."""
+    """Returns the name by which the ledger knows the nodes that are kept free for a pod set: no pod names it."""
     return f"{pod_set} spares"
 
 
@@ -166,8 +176,10 @@ class AssignedPlaces:
     views: Mapping[str, FlavorView | None]  # by pod set; None where its flavor has no topology, or is not there
 
     def list_level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
-        """Values of all levels of the topology, coarse to fine, for a domain of a pod set's assignment; where its nodes are gone
-        what the assignment itself names."""
+        """Returns the values of all levels of the topology, coarse to fine, for the domain at `index` of a pod set's assignment.
+
+        Where its nodes are gone these are what the assignment itself names; empty without an assignment.
+        """
         if given.assignment is None:
             return ()
         values, view = given.assignment.domains[index].values, self.views[given.name]
@@ -178,6 +190,6 @@ class AssignedPlaces:
         return tree.get_values(tree.lowest, domain)
 
     def list_domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the nodes of a domain that a pod set's assignment names."""
+        """Returns the names of the nodes of a domain that a pod set's assignment names; none where it is not there."""
         view = self.views[given.name]
         return view.list_domain_nodes(values) if view is not None else ()

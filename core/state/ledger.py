@@ -56,6 +56,7 @@ class Domain:
 
     @property
     def count(self) -> int:
+        """Returns the number of pods in the plan."""
         return sum(count for _, count in self.plan)
 
 
@@ -77,11 +78,11 @@ class Reservation:
 
     @property
     def count(self) -> int:
-        """Pods that were given a place on nodes which are there."""
+        """Returns the number of pods that were given a place on nodes which are there."""
         return sum(count for _, count in self.pinned) + sum(domain.count for domain in self.domains)
 
     def list_nodes(self) -> Collection[str]:
-        """Nodes on which its pods are counted before they are bound."""
+        """Returns the names of nodes on which its pods are counted before they are bound."""
         return [name for name, _ in self.pinned] + [name for domain in self.domains for name, _ in domain.plan]
 
 
@@ -126,7 +127,7 @@ class Ledger:
 
     @property
     def usage(self) -> Usage:
-        """Amounts per node where anything is in use."""
+        """Returns amounts per node and resource, in canonical units, where anything is in use."""
         self.settle()
         return self._table.read()
 
@@ -136,7 +137,7 @@ class Ledger:
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
     def detach(self, view: FreeCapacity) -> None:
-        """Removes a view."""
+        """Stops keeping a view up to date."""
         self._table.detach(view)
 
     # --- pods -------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Ledger:
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def list_rejected(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Pods of a pod set that a kubelet has refused, as long as they are there."""
+        """Returns the pods of a pod set that a kubelet has refused, as long as they are there."""
         return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
@@ -272,8 +273,12 @@ class Ledger:
 
     @contextmanager
     def ignore_neighbours(self, workload: str, lost: Mapping[str, AbstractSet[str]]) -> Iterator[None]:
-        """While one question is asked, the pods that a workload (its `pods_key`) has, or was assigned, on some nodes, by pod set, keep no
-        other pod away and bring none near. What they use stays counted. Not to be nested."""
+        """Ignores, while one question is asked, pods of a workload (its `pods_key`) on some nodes. They keep no other pod away and
+        bring none near.
+
+        They are the pods that it has on nodes of `lost`, by pod set, or was assigned there. What they use stays counted. Not to be
+        nested.
+        """
         self.settle()
         assigned = {key: self._taken[key].reservation for key in self._keys.get(workload, ()) if lost.get(key[1])}
         some = any(not lost[key[1]].isdisjoint(self._bound.get(key, ())) for key in assigned)
@@ -326,7 +331,8 @@ class Ledger:
                 taken.wide[node] += change
 
     def list_held(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
-        """What the pods of a workload take, bound or still expected: per pod set the requests of one pod, and pods per node."""
+        """Returns what the pods of a workload take, bound or still expected: per pod set the requests of one pod in canonical units,
+        and pods per node."""
         held = []
         for key in self._keys.get(workload, ()):
             taken = self._taken[key]
@@ -339,7 +345,7 @@ class Ledger:
         return held
 
     def read_version(self, workload: str) -> int:
-        """A number that changes whenever the result of `held_by` may have changed; 0 for a workload without reservations."""
+        """Returns a number that changes whenever the result of `list_held` may have changed; 0 for a workload without reservations."""
         return self._versions.get(workload, 0)
 
     def _note_move(self, workload: str) -> None:
@@ -350,12 +356,12 @@ class Ledger:
             self._versions.pop(workload, None)
 
     def count_expected(self, key: PodSetKey) -> Mapping[str, int]:
-        """Where in domains of several nodes pods are counted that are not bound yet."""
+        """Returns the number of pods per node in domains of several nodes that are counted there and not bound yet."""
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
 
     def count_assigned(self, key: PodSetKey) -> Mapping[str, int]:
-        """Pods per node that a pod set was assigned, bound or not."""
+        """Returns the number of pods per node that a pod set was assigned, bound or not."""
         taken, found = self._taken.get(key), Counter[str]()
         if taken is not None:
             found.update(dict(taken.reservation.pinned))
@@ -364,7 +370,8 @@ class Ledger:
         return found
 
     def compute_ending_usage(self, node: str) -> dict[str, int]:
-        """Returns what ending pods use on a node, of workloads that are expected to use nothing any more."""
+        """Returns what ending pods use on a node, by resource in canonical units, of workloads that are expected to use nothing any
+        more."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
             if _find_pod_set(pod) not in self._taken:
@@ -372,16 +379,17 @@ class Ledger:
         return total
 
     def has_bound_pods(self, workload: str) -> bool:
-        """Whether any pod of a workload (its `pods_key`) is bound to a node and has not ended."""
+        """Returns whether any pod of a workload (its `pods_key`) that has reservations is bound to a node and has not ended."""
         return any(self._bound.get(key) for key in self._keys.get(workload, ()))
 
     def is_running_on(self, workload: str, node: str) -> bool:
-        """Whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
+        """Returns whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
         ending = Counter(_find_pod_set(pod) for pod in self._ending.get(node, {}).values())
         return any(self._bound.get(key, Counter())[node] > ending[key] for key in self._keys.get(workload, ()))
 
     def list_counted_nodes(self, key: PodSetKey) -> list[tuple[str, int]]:
-        """The nodes that the pods of a pod set are counted on: where they are bound, else where they are expected."""
+        """Returns the nodes that the pods of a pod set are counted on, with numbers of pods: where they are bound, else where they are
+        expected."""
         taken = self._taken.get(key)
         if taken is None:
             return []

@@ -10,24 +10,26 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Whether a workload was created for an object that was deleted without it (`kubectl delete --cascade=orphan`), so
-    that it has no owner now.
+    """Returns whether a workload has no owner now, as its object was deleted without it (`kubectl delete --cascade=orphan`).
 
-    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a
-    manager of several clusters has copied here has the label of a job there, and waits for its job to follow.
+    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a manager of
+    several clusters has copied here has the label of a job there, and waits for its job to follow.
     """
     labels = workload["metadata"].get("labels") or {}
     return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
 def show_owner(namespace: str | None, uid: str) -> str:
-    """The key of an object where those are looked for that it controls: they are in its namespace. Any user can name the uid of an object
-    of another namespace in a reference, and what has such a reference stays where a finalizer holds it."""
+    """Returns the key, `namespace/uid`, of an object where those are looked for that it controls: they are in its namespace.
+
+    Any user can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds
+    it.
+    """
     return f"{namespace}/{uid}"
 
 
 def read_owner(key: str) -> str:
-    """The uid in such a key."""
+    """Returns the uid in a key of `show_owner`."""
     return key.partition("/")[2]
 
 
@@ -39,7 +41,7 @@ class Owners:
         self._children: dict[str, set[str]] = {}
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
-        """Folds a job object (None: gone). Returns whether anything changed about what belongs to what."""
+        """Records a job object (None: gone). Returns whether anything changed about what belongs to what."""
         owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
@@ -60,11 +62,11 @@ class Owners:
         return True
 
     def has(self, key: str) -> bool:
-        """Whether a job object of that key is there."""
+        """Returns whether a job object of that key is there."""
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:
-        """The highest object above one that names a queue; the object itself where none above it does."""
+        """Returns the key of the highest object above one that names a queue; its own where none above it does."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))
@@ -76,7 +78,7 @@ class Owners:
         return root
 
     def list_descendants(self, key: str) -> set[str]:
-        """Objects below one, and itself."""
+        """Returns the keys of the objects below one, and its own."""
         found, left = {key}, [key]
         while left:
             below = self._children.get(left.pop(), set()) - found

@@ -26,6 +26,7 @@ class RuntimeClass:
 
     @classmethod
     def read(cls, obj: Json) -> "RuntimeClass":
+        """Returns the facts of a RuntimeClass (JSON). Raises InvalidQuantity where its overhead cannot be read."""
         scheduling = obj.get("scheduling") or {}
         overhead = dict((obj.get("overhead") or {}).get("podFixed") or {})
         parse_resources(overhead)  # what is no quantity is refused here, once
@@ -44,6 +45,7 @@ class LimitRange:
 
     @classmethod
     def read(cls, obj: Json) -> "LimitRange":
+        """Returns the facts of a LimitRange (JSON). Raises InvalidQuantity where one of its quantities cannot be read."""
         default: dict[str, str] = {}
         request: dict[str, str] = {}
         bounds: list[tuple[str, str, str, str]] = []
@@ -83,21 +85,21 @@ class PodDefaults:
         self._limits: dict[str, dict[str, LimitRange]] = {}  # namespace -> key
 
     def observe_runtime_class(self, name: str, found: RuntimeClass | None) -> None:
-        """A RuntimeClass came, changed or went (None)."""
+        """Records that a RuntimeClass came, changed or went (None)."""
         if found is None:
             self.runtime_classes.pop(name, None)
         else:
             self.runtime_classes[name] = found
 
     def observe_priority_class(self, name: str, *, exists: bool) -> bool:
-        """A PriorityClass is there, or went. Returns whether that was not known."""
+        """Records that a PriorityClass is there, or went. Returns whether that was not known."""
         if (name in self._priority_classes) == exists or name in _SYSTEM_CLASSES:
             return False
         (self._priority_classes.add if exists else self._priority_classes.discard)(name)
         return True
 
     def observe_limit_range(self, key: str, found: LimitRange | None) -> None:
-        """A LimitRange came, changed or went (None)."""
+        """Records that a LimitRange came, changed or went (None)."""
         limits = self._limits.setdefault(key.partition("/")[0], {})
         if found is None:
             limits.pop(key, None)
@@ -109,10 +111,8 @@ class PodDefaults:
         return [limits[key] for key in sorted(limits)] if limits else ()
 
     def adjust_workload(self, workload: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """A Workload with pod templates as its pods will be; and why the API server would refuse such pods, empty if it would not.
-
-        Raises InvalidQuantity.
-        """
+        """Returns a Workload with pod templates as its pods will be; and why the API server would refuse such pods, empty if it would
+        not. Raises InvalidQuantity where amounts of a template cannot be read."""
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
         named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
@@ -138,7 +138,8 @@ class PodDefaults:
         return not name or name in self._priority_classes
 
     def adjust(self, spec: Json, namespace: str) -> Json:
-        """A pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands."""
+        """Returns a pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands. Raises
+        InvalidQuantity where requests have to be read and cannot be."""
         adjusted = _with_pod_level_requests(spec)
         runtime_class = self.runtime_classes.get(spec.get("runtimeClassName") or "")
         if runtime_class is not None:
@@ -156,7 +157,8 @@ class PodDefaults:
         return adjusted
 
     def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
-        """Why the API server refuses a pod of a spec, as it was before `adjust`."""
+        """Yields why the API server refuses a pod of a spec, as it was before `adjust`. Raises InvalidQuantity where its amounts
+        cannot be read."""
         name = spec.get("runtimeClassName")
         if name:
             runtime_class = self.runtime_classes.get(name)

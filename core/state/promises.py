@@ -15,8 +15,8 @@ Missing = Mapping[str, str]  # key of a workload -> what is not reserved for it
 
 
 def find_missing(state: ClusterState) -> Iterator[Missing | None]:
-    """Checks one workload at each step, by the state at that step; the last step yields all workloads of which
-    something is not reserved."""
+    """Yields None before each workload, which is checked by the state at that step. At last it yields what is not reserved, by the key
+    of the workload; empty where nothing is missing."""
     missing: dict[str, str] = {}
     tables = _Tables(state)
     for key in list(state.workloads.facts):

@@ -35,7 +35,7 @@ class Preemption:
 
     @property
     def is_possible(self) -> bool:
-        """Whether any workload may be preempted at all."""
+        """Returns whether any workload may be preempted at all."""
         return self.within_queue != NEVER or self.reclaim != NEVER
 
 
@@ -85,6 +85,7 @@ class ClusterQueueFacts(_Stoppable):
 
     @classmethod
     def read(cls, queue: Json) -> "ClusterQueueFacts":
+        """Returns the facts of a ClusterQueue (JSON). Raises InvalidQuantity where its quota or its weight cannot be read."""
         spec = queue.get("spec") or {}
         return cls(
             queue["metadata"]["name"],
@@ -109,16 +110,16 @@ class ClusterQueueFacts(_Stoppable):
         )
 
     def list_checks(self, flavors: Collection[str]) -> list[str]:
-        """Names of the admission checks that a workload with these flavors must pass."""
+        """Returns the names of the admission checks that a workload with these flavors must pass."""
         return [name for name, on in self.checks if not on or not on.isdisjoint(flavors)]
 
     @property
     def flavors(self) -> tuple[str, ...]:
-        """Names of all flavors, in the order they are tried."""
+        """Returns the names of all flavors, each once, in the order they are tried."""
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
 
     def copy_up_to(self, flavor: str) -> "ClusterQueueFacts":
-        """The same queue without what comes behind a flavor in its group."""
+        """Returns a copy of the queue without what comes behind a flavor in its group."""
         groups = tuple(
             replace(group, flavors=group.flavors[: group.flavors.index(flavor) + 1]) if flavor in group.flavors else group
             for group in self.groups
@@ -127,7 +128,7 @@ class ClusterQueueFacts(_Stoppable):
 
     @property
     def owner(self) -> QuotaOwner:
-        """Its place in the tree of quota."""
+        """Returns its place in the tree of quota."""
         return QuotaOwner(self.name, self.quota, self.cohort, self.weight)
 
 
@@ -139,6 +140,7 @@ class CohortFacts:
 
     @classmethod
     def read(cls, cohort: Json) -> "CohortFacts":
+        """Returns the facts of a Cohort (JSON). Raises InvalidQuantity where its quota or its weight cannot be read."""
         spec = cohort.get("spec") or {}
         return cls(QuotaOwner(cohort["metadata"]["name"], dict(_list_quotas(spec)), spec.get("parentName") or None, _read_weight(spec)))
 
@@ -153,6 +155,7 @@ class LocalQueueFacts(_Stoppable):
 
     @classmethod
     def read(cls, queue: Json) -> "LocalQueueFacts":
+        """Returns the facts of a LocalQueue (JSON)."""
         spec = queue.get("spec") or {}
         return cls(build_object_key(queue), spec.get("clusterQueue") or "", spec.get("stopPolicy") or GOES_ON)
 

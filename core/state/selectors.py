@@ -5,7 +5,7 @@ from typing import Any
 
 
 def is_label_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
-    """Whether a LabelSelector takes an object with these labels; no selector takes none, an empty one all."""
+    """Returns whether a LabelSelector takes an object with these labels; no selector takes none, an empty one all."""
     if selector is None or labels is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):

@@ -66,16 +66,16 @@ class UsageTable:
         return used
 
     def detach(self, view: FreeCapacity) -> None:
-        """Drops a view."""
+        """Stops keeping a view up to date."""
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
     def get_slot(self, node: str) -> int:
-        """The slot of a node, a new one if it has none."""
+        """Returns the slot (a column of the table) of a node, a new one if it has none."""
         slot = self._slots.get(node)
         return int(self._find_slots([node])[0]) if slot is None else slot
 
     def get_slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
-        """The slots of the nodes that pods are counted on, new ones for nodes that have none."""
+        """Returns the slots, int64, of the nodes that pods are counted on, in their order; new ones for nodes that have none."""
         if isinstance(nodes, NodeCounts):
             for follower in self._followers:
                 if follower.view.tree is nodes.tree:
@@ -126,7 +126,7 @@ class UsageTable:
         self._beyond_slots = {slot for _, slot in self._beyond}
 
     def use_slot(self, slot: int, amounts: Resources, times: int) -> None:
-        """Uses amounts x times on one node (gives back if negative)."""
+        """Adds amounts x times to what is in use on the node of a slot; negative times give back. The attached views follow."""
         changes: dict[str, int] = {}
         for resource, amount in amounts.items():
             row = self._rows.get(resource)
@@ -150,7 +150,7 @@ class UsageTable:
             del self._rare[resource]
 
     def use_slots(self, slots: Indices, amounts: Resources, times: Indices) -> None:
-        """Uses amounts x times[i] on the node of slots[i]; no slot may occur twice."""
+        """Does the same as `use_slot` with times[i] for the node of slots[i]; no slot may occur twice."""
         most = int(np.abs(times).max(initial=0))
         is_large = any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items())
         if is_large or (self._beyond and not self._beyond_slots.isdisjoint(slots.tolist())):
@@ -177,7 +177,7 @@ class UsageTable:
                 follower.view.use_nodes(places[here], amounts, times[here])
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Amounts per node where anything is in use."""
+        """Returns amounts per node and resource, in canonical units, where anything is in use."""
         names, usage = {slot: name for name, slot in self._slots.items()}, dict[str, dict[str, int]]()
         for resource, row in self._rows.items():
             for slot in np.flatnonzero(self._amounts[row]).tolist():

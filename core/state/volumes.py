@@ -39,7 +39,8 @@ class Volumes:
     misses: bool = True
 
     def adjust(self, facts: WorkloadFacts, workload: Json, stateful_set: Json | None = None) -> WorkloadFacts:
-        """A Workload with pod sets that are restricted to the nodes of their volumes, and `refused` where a claim cannot be used.
+        """Returns a Workload with pod sets that are restricted to the nodes of their volumes, and `refused` where a claim cannot be
+        used.
 
         `stateful_set` owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`.
         """
@@ -138,14 +139,17 @@ def _join(affinity: Json | None, asked: Mapping[Terms, str]) -> tuple[Json | Non
 
 
 def list_volume_claims(pod_set: Json) -> tuple[str, ...]:
-    """Names of the PersistentVolumeClaims that the pod template of a pod set names."""
+    """Returns the names of the PersistentVolumeClaims that the pod template of a pod set names, each once."""
     volumes = ((pod_set.get("template") or {}).get("spec") or {}).get("volumes") or ()
     named = (str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "") for volume in volumes)
     return tuple(dict.fromkeys(filter(None, named)))
 
 
 def list_claims_of_templates(stateful_set: Json, count: int) -> list[list[str]]:
-    """Names of the claims of the first `count` pods of a StatefulSet, per `volumeClaimTemplates`; none where they are too many."""
+    """Returns the names of the claims of the first `count` pods of a StatefulSet, a list per `volumeClaimTemplates`.
+
+    Where there are more than `MOST_OF_STATEFUL_SET` it returns one empty list.
+    """
     prefixes, spec = list(list_prefixes(stateful_set)), stateful_set.get("spec") or {}
     if count * len(prefixes) > MOST_OF_STATEFUL_SET:
         return [[]]
@@ -154,6 +158,6 @@ def list_claims_of_templates(stateful_set: Json, count: int) -> list[list[str]]:
 
 
 def list_prefixes(stateful_set: Json) -> Iterator[str]:
-    """What the names of these claims begin with, before a dash and the ordinal of the pod."""
+    """Yields what the names of these claims begin with, before a dash and the ordinal of the pod, one per `volumeClaimTemplates`."""
     for template in (stateful_set.get("spec") or {}).get("volumeClaimTemplates") or ():
         yield f"{(template.get('metadata') or {}).get('name') or ''}-{stateful_set['metadata']['name']}"

@@ -13,11 +13,10 @@ Path = tuple[str, ...]
 
 
 def describe_place(state: ClusterState, admission: Admission) -> str:
-    """Returns the lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes
-    there.
+    """Returns the lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there, as a
+    text.
 
-    Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist
-    are used.
+    Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist are used.
     """
     places = state.find_places(admission.pod_sets)
     names, paths, levels = dict[str, None](), dict[Path, None](), Path()
@@ -44,7 +43,8 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
 
 
 def describe_move(before: Admission, after: Admission, failed: Iterable[str] = ()) -> str:
-    """How many pods get another place, from where and to where, and why: their nodes failed, or they were stuck; empty where none does."""
+    """Returns how many pods get another place, from where and to where, and why: their nodes (`failed`) were lost, or they were stuck.
+    Empty where none does."""
     old, new = _count_domains(before), _count_domains(after)
     left, taken = old - new, new - old
     if not left or not taken:

@@ -23,7 +23,7 @@ class WholeView:
 
     @property
     def capacity(self) -> FreeCapacity:
-        """Nodes by their names, which are the only level: several that share a hostname, or have none, are all there."""
+        """Returns all nodes by their names, which are the only level: several that share a hostname, or have none, are all there."""
         if self._capacity is None:
             tree = TopologyTree((_NODE,), [NodeLabels(name, {**node.labels, _NODE: name}) for name, node in self._nodes.items()])
             self._capacity = FreeCapacity(tree, {name: node.state for name, node in self._nodes.items()})
@@ -31,7 +31,7 @@ class WholeView:
         return self._capacity
 
     def observe_node(self, name: str, old: NodeFacts | None, new: NodeFacts | None) -> None:
-        """A node came, changed or went."""
+        """Applies a change of a node's facts (None: it is not there)."""
         if self._capacity is None:
             return
         if old is None or new is None or old.labels != new.labels:
@@ -42,15 +42,15 @@ class WholeView:
 
     @property
     def kept(self) -> Mapping[PodSetKey, str]:
-        """Nodes on which places are kept, by group and pod."""
+        """Returns the names of nodes on which places are kept, by group and pod."""
         return self._kept
 
     def find_kept_node(self, group: str, pod: str) -> str | None:
-        """The node on which a place is kept for a pod."""
+        """Returns the name of the node on which a place is kept for a pod; None where none is."""
         return self._kept.get((f"podgroup {group}", pod, None))
 
     def keep(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
-        """Keeps a place on a node for a pod that is not bound yet; None removes it."""
+        """Keeps a place on a node for a pod that is not bound yet; None removes it. `requests` are of the pod without its one of `pods`."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

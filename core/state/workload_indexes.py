@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def put_or_drop(index: dict[str, Value], key: str, value: Value | None) -> None:
-    """Keeps a value for a key; None: none."""
+    """Sets the value for a key of an index, in place; None removes it."""
     if value is None:
         index.pop(key, None)
     else:
@@ -34,7 +34,7 @@ class HeldQuota:
         self.tree = QuotaTree()
 
     def put(self, key: str, standing: Standing) -> None:
-        """How a workload stands now."""
+        """Records how a workload stands now: what it holds replaces what it held before."""
         before, counted_before = self._held.get(key), self._counted.get(key)
         now, counted = standing.held, (standing.priority, standing.is_leaving)
         if now is before and (now is None or counted == counted_before):
@@ -72,24 +72,28 @@ class HeldQuota:
             self.tree.add(queue, total)
 
     def get(self, key: str) -> Admission | None:
-        """What a workload holds."""
+        """Returns the admission by which a workload holds quota; None where it holds none."""
         return self._held.get(key)
 
     def list_holders(self, cluster_queue: str) -> Iterable[str]:
-        """Keys of workloads that hold quota of a ClusterQueue."""
+        """Returns the keys of workloads that hold quota of a ClusterQueue."""
         return self._holders.get(cluster_queue, ())
 
     def sum_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool) -> int:
-        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota that are not evicted."""
+        """Returns how much of one flavor and resource workloads of a lower priority hold of a ClusterQueue's quota, in canonical
+        units.
+
+        `inclusive`: those of the same priority count, too. Evicted workloads do not count.
+        """
         by_priority = self._by_priority.get(cluster_queue, {})
         return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
 
     def get_going(self, cluster_queue: str) -> Amounts:
-        """What evicted workloads hold of a ClusterQueue's quota."""
+        """Returns what evicted workloads hold of a ClusterQueue's quota, by flavor and resource in canonical units."""
         return self._going.get(cluster_queue, {})
 
     def get_usage(self, cluster_queue: str) -> Amounts:
-        """Quota of a ClusterQueue that is held, per flavor and resource."""
+        """Returns the quota of a ClusterQueue that is held, by flavor and resource in canonical units."""
         return self._usage.get(cluster_queue, {})
 
 
@@ -103,7 +107,7 @@ class Lines:
         self._watches: list[set[str]] = []  # keys of workloads that begin or end to wait, or change while they wait
 
     def put(self, key: str, standing: Standing) -> None:
-        """How a workload stands now."""
+        """Records how a workload stands now: whether it waits or holds something, and in which LocalQueue."""
         pending = standing.pending
         self._put_in_line(key, standing, waits=pending is not None)
         if pending is self.pending.get(key):
@@ -127,16 +131,18 @@ class Lines:
             self._lines.setdefault(now, {})[key] = None
 
     def list_line(self, local_queue: str, *, holds: bool) -> Sequence[str]:
-        """Keys of workloads of a LocalQueue: those that hold something, or those that wait."""
+        """Returns the keys of workloads of a LocalQueue: those that hold something, or those that wait."""
         return list(self._lines.get((local_queue, holds), ()))
 
     def count_line(self, local_queue: str, *, holds: bool) -> int:
-        """How many these are."""
+        """Returns the number of workloads that `list_line` returns."""
         return len(self._lines.get((local_queue, holds), ()))
 
     def watch(self) -> set[str]:
-        """A set to which the keys are added of all that begin or end to wait for a decision, or change while they wait; the caller
-        empties it. Those that wait now are in it."""
+        """Returns a set to which the keys are added of all that begin or end to wait for a decision, or change while they wait.
+
+        The caller empties it. Those that wait now are in it.
+        """
         self._watches.append(set(self.pending))
         return self._watches[-1]
 
@@ -150,7 +156,7 @@ class Lending:
         self._borrowers: dict[str, dict[str, None]] = {}  # the other way round: by host
 
     def put(self, key: str, standing: Standing) -> None:
-        """How a workload stands now."""
+        """Records how a workload stands now: whether it would lend nodes, and which nodes of others it was given."""
         if standing.lends:
             self.lenders[key] = None
         else:
@@ -166,11 +172,11 @@ class Lending:
         put_or_drop(self._borrowed, key, hosts or None)
 
     def has_borrowers(self) -> bool:
-        """Whether any workload was given nodes of others."""
+        """Returns whether any workload was given nodes of others."""
         return bool(self._borrowed)
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Keys of workloads that were given a node of another, by its hostname."""
+        """Returns the keys of workloads that were given a node of another, by its hostname."""
         return list(self._borrowers.get(host, ()))
 
 
@@ -182,7 +188,7 @@ class Heirs:
         self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all workloads that replace one
 
     def put(self, key: str, elder: str | None) -> str | None:
-        """Records the workload that another one replaces. Returns the one that was recorded before, if it is another."""
+        """Records the workload (None: none) that another one replaces. Returns the one that was recorded before, if it is another."""
         before = self._elders.pop(key, None)
         if before is not None:
             del self._heirs[before][key]
@@ -194,11 +200,11 @@ class Heirs:
         return before if before != elder else None
 
     def get_elder(self, key: str) -> str | None:
-        """The workload that one takes over from."""
+        """Returns the key of the workload that one takes over from; None where there is none."""
         return self._elders.get(key)
 
     def list_heirs(self, key: str) -> Iterable[str]:
-        """Returns the workloads that replace one."""
+        """Returns the keys of the workloads that replace one."""
         return self._heirs.get(key, ())
 
 
@@ -213,7 +219,7 @@ class StandingIndexes:
         self.unhealthy: dict[str, WorkloadFacts] = {}
 
     def put(self, key: str, standing: Standing) -> None:
-        """How a workload stands now."""
+        """Records how a workload stands now, in all indexes."""
         self.quota.put(key, standing)
         if standing.held is not None and standing.is_leaving:
             self.leaving.add(key)

@@ -21,35 +21,35 @@ class Standing:
 
     @property
     def priority(self) -> int:
-        """Its priority; 0 where it has not been observed."""
+        """Returns its priority; 0 where it has not been observed."""
         return self.facts.priority if self.facts is not None else 0
 
     @property
     def is_kept(self) -> bool:
-        """Whether it holds what it holds by an admission that is observed, and is to go on with it."""
+        """Returns whether the workload holds what it holds by an admission that is observed, and is to go on with it."""
         facts = self.facts
         return self.held is not None and not self.is_assumed and facts is not None and facts.active and not facts.evicted
 
     @property
     def awaiting(self) -> WorkloadFacts | None:
-        """Its facts, if it has quota and waits for a second pass."""
+        """Returns its facts, if it has quota and waits for a second pass; else None."""
         return self.facts if self.is_kept and self.held is not None and self.held.awaits_topology else None
 
     @property
     def unhealthy(self) -> WorkloadFacts | None:
-        """Its facts, if it runs, or is about to, and some of its nodes are reported as failed."""
+        """Returns its facts, if it runs, or is about to, and some of its nodes are reported as failed; else None."""
         return self.facts if self.is_kept and self.facts is not None and self.facts.unhealthy_nodes else None
 
     @property
     def starting(self) -> str | None:
-        """Its ClusterQueue, if it holds quota and its pods are not reported as ready."""
+        """Returns its ClusterQueue, if it holds quota and its pods are not reported as ready; else None."""
         if self.held is None or self.facts is None or self.is_leaving or self.facts.pods_ready:
             return None
         return self.held.cluster_queue
 
     @property
     def pending(self) -> WorkloadFacts | None:
-        """Its facts, if it waits for a decision."""
+        """Returns its facts, if it waits for a decision; else None."""
         facts = self.facts
         if facts is None or self.held is not None or self.is_replaced or not facts.active:
             return None
@@ -57,7 +57,7 @@ class Standing:
 
     @property
     def lends(self) -> bool:
-        """Whether it would lend nodes that are kept free for it, whatever becomes of it now."""
+        """Returns whether the workload would lend nodes that are kept free for it, whatever becomes of it now."""
         if self.held is None or self.facts is None:
             return False
         pairs = zip(self.facts.pod_sets, self.held.pod_sets, strict=False)
@@ -65,8 +65,8 @@ class Standing:
 
 
 def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is_replaced: bool, counts_spares: bool) -> Standing:
-    """Returns the standing of a workload by its facts and by decisions that are not observed yet. `counts_spares`:
-    nodes that are kept free for it use quota, too."""
+    """Returns the standing of a workload by its facts and by decisions that are not observed yet. `counts_spares`: nodes that are kept
+    free for it use quota, too."""
     held = assumed
     if held is None and facts is not None and not facts.finished:
         held = facts.admission
@@ -84,8 +84,11 @@ def _count_needed(admission: Admission, facts: WorkloadFacts, *, counts_spares: 
 
 
 def subtract_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
-    """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78). The pods of a
-    pod set are alike, so that each uses the amount of all divided by their number."""
+    """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78); the same object where there are
+    none.
+
+    The pods of a pod set are alike: each uses the amount of all divided by their number, and what is left is rounded up.
+    """
     needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
     if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):
         return admission
@@ -98,14 +101,14 @@ def subtract_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
 
 
 def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int = 1) -> None:
-    """Adds what an admission holds, per flavor and resource."""
+    """Adds to `total`, in place, what an admission holds x times, by flavor and resource in canonical units."""
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
 
 
 def compute_admission_usage(admission: Admission) -> dict[FlavorResource, int]:
-    """What an admission holds, per flavor and resource."""
+    """Returns what an admission holds, by flavor and resource in canonical units."""
     total: dict[FlavorResource, int] = {}
     add_usage(total, admission)
     return total

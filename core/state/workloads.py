@@ -30,7 +30,7 @@ class Workloads:
         self._indexes = StandingIndexes()  # kept in step with facts and decisions by `_update`
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
-        """Folds a workload's present facts (None: gone)."""
+        """Records a workload's present facts (None: gone)."""
         former_elder = self._heirs.put(key, facts.replaces if facts is not None else None)
         if former_elder is not None:
             self._update(former_elder)
@@ -50,11 +50,11 @@ class Workloads:
         self._settle(key)
 
     def find_replaced(self, key: str) -> str | None:
-        """Returns the key of the workload of the same job that a workload replaces."""
+        """Returns the key of the workload of the same job that a workload replaces; None where it replaces none."""
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
-        """Whether another workload of the same job holds, among its own, what this one held."""
+        """Returns whether another workload of the same job holds, among its own, what this one held."""
         mine = self.facts.get(key)
         if mine is None or mine.owner_uid is None:
             return False
@@ -62,26 +62,26 @@ class Workloads:
         return any(heir is not None and heir.owner_uid == mine.owner_uid for heir in heirs)
 
     def assume(self, key: str, admission: Admission) -> None:
-        """Notes a decision before its write is sent."""
+        """Records a decision before its write is sent: it counts as held."""
         facts = self.facts.get(key)
         self._assumed[key] = _Assumed(admission, facts.uid if facts is not None else None)
         self._update(key)
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
-        """Whether a decision that is being written was made for the workload of a uid (None: of any): another workload
-        may have its name now."""
+        """Returns whether a decision that is being written was made for the workload of a uid (None: of any): another workload may
+        have its name now."""
         assumed = self._assumed.get(key)
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
     def confirm(self, key: str, resource_version: int) -> None:
-        """Notes the version that the write of an assumed decision returned."""
+        """Records the version that the write of an assumed decision returned; nothing where none is assumed."""
         assumed = self._assumed.get(key)
         if assumed is not None:
             assumed.written_at = resource_version
             self._settle(key)
 
     def drop_assumed(self, key: str) -> None:
-        """Drops an assumed decision that could not be written."""
+        """Removes an assumed decision that could not be written."""
         self._assumed.pop(key, None)
         self._update(key)
 
@@ -107,7 +107,7 @@ class Workloads:
 
     @property
     def quota(self) -> QuotaTree:
-        """Quota of ClusterQueues and cohorts, with what is in use."""
+        """Returns the quota of ClusterQueues and cohorts, with what is in use."""
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
@@ -115,11 +115,11 @@ class Workloads:
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
-        """Whether a decision on the workload is still on its way."""
+        """Returns whether a decision on the workload is still on its way."""
         return key in self._assumed
 
     def is_moving(self, key: str) -> bool:
-        """Whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
+        """Returns whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
         assumed, facts = self._assumed.get(key), self.facts.get(key)
         if assumed is None or facts is None or facts.admission is None:
             return False
@@ -127,49 +127,53 @@ class Workloads:
         return before != after
 
     def find_holding(self, key: str) -> Admission | None:
-        """The admission by which a workload holds quota and domains now: assumed, or observed and not finished. Its usage is what
-        it still needs, its counts are what it was given."""
+        """Returns the admission by which a workload holds quota and domains now: assumed, or observed and not finished; None where it
+        holds nothing.
+
+        Its usage is what it still needs, its counts are what it was given.
+        """
         return self._indexes.quota.get(key)
 
     def list_holders(self, cluster_queue: str) -> list[WorkloadFacts]:
-        """Workloads that hold quota of a ClusterQueue."""
+        """Returns the workloads that hold quota of a ClusterQueue."""
         return [self.facts[key] for key in self._indexes.quota.list_holders(cluster_queue) if key in self.facts]
 
     def list_local_holders(self, local_queue: str) -> list[WorkloadFacts]:
-        """Workloads of a LocalQueue that hold quota."""
+        """Returns the workloads of a LocalQueue that hold quota."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
     def count_pending(self, local_queue: str) -> int:
-        """How many of a LocalQueue wait for a decision."""
+        """Returns the number of workloads of a LocalQueue that wait for a decision."""
         return self._indexes.lines.count_line(local_queue, holds=False)
 
     def list_leaving(self) -> set[str]:
-        """Keys of workloads that are evicted and still hold something."""
+        """Returns the keys, as a new set, of workloads that are evicted and still hold something."""
         return set(self._indexes.leaving)
 
     def list_starting(self) -> Mapping[str, str]:
-        """Workloads that hold quota and have pods that are not reported as ready, and their ClusterQueues."""
+        """Returns the ClusterQueue of each workload, by its key, that holds quota and has pods that are not reported as ready."""
         return self._indexes.starting
 
     def list_lenders(self) -> Sequence[str]:
-        """Keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
+        """Returns the keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
         return list(self._indexes.lending.lenders)
 
     def is_lending(self, key: str) -> bool:
-        """Whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are concerned."""
+        """Returns whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are
+        concerned."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 
     def has_borrowers(self) -> bool:
-        """Whether any workload was given such nodes of others."""
+        """Returns whether any workload was given spare nodes of others."""
         return self._indexes.lending.has_borrowers()
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Keys of workloads that were given one such node of another, by its hostname."""
+        """Returns the keys of workloads that were given such a node of another, by its hostname."""
         return self._indexes.lending.find_borrowers(host)
 
     def list_awaiting_topology(self) -> list[WorkloadFacts]:
-        """Workloads that have quota and wait for a second pass."""
+        """Returns the workloads that have quota and wait for a second pass."""
         return list(self._indexes.awaiting.values())
 
     def list_unhealthy(self) -> list[WorkloadFacts]:
@@ -177,29 +181,31 @@ class Workloads:
         return list(self._indexes.unhealthy.values())
 
     def get_arrival(self, key: str) -> int:
-        """The place of a workload among all in the order in which they were first seen."""
+        """Returns the place of a workload among all in the order in which they were first seen; a higher number came later. Raises
+        KeyError for one that is not there."""
         return self._arrivals[key]
 
     def list_pending(self) -> Iterable[WorkloadFacts]:
-        """Workloads that wait for a decision."""
+        """Returns the workloads that wait for a decision."""
         return self._indexes.lines.pending.values()
 
     def find_pending(self, key: str) -> WorkloadFacts | None:
-        """A workload, if it waits for a decision."""
+        """Returns the facts of a workload, if it waits for a decision; else None."""
         return self._indexes.lines.pending.get(key)
 
     def watch_pending(self) -> set[str]:
-        """See `Lines.watch`."""
+        """Returns a set of keys of workloads that wait, which is kept up to date; see `Lines.watch`."""
         return self._indexes.lines.watch()
 
     def compute_usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
-        """What workloads of a lower priority, or of the same, hold of a ClusterQueue's quota that are not evicted."""
+        """Returns how much of one flavor and resource workloads of a lower priority hold of a ClusterQueue's quota; see
+        `HeldQuota.sum_below`."""
         return self._indexes.quota.sum_below(cluster_queue, priority, name, inclusive=inclusive)
 
     def compute_leaving_usage(self, cluster_queue: str) -> Amounts:
-        """What evicted workloads hold of a ClusterQueue's quota."""
+        """Returns what evicted workloads hold of a ClusterQueue's quota, by flavor and resource in canonical units."""
         return self._indexes.quota.get_going(cluster_queue)
 
     def get_usage(self, cluster_queue: str) -> Amounts:
-        """Quota of a ClusterQueue that is held, per flavor and resource."""
+        """Returns the quota of a ClusterQueue that is held, by flavor and resource in canonical units."""
         return self._indexes.quota.get_usage(cluster_queue)

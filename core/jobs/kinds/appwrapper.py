@@ -51,6 +51,7 @@ class AppWrapper(TemplatedKind):
         self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns one role per pod set of its components, numbered through; at most `MOST_ROLES` of each, and none begun after so many."""
         # A dot is no part of a DNS label. Before the API server generates a name there is none.
         name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
@@ -99,7 +100,7 @@ class AppWrapper(TemplatedKind):
         return self._kinds.get(((wrapped.get("apiVersion") or "").rpartition("/")[0], wrapped.get("kind") or ""))
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Checks the templates and pod sets of each component. Declared pod counts are used only where topogate cannot
+        """Yields the errors in the templates and pod sets of each component. Declared pod counts are used only where topogate cannot
         count the pods itself."""
         for i, component in enumerate((job.get("spec") or {}).get("components") or ()):
             yield from self._validate_component(f"spec.components[{i}]", component)
@@ -126,6 +127,7 @@ class AppWrapper(TemplatedKind):
             yield from _check_declared(f"{shown}.podSets", name, there, declared)
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
+        """Writes what `template` has beyond a role's own template into `podSetInfos` of its component; see `TemplatedKind.put_template`."""
         _, _, i, _, j = role.path
         assert isinstance(i, int)
         assert isinstance(j, int)
@@ -139,14 +141,17 @@ class AppWrapper(TemplatedKind):
             component.pop("podSetInfos", None)
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns 1 while the condition ResourcesDeployed is True, else 0; see `JobKind.count_active_pods`."""
         conditions = (job.get("status") or {}).get("conditions") or ()
         return int(any(c.get("type") == "ResourcesDeployed" and c.get("status") == "True" for c in conditions))
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether the condition PodsReady is True; None where there is none."""
         conditions = (job.get("status") or {}).get("conditions") or ()
         return next((c.get("status") == "True" for c in conditions if c.get("type") == "PodsReady"), None)
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the AppWrapper ended by its phase; None while that is neither Succeeded nor Failed."""
         phase = (job.get("status") or {}).get("phase")
         if phase not in ("Succeeded", "Failed"):
             return None

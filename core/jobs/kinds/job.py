@@ -26,6 +26,7 @@ class Job(TemplatedKind):
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the role `main`, with the pods that run at once and the fewest with which the Job can run."""
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
         index, least = JOB_COMPLETION_INDEX_LABEL, _parse_min_parallelism(job)
@@ -33,7 +34,8 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, count_pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """A manifest that is applied again asks for all pods, also while the Job runs with fewer of them: those that run go on."""
+        """Returns a change as it should be stored. A Job that runs with fewer pods keeps its counts where its manifest is applied
+        again: those that run go on."""
         changed, spec = super().default_change(old, new), old.get("spec") or {}
         runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new)
         if runs and MIN_PARALLELISM in _get_annotations(new) and count_pods_at_once(new.get("spec") or {}) > count_pods_at_once(spec):
@@ -42,19 +44,23 @@ class Job(TemplatedKind):
         return changed
 
     def find_gang(self, job: Json) -> Gang:
-        """All pods that it runs at once, but for those that have succeeded and are not made again: they may be gone."""
+        """Returns one gang of all pods that it runs at once, without those that have succeeded and are not made again: they may be gone."""
         return Gang(count_pods_at_once(job.get("spec") or {}) - self.count_reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields errors of the elastic annotation and, while the Job is not started, of those for running with fewer pods."""
         yield from validate_elastic(job)
         if not self.is_started(job):  # one that runs may have been started with fewer pods
             yield from _validate_partial(job)
             yield from _check_completions(job)
 
     def is_resizable(self, job: Json) -> bool:
+        """Returns whether the elastic annotation of the Job is true."""
         return is_elastic(job)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Yields errors where annotations that a running Job keeps change, or where its counts are not equal as
+        COMPLETIONS_EQUAL_PARALLELISM asks."""
         yield from validate_changed_elastic(old, new)
         if self.is_started(new) and _get_counts(old) != _get_counts(new) and not self.is_suspended(old) and not self.is_suspended(new):
             yield from _check_completions(new)
@@ -66,8 +72,8 @@ class Job(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """With as many pods as were admitted. `completions` stay once a pod has succeeded or an index has failed for good: with fewer of
-        them the Job would end though others of its ranks have never run."""
+        """Returns the Job running with as many pods as were admitted; see `TemplatedKind.start`. `completions` stay once a pod has
+        succeeded or an index has failed for good. With fewer of them the Job would end though others of its ranks have never run."""
         changed, completions = super().start(job, pod_sets), (job.get("spec") or {}).get("completions")
         started = _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
         if _count_succeeded(job) + _count_failed_indexes(job) and completions is not None:
@@ -75,26 +81,28 @@ class Job(TemplatedKind):
         return started
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
+        """Returns the stopped Job with its own templates and, where it may run with fewer pods, the number of the Workload's pod set."""
         changed = super().restore(job, pod_sets)
         partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
         return _with_pods(changed, next(partial, None))
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns the pods that its status counts as active, and those that end without `dropped`."""
         status = job.get("status") or {}
         return int(status.get("active") or 0) + max(0, int(status.get("terminating") or 0) - dropped)
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether pods that are ready, have succeeded or failed for good are as many as it runs at once; never None."""
         # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than
         # parallelism there are never more pods than completions.
         ready = int((job.get("status") or {}).get("ready") or 0)
         return ready + _count_succeeded(job) + _count_failed_indexes(job) >= count_pods_at_once(job.get("spec") or {})
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
-        """Returns the pods that are not created any more.
+        """Returns the number of pods of `main` that are not created any more; empty where there are none.
 
-        Once fewer completions are missing than pods run at once, no more pods than these are created (KEP-78). A Job
-        without completions creates no pod after the first success, and none creates another pod for an index that has
-        failed for good.
+        Once fewer completions are missing than pods run at once, no more pods than these are created (KEP-78). A Job without
+        completions creates no pod after the first success, and none creates another pod for an index that has failed for good.
         """
         spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0) + _count_failed_indexes(job)
         at_once = count_pods_at_once(spec)
@@ -103,10 +111,12 @@ class Job(TemplatedKind):
         return {MAIN_POD_SET: at_once - max(0, missing)} if done and missing < at_once else {}
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:
+        """Returns a merge patch that removes the start time; None where there is none."""
         # The API server lets templates of suspended jobs change only while they have no start time.
         return {"startTime": None} if (job.get("status") or {}).get("startTime") else None
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the Job ended by its conditions Complete and Failed; None while neither is True."""
         return self.finish_by_condition(job, "Complete", "Failed")
 
 
@@ -172,6 +182,6 @@ def _count_failed_indexes(job: Json) -> int:
 
 
 def count_pods_at_once(spec: Json) -> int:
-    """Pods that a Job of this spec runs at once."""
+    """Returns the number of pods that a Job of this spec runs at once: `parallelism`, but no more than `completions`."""
     parallelism, completions = parse_integer(spec.get("parallelism"), 1), spec.get("completions")
     return parallelism if completions is None else min(parallelism, int(completions))

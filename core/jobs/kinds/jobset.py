@@ -25,6 +25,7 @@ class JobSet(TemplatedKind):
     gates_at_creation = False
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns one role per replicated job in their order, at most `MOST_ROLES`, with the pods of all of its Jobs."""
         roles = []
         for i, replicated in enumerate(((job.get("spec") or {}).get("replicatedJobs") or ())[:MOST_ROLES]):
             spec = (replicated.get("template") or {}).get("spec") or {}
@@ -45,7 +46,7 @@ class JobSet(TemplatedKind):
         return roles
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """With the size of slices that have none: one Job each."""
+        """Returns the same JobSet after setting the size of slices that have none, in place: the pods of one Job."""
         for role in self.list_roles(job):
             assert role.default_slice_size is not None
             notes = with_default_slice_size(role.annotations, role.default_slice_size)
@@ -54,14 +55,15 @@ class JobSet(TemplatedKind):
         return job
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """A suspended JobSet's default slice sizes follow `parallelism`; templates of one that runs are immutable."""
+        """Returns a change as it should be stored: the default slice sizes of a suspended JobSet follow `parallelism`. Templates of
+        one that runs are immutable."""
         changed = super().default_change(old, new)
         is_queued = QUEUE_NAME_LABEL in ((new.get("metadata") or {}).get("labels") or {})
         return self.default_more(changed) if is_queued and self.is_suspended(old) and self.is_suspended(new) else changed
 
     def find_gang(self, job: Json) -> Gang:
-        """All pods of all replicated jobs that are made at once: not of those which come after another one, nor of Jobs that have
-        succeeded, which may be gone."""
+        """Returns one gang of all pods of all replicated jobs that are made at once. Those which come after another one do not count,
+        nor do Jobs that have succeeded, which may be gone."""
         done = self.count_reclaimable_pods(job)
         in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
         replicated = get(job, ("spec", "replicatedJobs")) or ()
@@ -73,14 +75,17 @@ class JobSet(TemplatedKind):
         return Gang(sum(counts[:1] if in_order else counts))
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns the number of Jobs, not of pods, that its status counts as active; see `JobKind.count_active_pods`."""
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether all of its Jobs are ready or have succeeded; None where its status has no numbers."""
         return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
-        """All pods of Jobs that have succeeded."""
+        """Returns, per pod set, all pods of Jobs that have succeeded; pod sets without such a Job are absent."""
         return self.count_done_jobs(self.list_roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the JobSet ended by its conditions Completed and Failed; None while neither is True."""
         return self.finish_by_condition(job, "Completed", "Failed")

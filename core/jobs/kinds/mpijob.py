@@ -21,14 +21,16 @@ class MPIJob(ReplicatedKind):
     spec_shape = build_replica_spec_shape(field, types, runLauncherAsWorker=BOOLEAN)
 
     def find_gang(self, job: Json) -> Gang:
-        """Launcher and workers; not a launcher that is made only once these run."""
+        """Returns one gang of launcher and workers, without a launcher that is made only once the workers run."""
         comes_later = get(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
         return Gang(sum(role.count for role in self.list_roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Sets where the indexes of the workers begin where that is unusual: at 1 if the launcher is a worker, too, and
-        has index 0, and at 0 in a group with a launcher that is none. In other groups the indexes are continuous by
-        themselves (KEP-2724)."""
+        """Sets, in the job itself, where the indexes of the workers begin where that is unusual, and returns the job.
+
+        They begin at 1 if the launcher is a worker, too, and has index 0. They begin at 0 in a group with a launcher that is none. In
+        other groups the indexes are continuous by themselves (KEP-2724).
+        """
         roles = {role.pod_set: role for role in self.list_roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")
         if launcher is None or worker is None:

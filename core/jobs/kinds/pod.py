@@ -60,7 +60,7 @@ class Pod:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
 
     def is_left_alone(self, pod: Json) -> bool:
-        """Whether a pod belongs to what is queued itself, or to its node."""
+        """Returns whether a pod belongs to what is queued itself, or to its node."""
         metadata = pod.get("metadata") or {}
         if STATIC_POD in (metadata.get("annotations") or {}):
             return True
@@ -68,7 +68,8 @@ class Pod:
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Marks and gates a queued pod, and names its role in its group after its shape, whatever its author has written."""
+        """Returns a copy of a pod: a queued one marked and gated, with its role in its group named after its shape, whatever its
+        author has written."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -98,7 +99,8 @@ class Pod:
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """Checks its annotations, and those that a group needs."""
+        """Returns the errors and warnings of a new pod: of its node, its size, its annotations, and those that a group needs. A pod
+        that is left alone has none."""
         if self.is_left_alone(job):
             return Rules()
         notes = (job.get("metadata") or {}).get("annotations") or {}
@@ -123,14 +125,14 @@ class Pod:
         return Rules(errors, (*judged.warnings, *list_pod_warnings(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Checks that what makes a pod queued, and its group, does not change after its creation, nor its queue once it
-        is admitted."""
+        """Returns an error for each label or annotation that changes and makes a pod queued, or defines its group. The queue may
+        change until the pod is admitted."""
         if self.is_left_alone(old):
             return Rules()
         return Rules(tuple(_change_errors(old, new)))
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """The pod set of a pod that is alone."""
+        """Returns the only pod set, `main`, of a pod that is alone."""
         return [build_pod_set(MAIN_POD_SET, 1, job)]
 
 
@@ -156,18 +158,18 @@ def _check_one_system(pod: Json) -> Iterator[FieldError]:
 
 
 def build_pod_set(name: str, count: int, pod: Json) -> PodSetTemplate:
-    """The pod set of pods that are all like one."""
+    """Returns the pod set of `count` pods that are all like one."""
     return PodSetTemplate(name, count, build_pod_template(pod), build_pod_topology_request(pod))
 
 
 def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
-    """`topologyRequest` of the pod set that a pod is in."""
+    """Returns the `topologyRequest` (JSON) of the pod set that a pod is in, with the label of the pod index."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     return annotations.build_topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
 
 
 def build_pod_template(pod: Json) -> dict[str, Any]:
-    """A pod as the template that a Workload keeps: what it asks for, without what has been decided or noted about it."""
+    """Returns a pod as the template that a Workload keeps: what it asks for, without what has been decided or noted about it."""
     metadata = pod.get("metadata") or {}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}
@@ -176,7 +178,7 @@ def build_pod_template(pod: Json) -> dict[str, Any]:
 
 
 def group_name(pod: Json) -> str | None:
-    """Returns the name of the pod group that a pod names."""
+    """Returns the name of the pod group that a pod names by label or annotation; None where it names none."""
     metadata = pod.get("metadata") or {}
     found = (metadata.get("labels") or {}).get(POD_GROUP_NAME) or (metadata.get("annotations") or {}).get(POD_GROUP_NAME)
     return str(found) if found else None
@@ -189,12 +191,12 @@ def group_total(pod: Json) -> int | None:
 
 
 def has_admission_gate(pod: Json) -> bool:
-    """Whether a pod waits to be admitted."""
+    """Returns whether a pod carries the admission gate, so that it waits to be admitted."""
     return any(gate.get("name") == ADMISSION_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
 def compute_role_hash(spec: Json) -> str:
-    """Pods of one group with equal hashes are one pod set: of equal requests and equal demands on nodes.
+    """Returns 8 hexadecimal digits that are equal for pods of one pod set of a group: of equal requests and equal demands on nodes.
 
     It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which Kueue leaves out.
     """

@@ -39,7 +39,7 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 def judge_number(replicas: int) -> Iterator[FieldError]:
-    """Yields what is wrong with a number of replicas; each replica is a Workload."""
+    """Yields an error for more replicas than `MAX_WORKLOADS`; each replica is a Workload."""
     if replicas > MAX_WORKLOADS:
         yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
@@ -64,19 +64,19 @@ class PodParent(ABC):
         """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Where the indexes of a template's pods begin."""
+        """Returns the index at which those of a template's pods begin."""
         return 0
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Rules of this kind alone for a change."""
+        """Yields the errors of a change by the rules of this kind alone."""
         return iter(())
 
     def list_annotation_paths(self, job: Json) -> list[str]:
-        """Where users write the annotations of its pods."""
+        """Returns the paths under which users write the annotations of its pods, one per template."""
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Queue, priority and parent handed on to the templates."""
+        """Returns a copy of the object; of a queued one queue, priority, time limit and parent are handed on to the templates."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -116,7 +116,7 @@ class PodParent(ABC):
         }
 
     def validate_create(self, job: Json) -> Rules:
-        """What the templates ask for, and of how many workloads."""
+        """Returns the errors and warnings of what the templates ask for, and of the number of workloads."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
@@ -129,8 +129,8 @@ class PodParent(ABC):
             yield from judge_number(_count_replicas(job))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """While a pod of it is ready it keeps its queue, as in Kueue; while it has pods it stays queued. What its templates ask for is
-        judged when that changes."""
+        """Returns the errors and warnings of a change. While a pod of it is ready it keeps its queue, as in Kueue; while it has pods
+        it stays queued. What its templates ask for is judged when that changes."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         pods, field = ("pods", "replicas") if after is None else ("ready pods", "readyReplicas")
@@ -146,7 +146,7 @@ class PodParent(ABC):
         return with_changes(errors, judged, self.validate_create(old) if before is not None else Rules())
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """The pod sets of each of its workloads."""
+        """Returns the pod sets of one of its workloads, which are all alike, in the order of the templates."""
         made = []
         for role in self.list_roles(job):
             request = annotations.build_topology_request(role.annotations, pod_index_label=role.pod_index_label)
@@ -154,11 +154,11 @@ class PodParent(ABC):
         return made
 
     def count_workloads(self, job: Json) -> int:
-        """How many workloads its pods are."""
+        """Returns the number of workloads that its pods are."""
         return 1
 
     def find_role(self, job: Json, pod: Json) -> str:
-        """The pod set that one of its pods belongs to."""
+        """Returns the name of the pod set that one of its pods belongs to."""
         return MAIN_POD_SET
 
 
@@ -170,16 +170,18 @@ class StatefulSet(PodParent):
     spec_shape = Fields({"replicas": INTEGER, "ordinals": Fields({"start": INTEGER}), "template": POD_TEMPLATE}, ("template",))
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the role `main` of all replicas, ranked by ordinal."""
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
         count = parse_integer(spec.get("replicas"), 1)
         return [Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=STATEFULSET_INDEX_LABEL)]
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Ranks count from its first ordinal."""
+        """Returns the first ordinal, from which ranks count."""
         return parse_integer(get(job, ("spec", "ordinals", "start")), 0)
 
     def count_workloads(self, job: Json) -> int:
+        """Returns 1, or 0 without replicas."""
         return 1 if _count_replicas(job) > 0 else 0
 
 
@@ -193,6 +195,7 @@ class Deployment(PodParent):
     spec_shape = Fields({"replicas": INTEGER, "template": POD_TEMPLATE}, ("template",))
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the role `main` of one pod, without ranks."""
         template = (job.get("spec") or {}).get("template") or {}
         return [Role(MAIN_POD_SET, 1, ("spec", "template"), "spec.template", template)]
 
@@ -213,6 +216,7 @@ class LeaderWorkerSet(PodParent):
     _ROOT: ClassVar[Path] = ("spec", "leaderWorkerTemplate")
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the roles of one replica: `leader` and `worker`, or `main` where they share a template."""
         template = get(job, self._ROOT) or {}
         size, leader, worker = parse_integer(template.get("size"), 1), template.get("leaderTemplate"), template.get("workerTemplate") or {}
         leads = leader is not None
@@ -230,19 +234,21 @@ class LeaderWorkerSet(PodParent):
         return [Role(self.LEADER, 1, (*self._ROOT, "leaderTemplate"), shown, leader), workers]
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Workers count from 1 where the leader has a template of its own; in a group the leader is rank 0."""
+        """Returns 1 for workers where the leader has a template of its own, else 0. In a group with the leader, which is rank 0 there,
+        it is 0."""
         leads = get(job, (*self._ROOT, "leaderTemplate")) is not None
         return 1 if leads and role.pod_set == self.WORKER and PODSET_GROUP_NAME not in role.annotations else 0
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Yields an error where the size of a group changes."""
         sizes = [parse_integer(get(obj, (*self._ROOT, "size")), 1) for obj in (old, new)]
         if sizes[0] != sizes[1]:
             accepted = f"a group keeps its size of {sizes[0]}; make another LeaderWorkerSet"
             yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
 
     def find_gang(self, job: Json) -> Gang:
-        """Each replica by itself; only its leader where workers are made once that is ready. While it is rolled out there may be
-        more replicas than it has."""
+        """Returns a gang per replica; only of its leader where workers are made once that is ready. While it is rolled out there may
+        be more replicas than it has."""
         size = parse_integer(get(job, (*self._ROOT, "size")), 1)
         return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
@@ -256,6 +262,7 @@ class LeaderWorkerSet(PodParent):
         return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
     def find_role(self, job: Json, pod: Json) -> str:
+        """Returns `leader` or `worker` by the worker index of a pod, or `main` where they share a template."""
         if len(self.list_roles(job)) == 1:
             return MAIN_POD_SET
         return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
@@ -280,7 +287,7 @@ def _count_most_replicas(job: Json) -> int:
 
 
 def find_lws_group(pod: Json) -> tuple[str, int] | None:
-    """Returns the LeaderWorkerSet and the replica of a pod, as soon as it has their labels."""
+    """Returns the name of the LeaderWorkerSet and the index of the replica of a pod; None until it has their labels."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
     if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):

@@ -30,10 +30,10 @@ RAY_CLUSTER_SPEC = Fields(
 
 
 def list_ray_roles(job: Json, path: Path) -> list[Role]:
-    """Pod sets `head` and one per worker group of the Ray cluster at a path of a job.
+    """Returns the roles of the Ray cluster at a path of a job: `head`, then one per worker group, at most `MOST_ROLES` of these.
 
-    A group of several hosts per replica is ranked by host within replica where KubeRay gives its pods these indexes (from
-    1.5 on, by a feature gate); pods without them are placed in no order.
+    A group of several hosts per replica is ranked by host within replica. KubeRay gives its pods these indexes from 1.5 on, by a
+    feature gate; pods without them are placed in no order.
     """
     cluster = get(job, path) or {}
     shown = ".".join(map(str, path))
@@ -66,7 +66,7 @@ def _build_autoscaler(cluster: Json) -> dict[str, Any]:
 
 
 def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
-    """Of an elastic job that runs: what changes its size is settled."""
+    """Yields the errors of a change of a job that runs: the elastic annotation is settled, and so is the autoscaler of an elastic job."""
     yield from validate_changed_elastic(old, new)
     before, after = (bool(get(job, (*path, "enableInTreeAutoscaling"))) for job in (old, new))
     if is_elastic(old) and before != after:
@@ -99,8 +99,11 @@ def _count_replicas(group: Json) -> int:
 
 
 def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
-    """Whether head and workers of the Ray cluster at a path are ready by the status at another. That is `ready` once it has
-    been, so that its count of workers and the condition of its head decide, where it has them."""
+    """Returns whether head and workers of the Ray cluster at a path are ready by the status at another. None where that has no state
+    or no count of workers.
+
+    The state is `ready` once it has been, so that the count of workers and the condition of the head decide, where there are such.
+    """
     status = get(job, status_path) or {}
     if status.get("state") not in (None, "", "ready"):
         return False
@@ -112,7 +115,7 @@ def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
 
 
 def validate_ray(job: Json, path: Path) -> Iterator[FieldError]:
-    """Rules of a Ray cluster at a path of a job."""
+    """Yields the errors of a Ray cluster at a path of a job: of the elastic annotation, of the autoscaler, and of groups without a name."""
     cluster, shown = get(job, path) or {}, ".".join(map(str, path))
     yield from validate_elastic(job)
     if cluster.get("enableInTreeAutoscaling") and not is_elastic(job):

@@ -15,20 +15,26 @@ class RayCluster(TemplatedKind):
     spec_shape = RAY_CLUSTER_SPEC
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns `head` and one role per worker group; see `list_ray_roles`."""
         return list_ray_roles(job, ("spec",))
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields the errors of its Ray cluster; see `validate_ray`."""
         return validate_ray(job, ("spec",))
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Yields an error where the elastic annotation changes."""
         return validate_changed_elastic(old, new)
 
     def is_resizable(self, job: Json) -> bool:
+        """Returns whether the elastic annotation of the RayCluster is true."""
         return is_elastic(job)
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether head and workers are ready by its status; see `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, ("spec",), ("status",))
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns a failure, with its reason, where the state is `failed`; else None."""
         status = job.get("status") or {}
         return Finish(False, status.get("reason") or "RayCluster failed") if status.get("state") == "failed" else None

@@ -51,6 +51,7 @@ class RayJob(TemplatedKind):
     )
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the roles of its Ray cluster and, in K8sJobMode, `submitter`."""
         roles = list_ray_roles(job, _CLUSTER)
         if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
             roles = [replace(role, added=(*role.added, _SUBMITTER_CONTAINER)) if role.pod_set == HEAD else role for role in roles]
@@ -60,6 +61,8 @@ class RayJob(TemplatedKind):
         return roles
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields the errors of its Ray cluster and of fields by which pods would not be counted, or capacity would be kept after the
+        end."""
         spec = job.get("spec") or {}
         if spec.get("clusterSelector"):
             accepted = "may not be set: pods of a cluster that is there already cannot be queued; give a rayClusterSpec"
@@ -70,22 +73,26 @@ class RayJob(TemplatedKind):
         yield from validate_ray(job, _CLUSTER)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Yields an error where the elastic annotation changes or, while an elastic job runs, the autoscaler."""
         if self.is_suspended(old) or self.is_suspended(new):
             return validate_changed_elastic(old, new)
         return check_changed_ray(old, new, _CLUSTER)
 
     def is_resizable(self, job: Json) -> bool:
-        """Only with an autoscaler: KubeRay makes no other change of a running RayJob's cluster."""
+        """Returns whether the RayJob is elastic and has an autoscaler: KubeRay makes no other change of a running RayJob's cluster."""
         return is_elastic(job) and bool(get(job, (*_CLUSTER, "enableInTreeAutoscaling")))
 
     def find_part(self, job: Json) -> str | None:
+        """Returns the name of its RayCluster by its status; None where it has none."""
         return get(job, ("status", "rayClusterName")) or None
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
+        """Returns a copy of the RayJob with the worker counts of its RayCluster; see `with_groups_of`."""
         return with_groups_of(job, _CLUSTER, part)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Without a submitter's template that the start wrote: it would keep the image of the head as it was then."""
+        """Returns the stopped RayJob with its own templates, without a submitter's template that the start wrote. That would keep the
+        image of the head as it was then."""
         changed = super().restore(job, pod_sets)
         template = get(changed, _SUBMITTER_TEMPLATE) or {}
         spec = restore_template(template, {})["spec"]  # without a Workload additions of the start to it may still be there
@@ -95,9 +102,11 @@ class RayJob(TemplatedKind):
         return changed
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether head and workers are ready by its status; see `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the RayJob ended; None while its deployment status is neither Complete nor Failed."""
         status = job.get("status") or {}
         if status.get("jobDeploymentStatus") not in ("Complete", "Failed"):
             return None

@@ -34,12 +34,15 @@ class RayService(TemplatedKind):
     part = CLUSTER
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns `head` and one role per worker group; see `list_ray_roles`."""
         return list_ray_roles(job, _CLUSTER)
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields the errors of its Ray cluster; see `validate_ray`."""
         return validate_ray(job, _CLUSTER)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
+        """Yields errors of the elastic annotation and, of a running service, of changes for which KubeRay would make a second cluster."""
         if self.is_suspended(old) or self.is_suspended(new):
             yield from validate_changed_elastic(old, new)
             return
@@ -56,23 +59,27 @@ class RayService(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, "spec.rayClusterConfig", None, accepted)
 
     def is_resizable(self, job: Json) -> bool:
+        """Returns whether the elastic annotation of the RayService is true."""
         return is_elastic(job)
 
     def find_part(self, job: Json) -> str | None:
-        """Returns the part that is resized, where an autoscaler resizes it; otherwise KubeRay resizes the cluster as
-        the service defines."""
+        """Returns the name of the RayCluster that an autoscaler resizes; None where there is none. Without an autoscaler it returns
+        None, too: then KubeRay resizes the cluster as the service defines."""
         if not get(job, (*_CLUSTER, "enableInTreeAutoscaling")):
             return None
         names = (get(job, ("status", which, "rayClusterName")) for which in ("activeServiceStatus", "pendingServiceStatus"))
         return next((name for name in names if name), None)
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
+        """Returns a copy of the RayService with the worker counts of its RayCluster; see `with_groups_of`."""
         return with_groups_of(job, _CLUSTER, part)
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether head and workers of the active service are ready by its status; see `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns None: a RayService serves until it is deleted."""
         return None
 
 

@@ -12,7 +12,7 @@ _REPLICA = Fields({"replicas": INTEGER, "template": POD_TEMPLATE})
 
 
 def build_replica_spec_shape(field: str, types: tuple[str, ...], **more: Shape) -> Fields:
-    """What the spec of such a kind looks like, as far as it matters."""
+    """Returns the shape of the spec of such a kind, as far as it is read. `more`: further fields with their shapes."""
     return Fields({field: Fields(dict.fromkeys(types, _REPLICA)), "runPolicy": Fields({"suspend": BOOLEAN}), **more})
 
 
@@ -27,6 +27,7 @@ class ReplicatedKind(TemplatedKind):
     types: ClassVar[tuple[str, ...]]
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns one role per replica type that the job has, in the order of `types`, called by its type in lower case."""
         replicas = (job.get("spec") or {}).get(self.field) or {}
         return [
             Role(
@@ -42,15 +43,18 @@ class ReplicatedKind(TemplatedKind):
         ]
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Pods of a type that is not known would not be counted; an operator may know `worker` as `Worker`."""
+        """Yields an error for each replica type that is not known: its pods would not be counted. An operator may know `worker` as
+        `Worker`."""
         for name in (job.get("spec") or {}).get(self.field) or {}:
             if name not in self.types:
                 accepted = f"{' or '.join(self.types)} is expected"
                 yield FieldError(ErrorType.NOT_SUPPORTED, f"spec.{self.field}", name, accepted)
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns the pods of all replica types that its status counts as active."""
         statuses = (job.get("status") or {}).get("replicaStatuses") or {}
         return sum(int((status or {}).get("active") or 0) for status in statuses.values())
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the job ended by its conditions Succeeded and Failed; None while neither is True."""
         return self.finish_by_condition(job, "Succeeded", "Failed")

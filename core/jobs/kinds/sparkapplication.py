@@ -67,11 +67,14 @@ class SparkApplication(TemplatedKind):
     )
 
     def list_roles(self, job: Json) -> list[Role]:
+        """Returns the roles `driver`, of one pod, and `executor`, with templates as the fields of the application make them."""
         spec = job.get("spec") or {}
         executors = parse_integer((spec.get("executor") or {}).get("instances"), 1)
         return [_build_role(spec, "driver", 1), _build_role(spec, "executor", executors)]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
+        """Writes labels, annotations, node selector and tolerations into fields of the driver or executor, and gates into its pod
+        template."""
         pod = job["spec"].setdefault(role.pod_set, {})
         parts, beside = get_parts(template), get_parts(pod.get("template") or {})
         for name in MAPS:
@@ -92,6 +95,7 @@ class SparkApplication(TemplatedKind):
                 del pod["template"]
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields errors of properties and fields by which pods would not be counted, and of amounts of memory that cannot be read."""
         spec = job.get("spec") or {}
         if (spec.get("dynamicAllocation") or {}).get("enabled"):
             accepted = "false is expected: executors that are added later would be outside of what was admitted"
@@ -110,15 +114,18 @@ class SparkApplication(TemplatedKind):
                     yield FieldError(ErrorType.INVALID, f"spec.{name}.{field}", text, "an amount of memory such as 512m or 2g is expected")
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns 1 while the state of the application is one in which it runs, else 0; see `JobKind.count_active_pods`."""
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return 1 if state in _RUNS else 0
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns True in state SUCCEEDING, else None."""
         # Spark deletes executors that have done their work, so that pods alone would look like lost ones.
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return True if state == "SUCCEEDING" else None
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the application ended; None while its state is neither COMPLETED nor FAILED."""
         state = (job.get("status") or {}).get("applicationState") or {}
         if state.get("state") not in ("COMPLETED", "FAILED"):
             return None

@@ -51,16 +51,19 @@ class TrainJob(TemplatedKind):
     related = (CLUSTER_RUNTIME, RUNTIME)
 
     def find_reference(self, job: Json) -> Reference | None:
+        """Returns the runtime that the TrainJob names, by default a ClusterTrainingRuntime; None of another kind or without a name."""
         named = get(job, ("spec", "runtimeRef")) or {}
         kind = named.get("kind") or CLUSTER_RUNTIME.kind
         found = next((related for related in self.related if related.kind == kind), None)
         return Reference(found, named["name"]) if found is not None and named.get("name") else None
 
     def expand(self, job: Json, found: Json) -> dict[str, Any]:
+        """Returns a copy of the TrainJob with its runtime, which is never written; see `Referring.expand`."""
         return {**job, _EXPANDED: found}
 
     def count_own_pods(self, job: Json) -> dict[str, int]:
-        """Returns the pods of the part that trains; the runtime defines its number of replicas, and Trainer allows one only."""
+        """Returns the pods of the part that trains, by pod set; empty where the TrainJob sets no number. The runtime defines its
+        number of replicas, and Trainer allows one only."""
         if get(job, ("spec", "trainer", "numNodes")) is None:
             return {}
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
@@ -71,7 +74,8 @@ class TrainJob(TemplatedKind):
         }
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Without its runtime a TrainJob has none; of a runtime with more than a Workload can hold those that show that."""
+        """Returns one role per replicated job of its runtime in their order; none without the runtime. Of a runtime with more than a
+        Workload can hold it returns those that show that."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         return [self._build_role(job, runtime, replicated) for replicated in _list_replicated_jobs(runtime)]
 
@@ -95,9 +99,11 @@ class TrainJob(TemplatedKind):
         )
 
     def list_annotation_paths(self, job: Json) -> list[str]:
+        """Returns one text: where its runtime has the annotations of its pods."""
         return ["spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime"]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
+        """Writes what a start has added to a role's template into the runtime patch of topogate's own; see `TemplatedKind.put_template`."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         replicated = next(each for each in _list_replicated_jobs(runtime) if each.get("name") == role.pod_set)
         added = compute_added_parts(_build_base(job, replicated), template)
@@ -113,7 +119,8 @@ class TrainJob(TemplatedKind):
             job["spec"].pop("runtimePatches", None)
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """With our patch of a running job, if the change drops it: its runtime is not at hand, so the manager of the patch shows it."""
+        """Returns a change as it should be stored: with topogate's patch of a running job, if the change drops it. Its runtime is not
+        at hand, so the manager of the patch shows it."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
@@ -123,12 +130,13 @@ class TrainJob(TemplatedKind):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Whether the job is started, by our own patch: the present runtime may be another one than at its start."""
+        """Returns whether the job is started, by our own patch: the present runtime may be another one than at its start."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _list_patches(job, ours=True))
         return any(is_started(template) for template in templates)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Without our patch; what else the Workload's templates had is in the runtime, or was when it was admitted."""
+        """Returns the stopped TrainJob without topogate's patch. What else the Workload's templates had is in the runtime, or was when
+        it was admitted."""
         changed = copy_object(job)
         patches = [patch for patch in get(job, ("spec", "runtimePatches")) or () if patch.get("manager") != MANAGER]
         if patches:
@@ -138,6 +146,7 @@ class TrainJob(TemplatedKind):
         return changed
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
+        """Yields errors of the reference to a runtime, of too many patches, and of templates that carry the topology gate by themselves."""
         named = get(job, ("spec", "runtimeRef")) or {}
         if self.find_reference(job) is None:
             kinds = " or ".join(related.kind for related in self.related)
@@ -156,16 +165,20 @@ class TrainJob(TemplatedKind):
         yield from find_own_gates([replace(role, template=bases[role.pod_set]) for role in self.list_roles(job)])
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
+        """Returns the number of Jobs, not of pods, that its status counts as active; see `JobKind.count_active_pods`."""
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
 
     def are_pods_ready(self, job: Json) -> bool | None:
+        """Returns whether all of its Jobs are ready or have succeeded; None where its status has no numbers, or its runtime is not
+        there."""
         return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("jobsStatus") or ())
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
-        """All pods of Jobs that have succeeded."""
+        """Returns, per pod set, all pods of Jobs that have succeeded; pod sets without such a Job are absent."""
         return self.count_done_jobs(self.list_roles(job), (job.get("status") or {}).get("jobsStatus") or ())
 
     def find_finish(self, job: Json) -> Finish | None:
+        """Returns how the TrainJob ended by its conditions Complete and Failed; None while neither is True."""
         return self.finish_by_condition(job, "Complete", "Failed")
 
 

@@ -77,51 +77,56 @@ class JobFacts:
 
     @property
     def suspended(self) -> bool:
-        """Whether the job makes no pods."""
+        """Returns whether the job is suspended, so that it makes no pods."""
         return self.kind.is_suspended(self.job)
 
     @property
     def started(self) -> bool:
-        """Whether its templates carry what a start put there."""
+        """Returns whether the job's templates carry what a start put there."""
         return self.kind.is_started(self.job)
 
     @property
     def prebuilt(self) -> str | None:
-        """The Workload that it names."""
+        """Returns the name of the Workload that it names; None where it names none."""
         return find_prebuilt_name(self.job)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
+        """Returns the labels of the job; empty where it has none."""
         labels: Mapping[str, str] = self.job["metadata"].get("labels") or {}
         return labels
 
     @property
     def is_going(self) -> bool:
-        """Whether it is being deleted."""
+        """Returns whether the job is being deleted."""
         return bool(self.job["metadata"].get("deletionTimestamp"))
 
     @property
     def key(self) -> str:
-        """Its namespace and name."""
+        """Returns `namespace/name` of the job."""
         return build_object_key(self.job)
 
     @property
     def family(self) -> str:
-        """Of its Workload: what its pods name."""
+        """Returns the key (`namespace/name`) by which its pods are found, see `find_family`; empty without a Workload."""
         return find_family(self.workload) if self.workload is not None else ""
 
     @property
     def is_resizable(self) -> bool:
-        """Whether it is resized while it runs: its pods wait behind the topology gate until they are admitted, on any flavor."""
+        """Returns whether the job is resized while it runs: its pods wait behind the topology gate until they are admitted, on any
+        flavor."""
         return self.is_elastic_on and isinstance(self.kind, Resizable) and self.kind.is_resizable(self.job) and self.prebuilt is None
 
     @property
     def is_suspended_by_another(self) -> bool:
-        """Whether the suspension of a job that topogate had started is not its own: every stop is written under its name, and only on the
-        job as it was seen, so that a suspension that was there before is not taken over. False where its writer is not known."""
+        """Returns whether the suspension of a job that topogate had started is not topogate's own; False where its writer is not
+        known.
+
+        Every stop is written under topogate's name, and only on the job as it was seen. So a suspension that was there before is not
+        taken over.
+        """
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """An event on the job."""
+        """Returns an event on the job, which is not written here."""
         return Event(r.get_resource(self.kind), self.job, reason, message, warning)

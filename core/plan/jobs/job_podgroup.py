@@ -11,10 +11,8 @@ Json = Mapping[str, Any]
 
 
 def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
-    """The group as it should be; None where a job has none: it does not ask, its pods are no members, or it is queued.
-
-    It goes with the job, which controls it.
-    """
+    """Returns the PodGroup (JSON) as it should be, controlled by the job. None where a job has none: it does not ask, its pods are no
+    members, or it is queued."""
     metadata = job["metadata"]
     name, levels = find_group(kind, job), read_levels(find_asked(job) or "")
     if name is None or not levels or QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
@@ -35,11 +33,11 @@ def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
 
 
 def is_of(group: Json, job: Json) -> bool:
-    """Whether a group is controlled by that very job."""
+    """Returns whether a group is controlled by that very job, by its uid."""
     owners = group["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == job["metadata"]["uid"] for owner in owners)
 
 
 def is_in_step(group: Json, wanted: Json) -> bool:
-    """Whether a group is what its job wants."""
+    """Returns whether the spec of a group is what its job wants."""
     return bool(group.get("spec") == wanted["spec"])

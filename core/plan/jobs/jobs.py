@@ -108,7 +108,7 @@ FREE_SUSPENSIONS = 5  # within minutes, before a job waits for its turn to be su
 
 
 def plan_job(f: JobFacts) -> Plan:
-    """What is to be done with a job now."""
+    """Returns what is to be done with a job now; a plan without steps where nothing is."""
     workload = f.workload
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
         return _plan_release(f, workload)
@@ -265,8 +265,11 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
-    """What follows where the API server or a webhook refuses the start of a job: events, and in the end (`deactivates`) the condition
-    DeactivationTarget on the Workload. `shown`: the error as the condition has it; of an invalid job there is an event anyway."""
+    """Returns what follows where the API server or a webhook refuses the start of a job: events. In the end (`deactivates`) the
+    Workload gets the condition DeactivationTarget.
+
+    `shown`: the error as the condition has it; of an invalid job there is an event anyway.
+    """
     name = f"{f.kind.kind} {f.job['metadata']['name']}"
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
@@ -276,7 +279,7 @@ def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bo
 
 
 def is_start_refused(workload: Obj) -> bool:
-    """Whether a Workload was deactivated since its job could not be started."""
+    """Returns whether a Workload was deactivated since its job could not be started."""
     return _is_evicted_for(workload, f"{REASON_DEACTIVATED}DueTo{REASON_START_REFUSED}")
 
 
@@ -422,7 +425,8 @@ def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
 
 
 def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceRules | None) -> Plan:
-    """The Workload of a job that breaks a rule of the API server is deactivated until the job changes (rule h of docs/decisions/0004)."""
+    """Returns the plan for a job that breaks a rule of the API server: its Workload is deactivated until the job changes. The status
+    gets `error` as the reason (rule h of docs/decisions/0004)."""
     is_active = workload["spec"].get("active", True) is not False
     deactivate = plan_deactivation(workload, REASON_MISCONFIGURED) if is_active else None
     facts, message = f.facts, f"the job's pod sets are refused: {error}"

@@ -28,7 +28,8 @@ _MAX_SHOWN_CHARS = 120
 
 
 def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
-    """Returns the merge patch by which a Workload without a controller becomes that of a job."""
+    """Returns the merge patch by which a Workload without a controller gets a job as its controller, the label of that, and topogate's
+    finalizer."""
     metadata, mine = workload["metadata"], job["metadata"]
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
     others = [reference for reference in metadata.get("ownerReferences") or () if reference.get("uid") != mine["uid"]]
@@ -43,11 +44,11 @@ def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
 
 
 def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | None:
-    """Returns what differs between the pod sets of a job and its Workload, with both values; None where they request
-    the same.
+    """Returns a sentence about the first difference between the pod sets of a job and its Workload, with both values; None where they
+    request the same.
 
-    Only what decides queueing and placement is compared: the creator of the Workload need not know an image, or what an
-    API server adds to templates.
+    Only what decides queueing and placement is compared: the creator of the Workload need not know an image, or what an API server
+    adds to templates. Raises InvalidQuantity where requests cannot be read.
     """
     there = workload["spec"]["podSets"]
     names, theirs = [pod_set.name for pod_set in wanted], [pod_set.get("name") for pod_set in there]
@@ -72,8 +73,11 @@ def _is_implied(topology: Any) -> bool:
 
 
 def list_originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """The pod sets of a job as they were before its start: its own labels and annotations, and what places them as the Workload
-    has it. The Workload's template is another's, and need not be the job's in all else."""
+    """Returns the pod sets (JSON) of a job as they were before its start. Labels and annotations are its own; what places the pods is
+    as the Workload has it.
+
+    The Workload's template is another's, and need not be the job's in all else.
+    """
     its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
     made = []
     for pod_set in kind.list_pod_sets(job):

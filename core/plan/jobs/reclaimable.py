@@ -13,11 +13,11 @@ _NONE: Mapping[str, int] = {}
 
 
 def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
-    """Returns `status.reclaimablePods` as it should be by the finished pods per pod set; None where it is so already.
+    """Returns `status.reclaimablePods` as it should be by the finished pods per pod set; None where it is so already, or the Workload
+    is finished or being deleted.
 
-    What `running` pods use is not released, however many are reported as finished: a Job counts whatever pods its user
-    lets it adopt. While the workload holds quota no number goes down: what was released may be in use by another
-    workload.
+    What `running` pods use is not released, however many are reported as finished: a Job counts whatever pods its user lets it adopt.
+    While the workload holds quota no number goes down: what was released may be in use by another workload.
     """
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
@@ -31,11 +31,11 @@ def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[s
 
 
 def are_made_again(workload: Json, done: Mapping[str, int]) -> bool:
-    """Whether pods that had done their work are to do it once more, as when a JobSet restarts."""
+    """Returns whether fewer pods of some pod set are `done` than the status has as reclaimable, as when a JobSet restarts."""
     return any(done.get(name, 0) < count for name, count in read_reclaimed_pods(workload).items())
 
 
 def count_succeeded(pods: Iterable[Json]) -> dict[str, int]:
-    """Pods per pod set that have succeeded."""
+    """Returns the number of pods that have succeeded per pod set, by their label; pods without it are counted under an empty name."""
     succeeded = (pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded")
     return dict(Counter((pod["metadata"].get("labels") or {}).get(PODSET_LABEL, "") for pod in succeeded))

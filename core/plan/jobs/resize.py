@@ -34,7 +34,7 @@ GIVE_BACK, GROW, SHRINK = "reduce admission", "create successor", "shrink"
 
 
 def mark_first(f: JobFacts, workload: Obj) -> Obj:
-    """Returns a new Workload of an elastic job with the annotation that marks it as the first one."""
+    """Returns a new Workload of an elastic job with the annotation that marks it as the first one; that of any other job as it is."""
     if not f.is_resizable:
         return workload
     metadata = workload["metadata"]
@@ -42,13 +42,15 @@ def mark_first(f: JobFacts, workload: Obj) -> Obj:
 
 
 def is_slice(workload: Obj) -> bool:
-    """Whether a Workload is one of an elastic job."""
+    """Returns whether a Workload is one of an elastic job, by its annotation."""
     return SLICE_NAME in (workload["metadata"].get("annotations") or {})
 
 
 def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], bool]:
-    """Of a job that does not run (any more): what it asks for is asked for by one Workload. Returns the steps to that, and whether the
-    other one takes over: it has been admitted, and what is to become of the job is to be judged by it."""
+    """Returns the steps by which a job that does not run (any more) asks by one Workload, and whether the other one takes over.
+
+    It takes over where it has been admitted: what is to become of the job is then to be judged by it.
+    """
     if not is_slice(workload):
         return (), False
     steps = _drop_finalizers_of_left(f, workload)
@@ -63,7 +65,7 @@ def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], boo
 
 
 def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
-    """The next step of a job that runs; None where it has the size that it was admitted with, or is not resized while it runs."""
+    """Returns the next step of a job that runs; None where it has the size that it was admitted with, or is not resized while it runs."""
     if not is_slice(workload):
         return None
     steps = _drop_finalizers_of_left(f, workload)

@@ -17,36 +17,40 @@ Domain = tuple[str, ...]
 
 
 def find_present(workloads: Iterable[Json]) -> Json | None:
-    """Of the workloads of an elastic job the one that its pods are admitted by, or that is to be admitted first."""
+    """Returns that workload of an elastic job that its pods are admitted by, or that is to be admitted first; None where all are
+    finished."""
     live = {build_object_key(w): w for w in workloads if not is_condition_true(w, FINISHED)}
     return next((w for w in live.values() if find_replaced(w) not in live), None)
 
 
 def find_successor(present: Json, workloads: Iterable[Json]) -> Json | None:
-    """The workload that is to take over from the present one."""
+    """Returns the unfinished workload that is to take over from the present one; None where there is none."""
     key = build_object_key(present)
     return next((w for w in workloads if find_replaced(w) == key and not is_condition_true(w, FINISHED)), None)
 
 
 def count_pods(workload: Json) -> dict[str, int]:
-    """Pods per pod set that a workload asks for."""
+    """Returns the number of pods that a workload asks for, by pod set."""
     return {pod_set["name"]: int(pod_set["count"]) for pod_set in workload["spec"]["podSets"]}
 
 
 def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Returns a workload's pod sets with other counts: the job's templates have what the start added."""
+    """Returns copies of a workload's pod sets (JSON) with other counts of pods; those that `counts` lacks keep theirs.
+
+    They are not taken from the job: its templates have what the start added.
+    """
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
 def is_alike(one: Json, other: Json) -> bool:
-    """Whether two workloads ask for the same but for how many pods there are of each pod set."""
+    """Returns whether two workloads ask for the same, apart from the number of pods of each pod set."""
     bare = [[{**pod_set, "count": 0} for pod_set in workload["spec"]["podSets"]] for workload in (one, other)]
     return bare[0] == bare[1]
 
 
 def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
-    """Returns the Workload of a job that has grown. A workload has at most one successor, and the name identifies it: a
-    second creation finds the first one."""
+    """Returns the Workload of a job that has grown, with the job's present counts of pods. A workload has at most one successor, and
+    the name identifies it: a second creation finds the first one."""
     metadata, mine = present["metadata"], job["metadata"]
     name = build_hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
     own = {SLICE_NAME: find_family(present).partition("/")[2], SLICE_REPLACES: build_object_key(present)}
@@ -66,10 +70,10 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
 
 
 def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFacts]) -> Admission | None:
-    """What is left of an admission for fewer pods; None while more pods than these are still there.
+    """Returns what is left of an admission for fewer pods, `counts` by pod set; None while more pods than these are still there.
 
-    Which pods go the Job controller decides, so a domain keeps as many as live in it. Places of pods that are not there (not
-    made yet, or made again) stay where most of the others are: the most scattered are given back.
+    Which pods go the Job controller decides, so a domain keeps as many as live in it. Places of pods that are not there (not made yet,
+    or made again) stay where most of the others are: the most scattered are given back.
     """
     live = list(pods)
     left = [_shrink(given, counts.get(given.name, given.count), live) for given in admission.pod_sets]
@@ -90,7 +94,10 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
 
 
 def keep_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
-    """The places of an assignment that `count` pods keep, those of the pods that live first; None where more live than that."""
+    """Returns the places of an assignment that `count` pods keep, those of the pods that live first; None where more live than that.
+
+    `live`: pods by the level values of their domain. Domains without a pod are left out.
+    """
     stay = [min(domain.count, live.get(domain.values, 0)) for domain in assignment.domains]
     rest = count - sum(stay)
     if rest < 0:

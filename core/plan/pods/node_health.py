@@ -64,7 +64,7 @@ class Outside:
 
 
 def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: TopologyFacts) -> str:
-    """Why a node with some labels is not a node of a flavor and its topology; empty if it is."""
+    """Returns why a node with some labels is not a node of a flavor and its topology, as a sentence about "it"; empty if it is."""
     for key, value in flavor.node_labels.items():
         if labels.get(key) != value:
             found = f"its label {key} is {labels[key]}" if key in labels else f"it has no label {key}"
@@ -73,7 +73,8 @@ def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: 
 
 
 def explain_outside(labels: Mapping[str, str], host: str, flavor: FlavorFacts, topology: TopologyFacts) -> str:
-    """Why a node with some labels is not at the place that an assignment by a flavor's topology names by the hostname `host`."""
+    """Returns why a node with some labels is not at the place that an assignment by a flavor's topology names by the hostname `host`.
+    It is a sentence about "it", or about its label."""
     if why := explain_departure(labels, flavor, topology):
         return why
     if labels[topology.levels[-1]] != host:
@@ -94,7 +95,11 @@ class NodeVerdict:
 
 
 def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> NodeVerdict:
-    """A node as the API has it, None if it is gone, for one workload."""
+    """Returns what one workload has to expect of a node, by its part there: whether it is lost, and which pods block others or are
+    stuck.
+
+    `node` is the object as the API has it, None if it is gone.
+    """
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node without a Ready condition yet may be one that they are about to have.
@@ -127,7 +132,8 @@ def _find_end(outside: Outside, rules: HealthRules) -> datetime:
 
 
 def count_stuck(share: NodeShare, stuck: Sequence[PodFacts]) -> dict[str, int]:
-    """Places per pod set that are to be found elsewhere for pods that are stuck; of those that have none left on the node none is."""
+    """Returns the number of places, by pod set, that are to be found elsewhere for pods that are stuck. A pod set without places to be
+    found is absent."""
     found = {}
     for pod_set, assigned in share.by_pod_set.items():
         waiting = sum(pod.pod_set == pod_set for pod in stuck)
@@ -155,15 +161,15 @@ def find_placed(facts: WorkloadFacts) -> frozenset[str]:
 
 
 def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
-    """Whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of
-    `find_placed`; the host of any other pod was chosen by its user."""
+    """Returns whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of `find_placed`;
+    the host of any other pod was chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
     return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
 
 
 def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
-    """Whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod
-    that is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
+    """Returns whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod that
+    is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 

@@ -46,25 +46,31 @@ class NodesFacts:
 
     @property
     def is_news(self) -> bool:
-        """Whether the Workload names other nodes as lost."""
+        """Returns whether other nodes are lost than those that the Workload names."""
         return self.lost.keys() != self.facts.unhealthy_nodes
 
 
 def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod]:
-    """Returns the waiting pods that block others, for nodes by name."""
+    """Returns the waiting pods that block others, for verdicts by the name of the node, in their order."""
     return [WaitingPod(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
 
 
 def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -> Plan:
-    """Pods are ended that wait for a node which will not take them, so that others are made, which get another place. One that is bound
-    meanwhile, or changed again and again, shows that its node is not lost: that is a failure of its step, and holds up no other."""
+    """Returns the plan that ends pods that wait for a node which will not take them, so that others are made, which get another place.
+
+    One that is bound meanwhile, or changed again and again, shows that its node is not lost. That is a failure of its step, and holds
+    up no other. A pod that `find_pod` returns None for is left out.
+    """
     steps = tuple(step for one in waiting if (step := _end_pod(find_pod, one, now)) is not None)
     return make_plan(Step("end pods", ParallelSteps(steps)) if steps else None)
 
 
 def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """Lost nodes are named on the Workload in one write, or it is evicted where they are too many; after the pods that wait there have been
-    ended."""
+    """Returns the plan that names lost nodes on the Workload in one write, or evicts it where they are too many. It is empty where
+    these are named already, or were a moment ago.
+
+    It follows after the pods that wait there have been ended.
+    """
     return _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
 
 
@@ -76,7 +82,7 @@ def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: dat
 
 
 def plan_leftovers(pods: Iterable[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
-    """Pods that have a place from an admission that is over."""
+    """Returns the plan that ends pods that have a place from an admission that is over."""
     why = "of which its workload has nothing"
     ends = (_end_pod(find_pod, WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
     steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)

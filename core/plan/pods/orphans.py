@@ -42,7 +42,7 @@ class OrphanFacts:
 
 
 def plan_orphan(f: OrphanFacts) -> Plan:
-    """What is to be done with a workload. Its job may be gone."""
+    """Returns what is to be done with a workload that may have lost its job; nothing while that is there."""
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING

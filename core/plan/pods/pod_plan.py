@@ -66,7 +66,7 @@ def plan_start(
 
 
 def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
-    """Pods that wait beyond the total of their plain group, the youngest; those that failed are replaced, not counted."""
+    """Returns the pods that wait beyond the `total` of their plain group, the youngest; those that failed are replaced, not counted."""
     counted = [
         pod for pod in sorted(pods, key=compute_seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"
     ]
@@ -74,22 +74,21 @@ def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
 
 
 def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
-    """Pods of a unit that may not run: those that have passed the admission gate are deleted."""
+    """Returns those pods of a unit that may not run and have passed the admission gate, each with `reason`: they are to be deleted."""
     return tuple((pod, reason) for pod in pods if _is_staying(pod))
 
 
 def list_running(pods: Sequence[Json]) -> list[Json]:
-    """Pods that have passed the admission gate and are not gone."""
+    """Returns the pods that have passed the admission gate and have not ended, those that are being deleted included."""
     return [pod for pod in pods if _is_running(pod)]
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
-    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being
-    deleted.
+    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being deleted.
 
-    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted
-    group (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue: the controller
-    that replaces them sees them fail, and the group keeps its workload.
+    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted group
+    (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue. So the controller that replaces them
+    sees them fail, and the group keeps its workload.
     """
     return tuple(
         pod
@@ -101,8 +100,11 @@ def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evic
 
 
 def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Finish | None:
-    """Returns how a unit ended, None while it has not: a pod with itself, a group once all its pods have succeeded, or
-    all have ended and one is marked as not to be replaced. A serving unit never ends."""
+    """Returns how a unit ended; None while it has not. A pod that is alone ends its unit. A group ends once all its pods have
+    succeeded, or all have ended and one is marked as not to be replaced. A serving unit never ends.
+
+    `counts`: the pods of the workload by pod set.
+    """
     ended = [pod for pod in pods if is_terminal(pod)]
     succeeded = sum(1 for pod in ended if pod["status"]["phase"] == "Succeeded")
     total = sum(counts.values())

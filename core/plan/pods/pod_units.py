@@ -46,7 +46,7 @@ class Unit:
 
 
 def find_pod_unit(pod: Json) -> Unit | None:
-    """The unit of a queued pod, None of others."""
+    """Returns the unit of a queued pod; None of a pod that is not queued."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
@@ -65,7 +65,7 @@ def find_pod_unit(pod: Json) -> Unit | None:
 
 
 def find_workload_unit(workload: Json) -> Unit | None:
-    """The unit that a workload stands for, None where it is no workload of pods."""
+    """Returns the unit that a workload stands for; None where it is no workload of pods."""
     metadata, owner = workload["metadata"], find_controller(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
@@ -80,7 +80,7 @@ def find_workload_unit(workload: Json) -> Unit | None:
 
 
 def queue_to_follow(pod: Json) -> str:
-    """The queue that a workload of pods is in by its pods, if they may move it: what serves stays where it is."""
+    """Returns the name of the LocalQueue to which a pod moves its workload; empty where it may not, as what serves stays where it is."""
     return "" if note_of(pod, POD_GROUP_SERVING) == "true" else queue_of(pod)
 
 
@@ -90,7 +90,8 @@ def find_group_owner(unit: Unit) -> str:
 
 
 def is_unowned(workload: Json) -> bool:
-    """Whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the assignment).
+    """Returns whether a Workload was made without an owner. The pods that name it are its own, as in Kueue (KEP-2724, Enforcing the
+    assignment).
 
     False for a Workload with the label of a job: that job has left it behind, or will adopt it.
     """
@@ -99,27 +100,28 @@ def is_unowned(workload: Json) -> bool:
 
 
 def get_owner_of_named(key: str) -> str:
-    """The owner of the pods that name an unowned Workload, where pods and workload are matched by the uid of their owner."""
+    """Returns the owner of the pods that name an unowned Workload, where pods and workload are matched by the uid of their owner."""
     return f"workload {key}"
 
 
 def is_terminal(pod: Json) -> bool:
-    """Whether a pod has ended."""
+    """Returns whether a pod has ended."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_going(pod: Json) -> bool:
-    """Whether a pod is being deleted."""
+    """Returns whether a pod is being deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def find_pod_role(pod: Json) -> str:
-    """The role of a pod in its plain group."""
+    """Returns the name of the role of a pod in its plain group; `main` where it has no hash."""
     return note_of(pod, ROLE_HASH) or MAIN_POD_SET
 
 
 def read_relevant_state(pod: Json) -> tuple[Any, ...]:
-    """What of a pod can change what is to be done with its unit; where it runs, or whether it is ready, does not."""
+    """Returns those parts of a pod that can change what is to be done with its unit, to be compared. Where it runs, or whether it is
+    ready, is not among them."""
     metadata = pod["metadata"]
     notes = metadata.get("annotations") or {}
     return (
@@ -134,16 +136,16 @@ def read_relevant_state(pod: Json) -> tuple[Any, ...]:
 
 
 def compute_seniority(pod: Json) -> tuple[bool, bool, str, str]:
-    """Pods that have started before those that wait, then the oldest first."""
+    """Returns a key for sorting: pods that have started come before those that wait, then the oldest first."""
     metadata = pod["metadata"]
     return has_admission_gate(pod), is_going(pod), metadata.get("creationTimestamp") or "", metadata["name"]
 
 
 def queue_of(pod: Json) -> str:
-    """The queue that a pod names."""
+    """Returns the name of the LocalQueue that a pod names; empty where it names none."""
     return str((pod["metadata"].get("labels") or {}).get(QUEUE_NAME_LABEL, ""))
 
 
 def note_of(pod: Json, name: str) -> str:
-    """An annotation of a pod, empty where it has none of that name."""
+    """Returns the value of an annotation of a pod; empty where it has none of that name."""
     return str((pod["metadata"].get("annotations") or {}).get(name, ""))

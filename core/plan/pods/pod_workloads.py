@@ -48,18 +48,19 @@ class DesiredWorkload:
 
     @property
     def priority_class(self) -> str | None:
-        """Name of the pods' priority class: of the first template that has one."""
+        """Returns the name of the pods' PriorityClass, of the first template that has one; None where none has."""
         names = ((pod_set.template.get("spec") or {}).get("priorityClassName") for pod_set in self.pod_sets)
         return next((name for name in names if name), None)
 
 
 def build_parent_workload(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
-    """The workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
+    """Returns the workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
     return read_parent(parent, obj, unit) if (unit.index or 0) < parent.count_workloads(obj) else None
 
 
 def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
-    """The same, also where the parent has no replicas now; None where it is in no queue or is being deleted."""
+    """Returns the same as `build_parent_workload`, also where the parent has no replicas now; None where it is in no queue or is being
+    deleted."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
     if QUEUE_NAME_LABEL not in labels or metadata.get("deletionTimestamp"):
@@ -83,7 +84,7 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | N
 
 
 def build_pod_workload(pod: Json, whole: Pod) -> DesiredWorkload:
-    """The workload of a pod that is alone; `pod` as the API server has it."""
+    """Returns the workload of a pod that is alone; `pod` is as the API server has it."""
     metadata, owner = pod["metadata"], find_controller(pod)
     labels = metadata.get("labels") or {}
     return DesiredWorkload(
@@ -112,7 +113,8 @@ class PlainPodGroup:
 
 
 def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
-    """What the pods of a group ask for together. Pods on their way out are not counted, finished ones are."""
+    """Returns what the pods of a group ask for together, or what is wrong or missing. Pods on their way out are not counted, finished
+    ones are."""
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
     if not counted:
         return PlainPodGroup({}, {}, missing=1)
@@ -140,10 +142,10 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
 
 
 def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
-    """The workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
+    """Returns the workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
 
-    No pod owns it: the garbage collector would take it from a running group once all of its first pods have been
-    replaced, and a large group would be too long a list. It goes with the last pod.
+    No pod owns it, and it goes with the last one. The garbage collector would take it from a running group once all of its first pods
+    have been replaced. A large group would be too long a list.
     """
     first = examples[find_pod_role(min(pods, key=compute_seniority))]["metadata"]
     pod_sets = tuple(build_pod_set(role, count, examples[role]) for role, count in group.roles.items())
@@ -152,7 +154,7 @@ def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json],
 
 
 def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
-    """A new Workload for a unit."""
+    """Returns a new Workload (JSON) for a unit. `priority_class`: its `spec.priorityClassRef`."""
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
         "active": True,
@@ -184,8 +186,8 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
 
 
 def has_other_request(wanted: DesiredWorkload, workload: Json) -> bool:
-    """Whether a parent's present pods differ from those of its workload in queue, number, requests or place. What does
-    not matter for where they run, such as an image, may change meanwhile."""
+    """Returns whether a parent's present pods differ from those of its workload in queue, number, requests or place. What does not
+    matter for where they run, such as an image, may change meanwhile. Raises InvalidQuantity where requests cannot be read."""
 
     def reduce_to_essence(pod_set: Json) -> tuple[Any, ...]:
         spec = pod_set["template"].get("spec") or {}
@@ -205,7 +207,8 @@ def _build_owner_fields(api_version: str, kind: str, metadata: Json) -> dict[str
 
 
 def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
-    """Returns the pod sets of a workload with the present requests of their pods, None where they have them."""
+    """Returns the pod sets (JSON) of a workload with the present topology requests of their pods, by pod set; None where they have
+    them already."""
     changed = []
     for pod_set in workload["spec"]["podSets"]:
         request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))

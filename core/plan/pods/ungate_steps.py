@@ -80,7 +80,7 @@ class UngatingFacts:
 
     @property
     def is_unowned(self) -> bool:
-        """Whether it was made without an owner."""
+        """Returns whether the Workload was made without an owner."""
         return is_unowned(self.workload)
 
 
@@ -93,12 +93,13 @@ class UngateDecision:
 
     @property
     def places(self) -> Mapping[str, Mapping[str, str]]:
-        """The node selectors of those that lose their gate, by uid."""
+        """Returns the node selectors of those that lose their gate, by the uid of the pod."""
         return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
 
 
 def decide_ungating(f: UngatingFacts) -> UngateDecision:
-    """Which pods lose their gate now, and where they go. It takes long where there are many pods; another thread may do it."""
+    """Returns which pods lose their gate now, and where they go; at most `MOST_UNGATED` of them. It takes long where there are many
+    pods; another thread may do it."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
@@ -112,8 +113,8 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
 
 
 def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
-    """What is to be done with its pods now. What fails for one of them holds up no other; the order of ranks is reported in any case, since
-    users of those that run look for it."""
+    """Returns what is to be done with its pods now. What fails for one of them holds up no other. The order of ranks is reported in
+    any case, since users of those that run look for it."""
     ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
     again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None

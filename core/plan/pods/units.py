@@ -142,28 +142,28 @@ class UnitFacts:
 
     @property
     def has_parent(self) -> bool:
-        """Whether the unit is one of a StatefulSet or a LeaderWorkerSet."""
+        """Returns whether the unit is one of a StatefulSet or a LeaderWorkerSet."""
         return self.unit.source in PARENTS
 
     @property
     def lives(self) -> bool:
-        """Whether there is still what the workload is made of, and it is in a queue."""
+        """Returns whether there is still what the workload is made of, and it is in a queue."""
         return self.source is not None and not (self.has_parent and "spec" not in self.source)
 
     @property
     def made_of(self) -> Obj:
-        """The source."""
+        """Returns the source, which must be there."""
         assert self.source is not None
         return self.source
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """An event on what the workload is made of."""
+        """Returns an event on what the workload is made of, which is not written here."""
         parent = PARENTS_BY_KIND.get(self.unit.source)
         return Event(r.PODS if parent is None else r.get_resource(parent), self.made_of, reason, message, warning)
 
 
 def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
-    """What is to be done with a unit now."""
+    """Returns what is to be done with a unit now, or the pods that have to be read before."""
     if f.unit.source == UNKNOWN:
         return make_plan(_release(to_release(f.pods, finished=False, remembers=False)))
     released, workload = _release(_find_released(f)), f.workload
@@ -311,7 +311,7 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
 
 
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
-    """What follows where there is a Workload of the name that the unit's was to have."""
+    """Returns what follows where there is a Workload, `other`, of the name that the unit's was to have; None if it has gone since."""
     if other is None or find_workload_unit(other) == f.unit:
         return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"

@@ -51,16 +51,16 @@ Action = Amend | Evict | Deactivate | Wait
 
 
 def to_time(text: str) -> datetime:
-    """A time of the API."""
+    """Returns a time of the API (RFC 3339) as a datetime with its time zone."""
     return datetime.fromisoformat(text)
 
 
 def from_time(time: datetime) -> str:
-    """As the API writes it, which has whole seconds."""
+    """Returns a time as the API writes it, in UTC with whole seconds, rounded down."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_rounded_up(time: datetime) -> str:
-    """As the API writes it, which has whole seconds: never before the time that is meant."""
+    """Returns a time as the API writes it, in UTC with whole seconds: never before the time that is meant."""
     whole = time.astimezone(UTC).replace(microsecond=0)
     return from_time(whole if whole == time else whole + timedelta(seconds=1))

@@ -52,7 +52,7 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 
 
 def get_resource(kind: JobKind | PodParent | Pod) -> Resource:
-    """Where the objects of a job kind live."""
+    """Returns the API resource of the objects of a kind."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
@@ -62,17 +62,19 @@ def build_key(kind: JobKind) -> str:
 
 
 def show_kind(resource: Resource) -> str:
-    """Returns the same for a resource."""
+    """Returns kind and group of a resource, as `build_key` writes them."""
     return f"{resource.kind}.{resource.group}"
 
 
 def build_owner_key(owner: Mapping[str, Any]) -> str:
-    """The same of an owner reference."""
+    """Returns kind and group of the owner in an owner reference, as `build_key` writes them."""
     return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
 
 
 def list_owners(kinds: Iterable[JobKind | PodParent]) -> frozenset[str]:
-    """Returns the kinds, each with its group, of all that makes pods of jobs, or jobs, and that no user can name as an owner: the policy
-    `topogate-owners` guards them. Pods, which any user can name, are no such kind."""
+    """Returns the kinds, each as `Kind.group`, of all that makes pods of jobs, or jobs, and that no user can name as an owner.
+
+    The policy `topogate-owners` guards them. Pods, which any user can name, are no such kind.
+    """
     others = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS)
     return frozenset(f"{one.kind}.{one.group}" for one in (*kinds, *others))

@@ -21,9 +21,11 @@ class Coordinates:
 
 
 def compute_coordinates(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
-    """What to stamp: the values of all levels, coarse to fine, the domain's place in the assignment and its pods, and the rank if known.
+    """Returns what to stamp on a pod: the values of all levels, coarse to fine, the index of its domain in the assignment, and its
+    rank.
 
-    `present` are labels and annotations of such names that the pod has already.
+    `rank` is None where it is not known; `size` is the number of pods that the assignment gives the domain. `present` are labels and
+    annotations of such names that the pod has already: those that are not set are removed.
     """
     labels: dict[str, str | None] = {}
     annotations: dict[str, str | None] = {}

@@ -10,12 +10,12 @@ Json = Mapping[str, Any]
 
 
 def count_evictions(workload: Json, reason: str) -> int:
-    """So far, for a reason as the condition Evicted gives it."""
+    """Returns how often a workload was evicted so far for a reason, as the condition Evicted gives it."""
     return next((int(entry["count"]) for entry in _list_entries(workload) if _name(entry) == _split(reason)), 0)
 
 
 def build_eviction_stats(workload: Json, reason: str) -> dict[str, Any]:
-    """`status.schedulingStats` with one more; as it stands for one that is evicted already."""
+    """Returns `status.schedulingStats` with one more eviction for a reason; as it stands for a workload that is evicted already."""
     stats = dict((workload.get("status") or {}).get("schedulingStats") or {})
     if is_condition_true(workload, EVICTED):
         return stats

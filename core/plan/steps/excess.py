@@ -17,11 +17,12 @@ OF_CONTROLLERS: Resources = {"cpu": 200, "memory": 256 << 20}
 def limit_to_admitted(
     facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules, read_template: Callable[[str], Resources]
 ) -> WorkloadFacts:
-    """Facts of a workload with no higher requests of the `covered` resources than quota was reserved for.
+    """Returns facts of a workload with no higher requests of the `covered` resources than quota was reserved for; the same object
+    where none is.
 
-    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource that
-    quota counts as another one keeps the requests of the template. So does a resource that the ClusterQueue covers since the admission,
-    as `read_template` returns them by the name of the pod set: without what a LimitRange or a RuntimeClass adds.
+    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource
+    that quota counts as another one keeps the requests of the template. So does a resource that the ClusterQueue covers since the
+    admission. `read_template` returns these requests by the name of the pod set: without what a LimitRange or a RuntimeClass adds.
     """
     counted_as_others = {each.input for each in rules.transformations}
     limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
@@ -38,7 +39,11 @@ def limit_to_admitted(
 
 
 def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
-    """What a pod requests beyond what was admitted of one pod of a pod set, and what to do; empty where it is nothing."""
+    """Returns a text for users about what a pod requests beyond what was admitted of one pod of a pod set, and what to do. Empty where
+    it is nothing.
+
+    Both amounts are in canonical units (`core.model.quantity`).
+    """
     more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
     if not more:
         return ""

@@ -38,7 +38,8 @@ class Stopped:
 
 
 def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
-    """What keeps a Workload as it is seen from getting a status; None where nothing does."""
+    """Returns the pause that keeps a Workload as it is seen from getting a status; None where nothing does. Raises InvalidAssignment
+    or InvalidQuantity where an admission cannot be read."""
     if pause.admissions is None and pause.evictions is None:
         return None
     before, after = _list_true(workload.get("status") or {}), _list_true(status)
@@ -51,7 +52,8 @@ def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
 
 
 def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | None:
-    """What keeps an eviction for a reason from being begun. A preemption is the first half of an admission, and waits with these, too."""
+    """Returns the pause that keeps an eviction for a reason from being begun; None where nothing does. A preemption is the first half
+    of an admission, and waits with these, too."""
     stop = None if reason in _BY_ITS_USER else pause.evictions or (pause.admissions if reason == REASON_PREEMPTED else None)
     if stop is None:
         return None
@@ -60,7 +62,7 @@ def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | Non
 
 
 def has_effect(workload: Json) -> bool:
-    """Whether deactivating a workload takes something from it: it has quota, and is not evicted yet."""
+    """Returns whether deactivating a workload takes something from it: it has quota, and is not evicted yet."""
     true = _list_true(workload.get("status") or {})
     return QUOTA_RESERVED in true and EVICTED not in true
 

@@ -138,15 +138,15 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its steps do."""
+        """Returns the names of its steps, in order."""
         return tuple(step.name for step in self.steps)
 
     def extend(self, *steps: Step | None) -> "Plan":
-        """The plan with more steps; those that are None are left out."""
+        """Returns a copy of the plan with more steps after its own; those that are None are left out."""
         return replace(self, steps=(*self.steps, *(step for step in steps if step is not None)))
 
     def begin_with(self, *steps: Step | None) -> "Plan":
-        """The plan with other steps before its own; those that are None are left out."""
+        """Returns a copy of the plan with other steps before its own; those that are None are left out."""
         return replace(self, steps=(*(step for step in steps if step is not None), *self.steps))
 
 
@@ -154,17 +154,17 @@ NOTHING = Plan()
 
 
 def make_plan(*steps: Step | None, again_s: float | None = None) -> Plan:
-    """A plan of steps; those that are None are left out."""
+    """Returns a plan of steps; those that are None are left out. `again_s`: see `Plan`."""
     return Plan(tuple(step for step in steps if step is not None), again_s)
 
 
 def wait(seconds: float) -> Plan:
-    """Nothing is done, and looked again after a time."""
+    """Returns a plan without steps: the object is reconciled again after a time."""
     return Plan(again_s=seconds)
 
 
 def report(event: Event) -> Step:
-    """An event alone."""
+    """Returns a step that writes nothing and emits one event."""
     return Step("report", events=(event,))
 
 

@@ -220,7 +220,7 @@ def _list_actions(
 
 
 def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
-    """Ungated pods beyond what the assignment gives their domain; of too many in one domain those that are not bound first."""
+    """Returns ungated pods beyond what the assignment gives their domain; of too many in one domain those that are not bound first."""
     room = Counter({domain.values: domain.count for domain in assignment.domains})
     strays = []
     for pod in sorted(live, key=lambda pod: (not pod.node, pod.key)):

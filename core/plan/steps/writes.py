@@ -102,43 +102,45 @@ Write = Create | Patch | Apply | Delete
 
 
 def create_workload(workload: Obj) -> Create:
-    """A new Workload."""
+    """Returns the creation of a Workload."""
     return Create(r.WORKLOADS, workload)
 
 
 def patch_workload(workload: Obj, body: Json) -> Patch:
-    """A merge patch of a Workload."""
+    """Returns a merge patch of a Workload as it was seen."""
     return Patch(r.WORKLOADS, workload, body)
 
 
 def set_active(workload: Obj) -> Patch:
-    """`spec.active` of a Workload is true from now on."""
+    """Returns a merge patch that sets `spec.active` of a Workload to true."""
     return patch_workload(workload, {"spec": {"active": True}})
 
 
 def deactivate(workload: Obj, reason: str) -> Patch:
-    """`spec.active` of a Workload is false from now on."""
+    """Returns a merge patch that sets `spec.active` of a Workload to false. `reason`: that of the eviction which begins by this."""
     return Patch(r.WORKLOADS, workload, {"spec": {"active": False}}, evicts_for=reason)
 
 
 def delete_workload(workload: Obj, guard: Guard = Guard.SAME) -> Delete:
-    """A Workload goes; it stays while it has finalizers."""
+    """Returns the deletion of a Workload; it stays while it has finalizers."""
     return Delete(r.WORKLOADS, workload, guard)
 
 
 def apply_admission(workload: Obj, status: Json) -> Apply:
-    """The status that decisions own. Every admission and every eviction is written by this."""
+    """Returns an apply of the status that decisions own. Every admission and every eviction is written by this."""
     return Apply(r.WORKLOADS, workload, {"status": dict(status)}, MANAGER_ADMISSION)
 
 
 def apply_workload_condition(workload: Obj, condition: Json, manager: str = MANAGER_JOB_CONTROLLER) -> Apply:
-    """One condition, owned by another field manager than the admission."""
+    """Returns an apply of one condition (JSON), owned by another field manager than the admission."""
     return Apply(r.WORKLOADS, workload, {"status": {"conditions": [dict(condition)]}}, manager, Guard.SAME)
 
 
 def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
-    """Applies the numbers of pods per pod set that release their quota; guarded by the whole Workload, since no number
-    may go down while it runs."""
+    """Returns an apply of the numbers of pods per pod set that release their quota (`status.reclaimablePods`).
+
+    It is guarded by the whole Workload, since no number may go down while it runs.
+    """
     return Apply(r.WORKLOADS, workload, {"status": {"reclaimablePods": [dict(entry) for entry in entries]}}, MANAGER_RECLAIMABLE_PODS)
 
 
@@ -146,12 +148,12 @@ def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
 
 
 def change_job(kind: JobKind, job: Obj, changed: Json) -> Patch:
-    """A job becomes what it should be."""
+    """Returns a merge patch that turns a job into `changed`."""
     return Patch(r.get_resource(kind), job, merge_patch(job, changed))
 
 
 def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
-    """A merge patch of the status of a job."""
+    """Returns a merge patch of the status of a job."""
     return Patch(r.get_resource(kind), job, {"status": status}, subresource="status")
 
 
@@ -159,7 +161,7 @@ def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
 
 
 def name_pod(pod: PodFacts | Member) -> Obj:
-    """What a pod is found and guarded by."""
+    """Returns an object with the metadata by which a pod is found and guarded: namespace, name and uid."""
     namespace, _, name = pod.key.partition("/")
     return {"metadata": {"namespace": namespace, "name": name, "uid": pod.uid}}
 
@@ -169,7 +171,7 @@ def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str
 
 
 def ungate(action: Ungate) -> Patch:
-    """Removes the topology gate of a pod, and sets its node selector, and the labels and annotations that describe
+    """Returns a patch that removes the topology gate of a pod. It sets its node selector, and the labels and annotations that describe
     where it is."""
     stamp, gates = action.coordinates, [{"$patch": "delete", "name": TOPOLOGY_GATE}]
     metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
@@ -178,8 +180,8 @@ def ungate(action: Ungate) -> Patch:
 
 
 def start_pod(pod: Obj, start: PodSetStart) -> Patch:
-    """A pod loses the admission gate and gets what a start adds. The topology gate stays until the pod has its domain, or goes, too, where
-    it needs none."""
+    """Returns a patch that removes the admission gate of a pod and adds what a start adds. The topology gate stays until the pod has
+    its domain, or goes, too, where it needs none."""
     spec = pod["spec"]
     gates = (ADMISSION_GATE,) if start.gated else (ADMISSION_GATE, TOPOLOGY_GATE)
     there = {gate["name"] for gate in spec.get("schedulingGates") or ()}
@@ -194,17 +196,19 @@ def start_pod(pod: Obj, start: PodSetStart) -> Patch:
 
 
 def release_pod(pod: Obj) -> Patch:
-    """A pod loses topogate's finalizer."""
+    """Returns a patch that removes topogate's finalizer from a pod."""
     return _patch_pod(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": [MANAGED]}})
 
 
 def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
-    """A node keeps the place of a gated pod against pods of no higher priority (kube-scheduler 1.34); an empty `node` gives it back."""
+    """Returns a patch by which a node keeps the place of a gated pod against pods of no higher priority (kube-scheduler 1.34). An
+    empty `node` gives it back."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 
 def ungate_to_node(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
-    """A pod of a group loses its gate and is sent to its node alone; with an empty `node` to any. `traceparent`: what it is to name."""
+    """Returns a patch that removes the gate of a pod of a group and sends it to its node alone; with an empty `node` to any.
+    `traceparent`: what the pod is to name."""
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
     if node:
         spec["affinity"] = {"nodeAffinity": build_pin(pod["spec"], node)}
@@ -213,7 +217,7 @@ def ungate_to_node(pod: Obj, node: str, traceparent: str | None = None) -> Patch
 
 
 def fail_pod(pod: Obj, message: str, now: str) -> Patch:
-    """A pod that waits has failed, and this is why. What controls it makes another one."""
+    """Returns a patch by which a pod that waits has failed, with the message as the reason. What controls it makes another one."""
     condition = {
         "type": TERMINATED_BY,
         "status": "True",
@@ -225,7 +229,7 @@ def fail_pod(pod: Obj, message: str, now: str) -> Patch:
 
 
 def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:
-    """A pod goes."""
+    """Returns the deletion of a pod."""
     return Delete(r.PODS, pod, guard)
 
 
@@ -233,23 +237,23 @@ def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:
 
 
 def apply_pod_group(group: Obj, present: Obj | None) -> Apply:
-    """The PodGroup of a job; where one is there already, that very one."""
+    """Returns an apply of the PodGroup of a job; where one is `present`, only that very one is written."""
     seen = {"metadata": {**group["metadata"], **({} if present is None else {"uid": present["metadata"]["uid"]})}}
     guard = Guard.ANY if present is None else Guard.SAME
     return Apply(r.POD_GROUPS, seen, group, FIELD_MANAGER, guard, subresource=None)
 
 
 def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = False) -> Apply:
-    """Applies the whole status of an object that only topogate reports on. If another object of that name has come
+    """Returns an apply of the whole status of an object that only topogate reports on. If another object of that name has come
     instead, that one gets it: it is reported on again when it is observed."""
     return Apply(resource, obj, {"status": dict(status)}, MANAGER_WORKLOAD_CONTROLLER, Guard.ANY, yields=yields)
 
 
 def set_annotations(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
-    """Sets annotations of an object; those that are None are removed."""
+    """Returns a merge patch that sets annotations of an object; those that are None are removed."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
 
 def set_finalizers(resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Patch:
-    """The finalizers of an object."""
+    """Returns a merge patch that replaces the finalizers of an object."""
     return Patch(resource, obj, {"metadata": {"finalizers": list(finalizers)}})

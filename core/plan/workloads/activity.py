@@ -43,7 +43,7 @@ ACTIVATE = (
 
 
 def plan_activity(workload: Json, now: datetime) -> Action | None:
-    """The next step, None while there is nothing to do until something changes."""
+    """Returns the next step; None while there is nothing to do until something changes."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}

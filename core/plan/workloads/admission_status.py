@@ -65,7 +65,8 @@ MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and
 
 
 def read_managed_status(workload: Json) -> dict[str, Any]:
-    """What `kueue-admission` owns of a Workload's status as it stands, admission and unhealthy nodes included."""
+    """Returns a copy of what `kueue-admission` owns of a Workload's status, with admission, unhealthy nodes and resource requests.
+    Fields that are empty are absent, but for `conditions`."""
     status = workload.get("status") or {}
     kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
     kept["conditions"] = [dict(c) for c in status.get("conditions") or () if c.get("type") in MANAGED_CONDITIONS]
@@ -73,7 +74,7 @@ def read_managed_status(workload: Json) -> dict[str, Any]:
 
 
 def is_as_judged(now: Json, seen: Json) -> bool:
-    """Whether nothing of a Workload has changed by which decisions on it are made."""
+    """Returns whether nothing of a Workload has changed by which decisions on it are made."""
     parts = ("uid", "generation", "deletionTimestamp")
     is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
     return is_alike and read_managed_status(now) == read_managed_status(seen)
@@ -111,7 +112,7 @@ def build_admitted_status(
 
 
 def is_returning(workload: Json) -> bool:
-    """Whether a workload was evicted, and its new place has not been recorded since."""
+    """Returns whether a workload was evicted, and its new place has not been recorded since."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True
@@ -120,8 +121,11 @@ def is_returning(workload: Json) -> bool:
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
-    """Why the last admission of a workload ended, where it was, and where it is now if it was admitted again; empty where there was none.
-    Of a long text the end of the reason is left out, not the places."""
+    """Returns why the last admission of a workload ended, where it was, and where it is now if it was admitted again; empty where
+    there was none.
+
+    Of a text with more than `limit` characters the end of the reason is left out, not the places.
+    """
     evicted = find_condition({"status": status}, EVICTED) or {}
     text = str(evicted.get("message") or "").removeprefix(PREVIOUSLY)
     why, known, places = text.partition(WAS_ON)
@@ -154,7 +158,8 @@ def build_evicted_status(
     also: Sequence[Condition] = (),
     requeue_state: Json | None = None,
 ) -> dict[str, Any]:
-    """To be stopped: quota is kept until the job has stopped. `requeue_state`, where there is one, replaces what there was."""
+    """Returns a status by which a workload is to be stopped: quota is kept until the job has stopped. `also`: further conditions.
+    `requeue_state`, where there is one, replaces what there was."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
     status = build_amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
     return _begin_eviction(workload, status, reason, now)
@@ -167,7 +172,8 @@ def build_amended_status(
     requeue_state: Json | None,
     drops: Collection[str] = (),
 ) -> dict[str, Any]:
-    """As it stands, but for some conditions that are set or dropped, and for the state of its requeuing."""
+    """Returns the status as it stands, but for conditions that are set or dropped, and for `requeue_state`; None or an empty one
+    removes that."""
     status = read_managed_status(workload)
     status.pop("requeueState", None)
     if requeue_state:
@@ -183,7 +189,8 @@ def build_preempted_status(workload: Json, reason: str, message: str, now: str) 
 
 
 def build_returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
-    """Evicted before anything was started: quota is given back in the same write."""
+    """Returns the status of a workload that is evicted before anything was started: quota is given back in the same write.
+    `requeue_at`: it is not admitted before."""
     state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
     status = build_evicted_status(workload, reason, message, now, requeue_state=state)
     status.pop("admission", None)
@@ -192,12 +199,13 @@ def build_returned_status(workload: Json, reason: str, message: str, now: str, r
 
 
 def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
-    """As it stands, with other admission checks."""
+    """Returns the status as it stands, with other admission checks."""
     return _with(workload, read_managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
 def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
-    """Quota and domains given back by a workload that is not queued again while it asks for no pods."""
+    """Returns the status of a workload that gives back quota and domains, and is not queued again while it asks for no pods. `place`
+    is where it was."""
     return _end_admission(build_released_status(workload, message, now, place, REASON_ON_HOLD), now)
 
 

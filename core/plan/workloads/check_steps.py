@@ -45,12 +45,12 @@ class CheckedWorkload:
 
     @property
     def written_now(self) -> str:
-        """The time as the API writes it."""
+        """Returns the time as the API writes it."""
         return from_time(self.now)
 
 
 def plan_checked(f: CheckedWorkload) -> Plan:
-    """The next step of a workload by its admission checks."""
+    """Returns the next step of a workload by its admission checks."""
     workload, facts = f.workload, f.facts
     if is_to_deactivate(workload):
         return make_plan(plan_deactivation(workload, REASON_REJECTED))
@@ -86,12 +86,13 @@ def plan_checked(f: CheckedWorkload) -> Plan:
 
 
 def list_checks(workload: Obj) -> list[Obj]:
-    """The admission checks that it has."""
+    """Returns the admission checks (JSON) of a workload; empty where it has none."""
     return list((workload.get("status") or {}).get("admissionChecks") or ())
 
 
 def is_to_deactivate(workload: Obj) -> bool:
-    """Whether a workload is evicted for good, and still active as it was then: one that was activated since has another generation."""
+    """Returns whether a workload is evicted for good, and still active as it was then: one that was activated since has another
+    generation."""
     evicted = find_condition(workload, EVICTED) or {}
     return (
         evicted.get("status") == "True"
@@ -139,7 +140,7 @@ def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:
 
 
 def build_checked_span(workload: Obj, facts: WorkloadFacts, attributes: Mapping[str, str | int]) -> Span:
-    """The wait that has just ended: from when it had quota until its admission checks were passed."""
+    """Returns the span of the wait that has just ended: from when it had quota until its admission checks were passed."""
     events = tuple((t.CHECK_STATE, {t.CHECK: check.name, t.STATE: check.state}, check.since) for check in facts.checks[:MOST_CHECKS])
     return Span(t.CHECKED, workload, attributes, start=facts.reserved_at, events=events)
 

@@ -121,19 +121,21 @@ def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
 
 
 def count_attempts(check: Json) -> int:
-    """Which attempt at a check a workload is in, from 1."""
+    """Returns the number, from 1, of the attempt at a check that a workload is in."""
     return int(check.get("retryCount") or 0) + 1
 
 
 def build_changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
-    """A check in another state, or with another message; what the old state carried is gone."""
+    """Returns a check (JSON) in another state, or with another message; what the old state carried is gone. The time of transition
+    stays where the state does."""
     kept = {name: check[name] for name in ("name", "retryCount") if name in check}
     since = check["lastTransitionTime"] if check.get("state") == state and check.get("lastTransitionTime") else now
     return {**kept, "state": state, "message": message[:MAX_MESSAGE], "lastTransitionTime": since}
 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
-    """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent."""
+    """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent. `what` and `why` are
+    parts of its message."""
     attempt = count_attempts(check)
     if attempt <= retry.limit:
         again = build_changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
@@ -143,7 +145,7 @@ def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str)
 
 
 def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tuple[dict[str, Any], ...]:
-    """The checks that a workload must pass, as far as it is with them."""
+    """Returns the checks that a workload must pass, in the order of `needed`: those it has as they are, others Pending."""
     known = {check["name"]: dict(check) for check in checks}
     fresh = {"state": CHECK_PENDING, "lastTransitionTime": now, "message": ""}
     return tuple(known.get(name, {"name": name} | fresh) for name in needed)
@@ -167,7 +169,7 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
 
 
 def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
-    """Whether a workload that has quota is admitted."""
+    """Returns the condition Admitted of a workload that has quota: True where all checks are Ready and no place is to be found any more."""
     if any(check.get("state") != CHECK_READY for check in checks):
         return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, "The workload has not all checks ready")
     if awaits_topology:
@@ -176,7 +178,7 @@ def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -
 
 
 def find_ready_time(checks: Sequence[Json], now: datetime) -> datetime:
-    """When the last of the checks, which are all Ready, became so; now if there are none."""
+    """Returns when the last of the checks, which are all Ready, became so; `now` if there are none."""
     return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
 
 

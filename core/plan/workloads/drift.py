@@ -48,7 +48,11 @@ def find_drift(
     levels: Levels,
     departure: Departure = _is_never_gone,
 ) -> tuple[Drift, ...]:
-    """All differences of an admitted workload, the gravest first; pods of nodes that are gone are lost, and not adrift."""
+    """Returns all differences of an admitted workload, the gravest first; empty without an admission. Pods of nodes that are gone are
+    lost, and not adrift.
+
+    `pods` are those of the workload, `nodes` all nodes by name.
+    """
     if workload.admission is None:
         return ()
     there = [pod for pod in pods if pod.node in nodes and not pod.terminal and not pod.terminating]

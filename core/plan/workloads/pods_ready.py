@@ -59,7 +59,7 @@ class Seen:
 
 
 def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
-    """The next step, None while there is nothing to do until something changes. `jitter` is a share of the backoff."""
+    """Returns the next step; None while there is nothing to do until something changes. `jitter` is a share of the backoff."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}
@@ -71,7 +71,7 @@ def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: date
 
 
 def are_pods_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
-    """Whether so many pods of each pod set are ready or have succeeded."""
+    """Returns whether, of each pod set, as many pods as `counts` has are ready or have succeeded."""
     found: Counter[str] = Counter()
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status") or {}

@@ -81,8 +81,11 @@ def plan_provisioning(
     admitted: bool,
     now: str,
 ) -> Action:
-    """For a workload that has quota and is not evicted. `requests` by name, of its namespace; None for `config` means that the check
-    cannot be performed. Raises MissingFlavor."""
+    """Returns the next action for one check, `entry`, of a workload that has quota and is not evicted.
+
+    `requests` are those of its namespace by name; None for `config` means that the check cannot be performed. Raises MissingFlavor
+    where a flavor of the admission does not exist.
+    """
     state = entry.get("state")
     if state not in (CHECK_PENDING, CHECK_READY):
         return WaitForProvider()
@@ -128,7 +131,8 @@ def plan_provisioning(
 
 
 def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
-    """Requests of a workload that later attempts have taken the place of; none before those are there. `checks` by name."""
+    """Returns the requests of a workload that those of later attempts have replaced, sorted by name; none before these are there.
+    `checks` and `requests` are by name."""
     current = {request_name(workload["metadata"]["name"], name, count_attempts(entry)) for name, entry in checks.items()}
     if not current <= requests.keys():
         return []
@@ -136,8 +140,11 @@ def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mappin
 
 
 def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
-    """Requests of a workload without quota, or one that is over: what is provisioned for it is booked, and kept from others meanwhile.
-    One that is under way stays for a workload that is queued again."""
+    """Returns the requests of a workload without quota, or of one that is over, that are to be deleted, sorted by name.
+
+    What is provisioned for it is booked, and kept from others meanwhile. One that is under way stays for a workload that is queued
+    again.
+    """
     is_over = is_condition_true(workload, FINISHED)
     if is_condition_true(workload, QUOTA_RESERVED) and not is_over:
         return []
@@ -147,7 +154,7 @@ def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
 
 
 def build_active_condition(check: CheckFacts, configs: Mapping[str, ProvisioningConfig], *, installed: bool) -> Condition:
-    """Whether a check can be performed, and what is missing."""
+    """Returns the condition Active of a check: whether it can be performed, and what is missing. `installed`: ProvisioningRequests are."""
     if check.parameters is None:
         return Condition(ACTIVE, False, "MissingParameters", "spec.parameters must name a ProvisioningRequestConfig")
     name = check.provisioning_config
@@ -162,7 +169,7 @@ def build_active_condition(check: CheckFacts, configs: Mapping[str, Provisioning
 
 
 def is_owned(request: Json, workload: Json) -> bool:
-    """Whether a request was made for the very workload."""
+    """Returns whether a request was made for the very workload, by its uid."""
     uid = workload["metadata"]["uid"]
     return any(owner.get("uid") == uid for owner in request["metadata"].get("ownerReferences") or ())
 

@@ -48,12 +48,12 @@ class DesiredRequest:
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
-    """Of the attempt number `attempt` (from 1) at a check of a workload."""
+    """Returns the name of the ProvisioningRequest of attempt number `attempt` (from 1) at a check of a workload."""
     return _cut(f"{workload}-{check}-{attempt}")
 
 
 def build_template_name(request: str, pod_set: str) -> str:
-    """Of the PodTemplate of a pod set in a request."""
+    """Returns the name of the PodTemplate of a pod set in a request."""
     return _cut(f"ppt-{request}-{pod_set}")
 
 
@@ -66,7 +66,8 @@ def _cut(name: str) -> str:
 
 
 def list_needed_pod_sets(workload: Json, config: ProvisioningConfig) -> list[Json]:
-    """The pod sets that nodes are to be asked for: those with pods, which request one of the managed resources where there are such."""
+    """Returns the pod sets (JSON) that nodes are to be asked for: those with pods, which request one of the managed resources where
+    there are such."""
     pod_sets = [pod_set for pod_set in workload["spec"]["podSets"] if int(pod_set.get("count", 1)) > 0]
     return [pod_set for pod_set in pod_sets if not config.managed_resources or _has_request(pod_set, config.managed_resources)]
 
@@ -88,7 +89,8 @@ def find_reservation_time(workload: Json) -> str:
 def build_wanted(
     workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]
 ) -> DesiredRequest:
-    """What is asked for under a name, for a workload that has quota. Raises MissingFlavor."""
+    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota. Raises MissingFlavor where a
+    flavor of the admission does not exist."""
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
     merged: dict[str, tuple[str, dict[str, Any], int]] = {}
@@ -178,7 +180,8 @@ def _merge_key(pod_set: str, template: Json, policy: str | None) -> str:
 
 
 def build_pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
-    """Returns what pods get when the request is met: the request that they consume, and a node selector for its nodes."""
+    """Returns the `podSetUpdates` of a check by its request that is met: the request that pods consume, and a node selector for its
+    nodes."""
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
     # A detail that the provider does not report is not selected by.
     selector = {key: details[detail] for key, detail in config.selectors if detail in details}

@@ -41,12 +41,12 @@ class ProvisionedWorkload:
 
     @property
     def checks(self) -> dict[str, Json]:
-        """All of its admission checks, by name."""
+        """Returns all of its admission checks (JSON), by name."""
         return {check["name"]: check for check in (self.workload.get("status") or {}).get("admissionChecks") or ()}
 
     @property
     def asks(self) -> bool:
-        """Whether it waits for nodes, or runs on nodes that it was given for a check."""
+        """Returns whether the workload waits for nodes, or runs on nodes that it was given for a check."""
         facts = self.facts
         is_over = facts.evicted or facts.finished or facts.deleting or not facts.active
         return facts.admission is not None and facts.quota_reserved and not is_over and bool(self.configs)
@@ -64,17 +64,17 @@ class ProvisioningDecision:
 
     @property
     def wanted(self) -> dict[str, DesiredRequest]:
-        """What is made, by name of the check."""
+        """Returns the requests that are to be made, by name of the check."""
         return {name: action.wanted for name, action in self.actions.items() if isinstance(action, Make)}
 
     @property
     def templates(self) -> list[str]:
-        """Names of the PodTemplates of what ends."""
+        """Returns the names of the PodTemplates of the requests that end."""
         return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 
 def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
-    """What is to be done."""
+    """Returns what each check needs, and which requests end. A flavor that does not exist is the `problem` of the decision."""
     ending = {request["metadata"]["name"]: dict(request) for request in list_withdrawn(f.workload, f.requests)}
     if not f.asks:
         return ProvisioningDecision({}, tuple(ending.values()))
@@ -94,7 +94,10 @@ def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
 
 
 def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, Obj]) -> Plan:
-    """Templates, then the request that names them. `templates`: what is there, by name."""
+    """Returns the plan that makes PodTemplates, then the request that names them. `templates`: those that exist, by name.
+
+    A PodTemplate of an earlier request goes first: then the plan has only that step, and a `problem`.
+    """
     steps = []
     for template in wanted.templates:
         name = template["metadata"]["name"]
@@ -117,11 +120,12 @@ def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, 
 
 
 def plan_rest(f: ProvisionedWorkload, decided: ProvisioningDecision, templates: Mapping[str, Obj], refused: Mapping[str, str]) -> Plan:
-    """Everything but what is made. `templates`: what is there, by name; `refused`: why the API server does not take a request, by name of
-    the check.
+    """Returns the plan for everything but what is made. `templates`: those that exist, by name; `refused`: why the API server does not
+    take a request, by name of the check.
 
-    The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more. After it
-    those requests end that others have taken the place of."""
+    The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more.
+    After it those requests end that others have taken the place of.
+    """
     checks = f.checks
     judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, SetState)}
     for name, why in refused.items():

@@ -46,7 +46,7 @@ class Users:
     is_reported: bool = False
 
     def hold(self, obj: Obj) -> bool:
-        """Whether the deletion of an object waits for them."""
+        """Returns whether the deletion of an object waits for them."""
         metadata = obj["metadata"]
         return bool(self.names and metadata.get("deletionTimestamp")) and RESOURCE_IN_USE_FINALIZER in (metadata.get("finalizers") or ())
 
@@ -107,7 +107,7 @@ class TopologyState:
 
 
 def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
-    """Its finalizer and its status."""
+    """Returns the plan for finalizer and status of a ClusterQueue, with steps only for what changes."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # Paused evictions are reported beside everything else: a queue is active all the same.
@@ -126,7 +126,7 @@ def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
 
 
 def plan_local_queue(f: LocalQueueState, now: str) -> Plan:
-    """Its status."""
+    """Returns the plan for the status of a LocalQueue; without a step where it is so already."""
     if f.queue is None:
         condition = Condition(ACTIVE, False, "ClusterQueueDoesNotExist", f"ClusterQueue {f.names} doesn't exist")
     elif f.is_stopped:
@@ -143,17 +143,18 @@ def plan_local_queue(f: LocalQueueState, now: str) -> Plan:
 
 
 def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
-    """Its status, which is its share where that counts."""
+    """Returns the plan for the status of a Cohort, which is its share where sharing is fair (else None)."""
     return make_plan(_report(r.COHORTS, cohort, _show_share(share) if share is not None else {}))
 
 
 def plan_flavor(flavor: Obj, users: Users) -> Plan:
-    """Its finalizer: it has no status."""
+    """Returns the plan for the finalizer of a ResourceFlavor: it has no status."""
     return make_plan(*keep_finalizer(r.RESOURCE_FLAVORS, flavor, users))
 
 
 def plan_topology(f: TopologyState, now: str) -> Plan:
-    """Its finalizer, and which nodes of its flavors have no clear place, and why (decision 3 of docs/decisions/0004)."""
+    """Returns the plan for the finalizer and the status of a Topology. The status shows which nodes of its flavors have no clear
+    place, and why (decision 3 of docs/decisions/0004)."""
     problems = []
     for flavor, left_out in f.left_out:
         for label, names in left_out.missing_label.items():
@@ -174,22 +175,23 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
 
 
 def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
-    """Plans the evictions of stop policy HoldAndDrain: admitted workloads are stopped, too, and wait until the queue
-    goes on.
+    """Returns the plan that evicts the `running` workloads for stop policy HoldAndDrain: admitted workloads are stopped, too, and wait
+    until the queue goes on.
 
-    Likewise for a namespace that is being deleted: its pods go first, none can come, and a pod that a finalizer keeps
-    can keep the rest for ever. A workload that has changed is reconciled again by its event, and those that a pause
-    keeps when it ends; one that is refused does not stop the others.
+    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the
+    rest for ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is
+    refused does not stop the others.
     """
     passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
     return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
 
 
 def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
-    """Keeps the finalizer on an object in use, so that it cannot vanish under its users.
+    """Returns the steps that set the finalizer of an object in use, so that it cannot vanish under its users, or remove it from
+    another.
 
-    The reason for which a deletion waits is reported once, though its users change: kubectl waits in silence, and its
-    user looks when it has waited for too long.
+    The reason for which a deletion waits is reported once, though its users change. kubectl waits in silence, and its user looks when
+    it has waited for too long.
     """
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
     is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))

@@ -24,7 +24,8 @@ _NAMED = 3  # pods that a condition names
 
 
 def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool) -> Step | None:
-    """Whether all pods run where they were placed."""
+    """Returns the step that sets the condition for whether all pods run where they were placed. None where it stands so, or all is
+    well and nothing was reported before."""
     if drifts:
         condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
         return _report(workload, condition, DRIFT_MANAGER, now, warning="drift")
@@ -33,7 +34,11 @@ def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool
 
 
 def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str, *, runs: bool = True) -> Step | None:
-    """Whether all pods can be scheduled. `stuck`: those that their node does not take, each behind the name of its node."""
+    """Returns the step that sets the condition for whether all pods can be scheduled. None where it stands so, or all is well and
+    nothing was reported before.
+
+    `stuck`: pods that their node does not take, each behind the name of its node.
+    """
     if not stuck:
         well = "All pods are scheduled, or wait for no longer than usual" if runs else "The workload does not run"
         return _end(workload, Condition(PODS_SCHEDULABLE, True, "Scheduled", well), STUCK_MANAGER, now)
@@ -48,7 +53,10 @@ def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str,
 
 
 def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) -> Step | None:
-    """Whether all nodes are kept free that are asked for; `kept` is None where the workload has no place."""
+    """Returns the step that sets the condition for whether all nodes are kept free that are asked for; None where it stands so.
+
+    `kept` is None where the workload has no place: that is only reported where the condition was set before.
+    """
     if kept is None:
         message = "The workload has no place beside which nodes could be kept free"
         return _end(workload, Condition(SPARES_HELD, False, "NotAdmitted", message), SPARES_MANAGER, now)
@@ -58,13 +66,15 @@ def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) 
 
 
 def name_spares(workload: Obj, held: str | None, kept: Collection[KeptSpares]) -> Step:
-    """The nodes that are kept free for a workload, on itself: so the next leader keeps the same."""
+    """Returns the step that writes the nodes that are kept free for a workload on itself: so the next leader keeps the same. `held` is
+    the annotation's text; None removes it."""
     log = Log("spares kept", {"workload": build_object_key(workload), "nodes": {one.pod_set: list(one.nodes) for one in kept}})
     return Step("name spares", w.set_annotations(r.WORKLOADS, workload, {SPARES: held}), log=log)
 
 
 def restore_borrowed(workload: Obj, borrowed: str) -> Step:
-    """The nodes that a workload has borrowed, which another program has changed: without them their holder could not have them back."""
+    """Returns the step that writes again which nodes a workload has borrowed, after another program has changed it. Without them their
+    holder could not have them back."""
     log = Log(
         "borrowed nodes of a workload were changed by another program, and are written again",
         {"workload": build_object_key(workload)},
@@ -74,7 +84,11 @@ def restore_borrowed(workload: Obj, borrowed: str) -> Step:
 
 
 def report_rank_order(workload: Obj, broken: Mapping[str, str], now: str, *, kept: bool) -> Step | None:
-    """Whether the order of ranks could be kept, and which pod broke it, by pod set; nothing where no pod has a rank."""
+    """Returns the step that sets the condition for whether the order of ranks could be kept; None where it stands so, or no pod has a
+    rank.
+
+    `broken`: by pod set, why it could not.
+    """
     if broken:
         why = "; ".join(f"pod set {name}: {why}" for name, why in sorted(broken.items()))
         message = f"Pods are placed in the order of the list, not of ranks: {why}"

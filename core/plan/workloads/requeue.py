@@ -26,7 +26,8 @@ Json = Mapping[str, Any]
 
 
 def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
-    """A workload that has lost nodes for which there are no others is to be stopped, and queued again: at once, or after a while."""
+    """Returns the eviction of a workload that has lost nodes for which there are no others: it is queued again at once, or after a
+    while."""
     ran_well = _has_run_well(workload, rules, now)
     times, forgotten = (1, build_reset(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
     state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
@@ -41,7 +42,7 @@ def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: dat
 
 
 def count_in_a_row(workload: Json) -> int:
-    """How often a workload was evicted for lost nodes, and did not run well in between."""
+    """Returns how often a workload was evicted for lost nodes, and did not run well in between."""
     text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
     forgotten = int(text) if text.isdecimal() else 0
     return max(0, count_evictions(workload, REASON_NODE_FAILURES) - forgotten)

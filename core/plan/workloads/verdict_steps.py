@@ -97,17 +97,17 @@ class DecidedWorkload:
 
     @property
     def facts(self) -> WorkloadFacts:
-        """The workload as it was when it was decided on."""
+        """Returns the workload as it was when it was decided on."""
         return self.judged.verdict.workload
 
     @property
     def written_now(self) -> str:
-        """The time as the API has it."""
+        """Returns the time as the API writes it."""
         return from_time(self.now)
 
     @property
     def attributes(self) -> dict[str, str | int]:
-        """Of every span."""
+        """Returns the attributes of every span, as a new map."""
         queue = self.outcome.admission.cluster_queue if isinstance(self.outcome, Admissible) else self.queue
         return {t.WORKLOAD: self.workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
 
@@ -130,13 +130,13 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
-    """Whether the status reports where a workload is now: it was evicted before."""
+    """Returns whether the status reports where a workload is now: it was evicted before."""
     return isinstance(outcome, Admissible) and is_returning(workload) and not outcome.admission.awaits_topology
 
 
 def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotAdmissible | None:
-    """Why a place is not written that etcd would not take, with its size: one to be written now, or one for which others would have to go
-    first. None where etcd takes it."""
+    """Returns a refusal of a place that etcd would not take, with its size in bytes; None where etcd takes it. The place is one to be
+    written now, or one for which others would have to go first."""
     found = outcome if isinstance(outcome, Admissible) else None
     if isinstance(outcome, NotAdmissible) and outcome.preempting is not None and not outcome.evicts:
         found = outcome.preempting.found
@@ -151,8 +151,8 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Whether a workload that was read after its write had no answer has what was written. Where pods were stuck only the admission shows
-    it."""
+    """Returns whether a workload that was read after its write had no answer has what was written. Where pods were stuck only the
+    admission shows it. Raises InvalidAssignment or InvalidQuantity where the admission cannot be read."""
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None
@@ -161,8 +161,12 @@ def is_written(verdict: Verdict, now: Obj) -> bool:
 
 
 def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w.Write:
-    """A write that makes one fail which may still be on its way: that is guarded by the version that the workload had, which this changes.
-    `now`: the workload without what was written."""
+    """Returns a write that makes one fail which may still be on its way: that is guarded by the version that the workload had, which
+    this changes.
+
+    `now`: the workload without what was written; `at`: the time as the API writes it. Raises InvalidAssignment or InvalidQuantity
+    where its admission cannot be read.
+    """
     if verdict.is_second_pass and _read_admission(now) is not None:
         lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
         if is_condition_true(now, ADMITTED):
@@ -172,17 +176,16 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
-    """Deletes waiting pods, so that replacements are created for another place.
+    """Returns steps that delete waiting pods, so that replacements are created for another place.
 
-    One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others
-    keep waiting.
+    One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others keep waiting.
     """
     gone = frozenset({Overtaken.GONE})
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
 
 def list_swapped_in(workload: WorkloadFacts, outcome: Admissible | NotAdmissible) -> list[str]:
-    """Spares that take pods of lost nodes."""
+    """Returns the names of spares that take pods of lost nodes, sorted; empty where no place was found."""
     if not isinstance(outcome, Admissible) or workload.admission is None:
         return []
     before, now = (
@@ -305,10 +308,12 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 
 
 def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
-    """A workload is evicted so that another has its room. `cause`: the Workload of that, if it is known; `paths`: where the queues of the
-    preemptor and of the victim are among the cohorts. Nothing where it is evicted already.
+    """Returns the plan that evicts a workload so that another has its room. Nothing is done where it is evicted already, or is another
+    one by now.
 
-    One that has ended or changed since may not have to go any more: the write is guarded by all of it."""
+    `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
+    cohorts. A victim that has ended or changed since may not have to go any more: the write is guarded by all of it.
+    """
     if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
         return NOTHING
     owner = find_controller(cause) if cause is not None else None

@@ -38,8 +38,11 @@ def plan_eviction_of(
     follows: bool = False,
     follows_decision: bool = False,
 ) -> Step:
-    """One step: the workload is to be stopped; quota and domains are kept until it has. In the same write other conditions, and when it is
-    queued again. `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here."""
+    """Returns the step by which a workload is to be stopped; quota and domains are kept until it has. The same write sets the
+    conditions `also`, and when it is queued again.
+
+    `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here.
+    """
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, build_evicted_status(seen, reason, message, now, also, requeue_state))
@@ -56,18 +59,18 @@ def plan_eviction_of(
 
 
 def plan_deactivation(workload: Obj, reason: str) -> Step:
-    """One step: `spec.active` is false from now on."""
+    """Returns the step that sets `spec.active` of a workload to false."""
     return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": build_object_key(workload)}))
 
 
 def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
-    """The Workload goes; its event leads to what follows."""
+    """Returns the step that deletes a Workload; its event leads to what follows."""
     return Step("delete workload", w.delete_workload(workload, guard))
 
 
 def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[Step, ...]:
-    """Deletes pods that no controller ends. The event on each has the reason of the workload's eviction, `otherwise`
-    where there was none."""
+    """Returns steps that delete pods that no controller ends, without those that end already. The event on each has the reason of the
+    workload's eviction, `otherwise` where there was none."""
     evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)
@@ -75,8 +78,11 @@ def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[S
 
 
 def plan_action(workload: Obj, action: Action | None, now: str, *, follows_decision: bool = False) -> Plan:
-    """One step that was planned by the workload's own statuses; the event of its write leads to the next. `follows_decision`: it comes of
-    a decision on the workload."""
+    """Returns the plan for an action that was found by the workload's own statuses; the event of its write leads to the next. It has
+    no steps where the action is None or to wait.
+
+    `follows_decision`: it comes of a decision on the workload.
+    """
     match action:
         case None:
             return NOTHING
@@ -112,7 +118,8 @@ def _plan_annotations(workload: Obj, annotations: Mapping[str, str]) -> Step | N
 
 
 def give_back(workload: Obj, place: str, now: str) -> Step | None:
-    """Quota and domains of what has stopped; None where there is nothing to give back. `place`: where it was."""
+    """Returns the step that gives back quota and domains of what has stopped; None where there is nothing to give back. `place`: where
+    it was."""
     if not is_condition_true(workload, QUOTA_RESERVED):
         return None
     before = find_condition(workload, EVICTED) or {}
@@ -120,12 +127,13 @@ def give_back(workload: Obj, place: str, now: str) -> Step | None:
 
 
 def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
-    """The same of a workload that asks for no pods: it is not queued until `end_hold`. None where it is on hold already."""
+    """Returns the step that gives back quota and domains of a workload that asks for no pods: it is not queued until `end_hold`. None
+    where it is on hold already."""
     return None if is_on_hold(workload) else _release(workload, why, build_held_status, place, now)
 
 
 def end_hold(workload: Obj, now: str) -> Step | None:
-    """A workload that was on hold waits for quota; None where it is not on hold."""
+    """Returns the step by which a workload that was on hold waits for quota; None where it is not on hold."""
     return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if is_on_hold(workload) else None
 
 
@@ -135,7 +143,7 @@ def _release(workload: Obj, why: str, build_status: Callable[[Obj, str, str, str
 
 
 def finish(workload: Obj, condition: Condition, now: str, message: str = "workload finished") -> Step:
-    """The workload is over; what it held is free. `message`: the line of the log."""
+    """Returns the step that sets the condition Finished; what the workload held is free. `message`: the line of the log."""
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions([], [condition], now=now, generation=generation)[0]
     attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}
@@ -144,7 +152,7 @@ def finish(workload: Obj, condition: Condition, now: str, message: str = "worklo
 
 
 def drop_finalizer(workload: Obj) -> Step | None:
-    """Nothing keeps the object any more; None where nothing did."""
+    """Returns the step that removes topogate's finalizer from a Workload; None where it has none."""
     finalizers = workload["metadata"].get("finalizers") or []
     if RESOURCE_IN_USE_FINALIZER not in finalizers:
         return None
@@ -157,6 +165,6 @@ def drop_finalizer(workload: Obj) -> Step | None:
 
 
 def may_run(workload: Obj) -> bool:
-    """Whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor deleted."""
+    """Returns whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor deleted."""
     admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")
