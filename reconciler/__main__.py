@@ -101,6 +101,9 @@ def _find_first(error: Exception) -> Exception:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the reconciler until a signal stops it. Returns its exit status: 0 after a signal, 1 where it cannot start or a part of it has
+    ended, 2 for an unusable kubeconfig. Wrong arguments end the process with status 2.
+    """
     settings = parse(arguments)
     logs.configure(settings.log_level)
     exclude_survivors_of_long_collections()

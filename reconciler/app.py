@@ -101,7 +101,9 @@ class Reconciler:
         self._prepare = partial(Deciding, self.observed, executor, clock, behaviour, recorder)
 
     def read_gauges(self) -> Reading:
-        """Returns the present values of the leader: of several replicas one must report them."""
+        """Returns the present values of all gauges, per instrument by label values; empty while this process does not decide: of several
+        replicas one must report them.
+        """
         return self.deciding.read_gauges() if self.deciding is not None else {}
 
     async def run(self, election: LeaderElection | None) -> None:
@@ -219,7 +221,7 @@ class Deciding:
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
-        """All that work on keys."""
+        """Returns the controllers of all parts; parts that a setting switches off have none."""
         parts = (
             self.jobs,
             self.pods,
@@ -242,10 +244,11 @@ class Deciding:
         return tuple(part.controller for part in parts if part is not None)
 
     def read_gauges(self) -> Reading:
+        """Returns the present values of all gauges and of the controllers' queues, per instrument by label values."""
         return {**self.gauges.read(), **read_controllers(self.controllers)}
 
     async def run(self) -> None:
-        """Never returns."""
+        """Runs all deciding parts and never returns. Raises what ends one of them, in an exception group."""
         async with asyncio.TaskGroup() as group:
             start_eternal(group, "events", self._executor.reporter.run())
             start_eternal(group, "scheduler", self.scheduler.run())

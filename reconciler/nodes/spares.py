@@ -81,7 +81,7 @@ class Spares:
         observed.nodes.add_handler(self._on_node)
 
     def count(self) -> Mapping[str, SpareCounts]:
-        """Per ClusterQueue."""
+        """Returns the nodes that are kept free, missing and lent, summed per ClusterQueue."""
         total: dict[str, SpareCounts] = {}
         for one in self._counts.values():
             before = total.get(one.queue, SpareCounts(one.queue))
@@ -140,7 +140,11 @@ class Spares:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Keeps the spares of a workload, and reports them. Raises what the API server refuses."""
+        """Fills up and writes the spare nodes of a workload, reports them in its condition, and restores its annotation of borrowed nodes.
+        Returns RequeueAfter while it may hold spares, else Done.
+
+        Raises what `Executor.execute` raises: KubeError, Paused or Retryable.
+        """
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:

@@ -13,7 +13,7 @@ from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProc
 
 
 def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
-    """Of the chosen ones those that are neither built in nor off."""
+    """Yields the chosen plugins that are neither built in nor off (weight 0)."""
     found = find_installed()
     for which, one in rules.chosen:
         if not which.is_built_in and one.weight:
@@ -29,7 +29,8 @@ def find_installed() -> dict[str, list[EntryPoint]]:
 
 
 def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
-    """Mistakes in what is known to be installed, and warnings of plugins that cannot be tried now.
+    """Returns mistakes in the configuration of installed plugins, and warnings of plugins that cannot be tried now. Each plugin is loaded
+    in a process of its own.
 
     Runs an event loop of its own, for a second or two where there are any.
     """
