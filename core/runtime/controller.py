@@ -102,7 +102,7 @@ class Controller:
         self._deferred.clear()
 
     async def run(self) -> None:
-        """Until the queue is shut down, and then until the last worker has finished its key; or until cancelled."""
+        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
