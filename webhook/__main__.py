@@ -148,6 +148,9 @@ def _use_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the webhook until a signal stops it. Returns its exit status: 0 after a signal, 1 where it cannot serve or a part of it has
+    ended, 2 for an unusable kubeconfig. Wrong arguments end the process with status 2.
+    """
     settings = parse(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)

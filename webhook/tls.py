@@ -41,7 +41,9 @@ class HeldCertificate:
         self.context.sni_callback = self._select_certificate
 
     def use_pair(self, certificate: bytes, key: bytes) -> None:
-        """Uses this pair for new handshakes from now on. Raises UnusableCertificate, and then keeps the present pair."""
+        """Uses a certificate chain and its key, both PEM, for new handshakes from now on. Raises UnusableCertificate, and then keeps the
+        present pair.
+        """
         # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
         # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
@@ -72,7 +74,7 @@ class HeldCertificate:
         return True
 
     async def watch(self, clock: Clock) -> Never:
-        """Looks at the CA file for ever."""
+        """Calls `reload` every `POLL_S` seconds. Never returns."""
         while True:
             await clock.sleep(POLL_S)
             self.reload()
@@ -131,7 +133,7 @@ class ServingCertificate:
         return True
 
     async def watch(self, clock: Clock) -> Never:
-        """Looks at the files for ever."""
+        """Calls `reload` every `POLL_S` seconds. Never returns."""
         while True:
             await clock.sleep(POLL_S)
             self.reload()
