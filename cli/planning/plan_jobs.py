@@ -52,7 +52,7 @@ class Planned:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether its pods would start, as far as topogate is asked."""
+        """Whether its pods would start, as far as topogate decides that: it gets quota, and waits for no admission check."""
         return isinstance(self.outcome, Admissible) and not self.outcome.checks
 
 
@@ -178,7 +178,7 @@ class Planner:
 
 
 def index_kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
-    """All that can be planned, by apiVersion and kind."""
+    """Returns all kinds that can be planned, by apiVersion and kind."""
     return {(r.get_resource(kind).api_version, kind.kind): kind for kind in (*kinds, *list_pod_kinds(kinds))}
 
 

@@ -51,7 +51,7 @@ def _report_domains(state: ClusterState, given: PodSetAdmission) -> list[Report]
 
 
 def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | None) -> Report:
-    """A way to admit a workload, and why there."""
+    """Returns a way to admit a workload, and why there, as plain data. `facts` None: of a workload that is not known."""
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
         "podSets": report_admission(state, found.admission, facts),
@@ -67,12 +67,12 @@ def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | 
 
 
 def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
-    """A sentence for each pod set that has a place."""
+    """Returns a sentence for each pod set that has a place; before them `together`, if it is not empty."""
     return [text for text in (together, *map(str, choices)) if text]
 
 
 def report_refusal(refusal: NotAdmissible) -> Report:
-    """Returns why there is no way now, what was tried, and the workloads that would be preempted."""
+    """Returns why there is no way now, what was tried, and the workloads that would be preempted, as plain data."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_report_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True
