@@ -37,12 +37,12 @@ class ConversionReview(Wire):
 
 
 def parse_conversion(body: bytes) -> ConversionRequest:
-    """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
+    """Returns the request in the body of a review. Raises `MalformedReview` with a short message for any other body."""
     return parse_body(body, ConversionReview, f"a {KIND} of {API_VERSION}").request
 
 
 def build_converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All objects, in the order of the request."""
+    """Returns the answer to a review with all converted objects, which are in the order of the request."""
     return _build_review({"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": list(objects)})
 
 
