@@ -81,11 +81,11 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
-    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust
-    `ca_bundle`.
+    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`, as texts for an
+    operator; empty means good.
 
-    Empty means good. All problems at once, as text for an operator. To check a later time ("good for 30 more days?"),
-    give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake.
+    To check a later time ("good for 30 more days?"), give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair
+    breaks every later handshake.
     """
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)

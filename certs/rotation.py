@@ -49,9 +49,19 @@ MAX_STEPS = 12
 class Api(Protocol):
     """The verbs needed of core.runtime.http.client."""
 
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj: ...
-    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj: ...
-    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str) -> Obj: ...
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
+        """Returns an object as `Client.get` does. Raises NotFound where there is none, and any other KubeError."""
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj:
+        """Creates an object and returns it as stored, as `Client.create` does. Raises AlreadyExists where the name is taken, and any other
+        KubeError.
+        """
+
+    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str) -> Obj:
+        """Replaces an object and returns it as stored, as `Client.replace` does. Raises Conflict where it has changed, and any other
+        KubeError.
+        """
+
     async def patch(
         self,
         resource: Resource,
@@ -61,7 +71,8 @@ class Api(Protocol):
         *,
         kind: PatchKind,
         field_manager: str,
-    ) -> Obj: ...
+    ) -> Obj:
+        """Patches an object and returns it as stored, as `Client.patch` does. Raises KubeError."""
 
 
 @dataclass(frozen=True, slots=True)

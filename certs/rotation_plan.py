@@ -155,7 +155,7 @@ def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
 
 
 def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
-    """Whether a client that trusts `bundle` accepts the leaf."""
+    """Whether a client that trusts `bundle` (PEM) accepts the leaf `pair` as `name` at that time."""
     return not pki.validate(pair.certificate, bundle, name, at)
 
 

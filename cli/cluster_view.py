@@ -130,7 +130,9 @@ def build_offline(
 
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
-    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
+    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before. Returns all other documents;
+    mistakes are added to `wrong`.
+    """
     observed = outlook.observed
     devices = observed.devices.informers if observed.devices is not None else ()
     referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)
@@ -143,7 +145,7 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
 
 
 def warn_of_unused_documents(documents: Sequence[Document]) -> None:
-    """Warns of objects in files that are not used: the kind may be misspelt."""
+    """Prints a warning on stderr for each document that is not used: its kind may be misspelt."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 

@@ -146,7 +146,7 @@ def _build_missing_namespace_error(namespace: str) -> Unable:
 
 
 async def find_own_name(client: Client) -> str:
-    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does."""
+    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does ($USER), else empty."""
     body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
     try:
         status = (await client.create(_REVIEWS, body)).get("status") or {}

@@ -89,7 +89,7 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
 
 
 def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequence[Obj]) -> list[str]:
-    """Returns a remark on each object that is there by a suggested name and has another spec."""
+    """Returns a remark, as text, on each present object that has a suggested name and another spec."""
     specs = {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in suggested}
     remarks = []
     for obj in present:

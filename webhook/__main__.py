@@ -49,7 +49,9 @@ DRAIN_S = 5.0  # in-flight reviews get this long
 
 
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
-    """Runs until stopped by a signal; raises what ended it otherwise."""
+    """Runs the webhook until a signal stops it. Raises what ended it otherwise: an error of the start as it is, one of a task in an
+    exception group.
+    """
     clock = SystemClock()
     files, held = _choose_certificate(settings)
     certificate = files or held

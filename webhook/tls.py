@@ -58,7 +58,9 @@ class HeldCertificate:
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def reload(self) -> bool:
-        """Verifies clients by the content of the CA file if that has changed and can be used; returns whether it does so newly."""
+        """Verifies clients by the content of the CA file if that has changed and can be used. Returns whether it does so newly; a file that
+        cannot be used is logged.
+        """
         try:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
@@ -109,7 +111,9 @@ class ServingCertificate:
         self.context.sni_callback = self._select_certificate
 
     def reload(self) -> bool:
-        """Serves the files' content if it has changed and is a good pair; returns whether it did."""
+        """Serves the files' content if it has changed and is a good pair. Returns whether it did; a pair that cannot be served is
+        logged.
+        """
         try:
             content = self._read()
             digest = _compute_digest(content)

@@ -78,7 +78,9 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """Returns all objects of all files, with the items of each List. Mistakes are added to `wrong`."""
+    """Returns all objects of all files (`-`: stdin), with the items of each List, in their order. Mistakes are added to `wrong`, each with
+    its place.
+    """
     found: list[Document] = []
     for path in paths:
         try:

@@ -67,7 +67,8 @@ class Planner:
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
-        """Returns what would happen to jobs that are created in this order, at once.
+        """Returns what would happen to jobs that are created in this order, at once: one entry for each workload. `namespace` is of jobs
+        that name none.
 
         Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
         """

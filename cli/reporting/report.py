@@ -18,10 +18,10 @@ _NAMED_FIXES = 20  # nodes of one change that are listed one by one
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
-    """Returns, per pod set, its flavors, and per domain its level values from the top, the pods there and its nodes.
+    """Returns for each pod set its name, pods, flavors and domains, as plain data. A domain has its levels and values from the top, and its
+    pods.
 
-    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more
-    than `count`.
+    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
     """
     asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
     return [

@@ -113,8 +113,8 @@ def deny(
     code: int = UNPROCESSABLE,
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
-    """Returns a refusal with its reason. Newer kubectl lists the causes, other clients show the message alone, so both
-    have all of it.
+    """Returns the answer to a review that refuses the request, with its reason. Newer kubectl lists the causes, other clients show the
+    message alone, so both have all of it.
 
     With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself.
     """

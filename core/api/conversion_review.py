@@ -47,7 +47,9 @@ def build_converted(request: ConversionRequest, objects: Sequence[dict[str, Any]
 
 
 def build_failed(request: ConversionRequest, message: str) -> dict[str, Any]:
-    """Returns a failure for all objects, with the reason: the API server shows the message to the client that requested them."""
+    """Returns the answer to a review that fails for all objects, with the reason: the API server shows it to the client that requested
+    them.
+    """
     return _build_review({"uid": request.uid, "result": {"status": "Failure", "message": cut_text(message, MAX_MESSAGE_CHARS)}})
 
 

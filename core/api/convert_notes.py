@@ -15,8 +15,7 @@ Json = dict[str, Any]
 
 
 def remove_note(obj: Json, name: str) -> Json:
-    """Removes the note from the object and returns it; empty if there is no valid one. The metadata of the object must
-    be its own copy."""
+    """Removes the note `name` from the object, which gets new metadata, and returns it; empty if there is no valid one."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or name not in annotations:

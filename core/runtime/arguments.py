@@ -52,7 +52,9 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, "".join([f"{self.prog}: {first}{hint}\n", *(f"  {line}\n" for line in more)]))
 
     def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
-        """Returns the given values; ends the process only for --help. None: the process's own command line and environment."""
+        """Returns the given values, with all mistakes in them (`Given.mistakes`); ends the process only for --help. None: the process's own
+        command line and environment.
+        """
         given = Given({action.dest: action.default for action in self.flags})
         for action in self.flags:
             self._read_variable(given, action, os.environ if environ is None else environ)

@@ -55,7 +55,9 @@ def find_traceparent(obj: Mapping[str, Any]) -> str | None:
 
 
 def find_decision(obj: Mapping[str, Any]) -> str | None:
-    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target."""
+    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target. None where it
+    has no trace.
+    """
     own_trace = find_traceparent(obj)
     return _decision.get(own_trace, own_trace) if own_trace is not None else None
 
@@ -81,11 +83,11 @@ def trace_step(
     end: datetime | None = None,
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """Opens a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error
-    status if the step raises.
+    """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error status if the
+    step raises.
 
-    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload
-    without a trace of its own (nothing was traced when its job was created) the span is part of the cycle.
+    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload without a trace of its
+    own (nothing was traced when its job was created) the span is part of the cycle.
     """
     traceparent, began = find_traceparent(obj), time.time_ns()
     own_trace = build_context(traceparent)

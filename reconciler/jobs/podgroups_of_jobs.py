@@ -88,7 +88,7 @@ class PodGroupsOfJobs:
         """Writes the PodGroup of a job where it is missing or differs, and reports its condition as an event. Returns RequeueAfter where
         the write met another one or was refused, else Done.
 
-        Raises Paused and any KubeError but Conflict, NotFound, Invalid and Forbidden.
+        Raises any KubeError but Conflict, NotFound, Invalid and Forbidden.
         """
         kind, informer = self._kinds[key.kind]
         job, said = informer.store.get(key.job), self._untold.pop(key, None)

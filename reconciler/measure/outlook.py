@@ -66,7 +66,9 @@ class Outlook:
         return found
 
     def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
-        """Returns the pods of one replica of a group, and the step for them if no more pods came, with the default plugins."""
+        """Returns the pods of one replica of a group, and the next step for them if no more pods came, with the default plugins. Changes
+        nothing.
+        """
         members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 

@@ -95,7 +95,7 @@ class DomainHealth:
         """Evicts a workload when one of its domains has lacked room for `not_ready_delay_s` seconds. Returns RequeueAfter with the seconds
         until it is to be judged again, else Done.
 
-        Raises what `Executor.execute` raises: KubeError, Paused or Retryable.
+        Raises KubeError where a write fails, and Paused while evictions are paused.
         """
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)

@@ -129,7 +129,7 @@ class NodeHealth:
         """Judges all nodes of a workload: deletes pods that wait for lost nodes, and writes which nodes are lost. Returns RequeueAfter with
         the seconds until it is to be judged again, else Done.
 
-        Raises what `Executor.execute` raises: KubeError, Paused or Retryable.
+        Raises KubeError where a write fails, and Paused while evictions are paused.
         """
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)

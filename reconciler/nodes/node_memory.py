@@ -169,7 +169,7 @@ def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], i
 
 
 def show_missing(host: str) -> str:
-    """Returns the name of a missing node with a known hostname; no node has such a name."""
+    """Returns the text that stands for the name of a missing node with a known hostname; no node has such a name."""
     return f"with hostname {host}"
 
 

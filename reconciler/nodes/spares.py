@@ -44,8 +44,9 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """Returns a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is
-    unchanged; None otherwise."""
+    """Returns the text of a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is unchanged; None
+    otherwise.
+    """
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
@@ -141,9 +142,7 @@ class Spares:
 
     async def look(self, key: str) -> Result:
         """Fills up and writes the spare nodes of a workload, reports them in its condition, and restores its annotation of borrowed nodes.
-        Returns RequeueAfter while it may hold spares, else Done.
-
-        Raises what `Executor.execute` raises: KubeError, Paused or Retryable.
+        Returns RequeueAfter while it may hold spares, else Done. Raises KubeError where a write fails.
         """
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)

@@ -46,7 +46,8 @@ class StuckPods:
         """Records and reports the pods of a workload that their node rejects though it serves others; calls `on_change` where that is new.
         `judged` has the share and the verdict of each node, by name.
 
-        Returns the seconds after which to look again: one value, or none where no pod is stuck. Raises what `Executor.execute` raises.
+        Returns the seconds after which to look again: one value, or none where no pod is stuck. Raises KubeError where the condition is not
+        written.
         """
         places: dict[str, list[tuple[str, int]]] = {}
         reported: list[tuple[str, PodFacts]] = []
@@ -67,8 +68,8 @@ class StuckPods:
         return [pacing.STUCK_LOOK_S] if stuck else []
 
     async def drop(self, workload: Obj | None, key: str) -> None:
-        """Removes what is remembered of a workload that does not run or is gone (`workload` None), and ends its condition. Raises what
-        `Executor.execute` raises.
+        """Removes what is remembered of a workload that does not run or is gone (`workload` None), and ends its condition. Raises KubeError
+        where that is not written.
         """
         self._observed.state.observe_stuck(key, None)
         if workload is not None:

@@ -10,7 +10,7 @@ from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
-    """Adds all indexes to the stores of these resources."""
+    """Adds to the stores of these resources all indexes that this package uses: workloads, groups, owners and units of pods among them."""
     provisioning_requests.add_index("controller", _find_controller)
     nodes.add_index("hostname", lambda node: [get_hostname(node)])
     pods.add_index("workload", list_workloads_of_pod)
@@ -46,7 +46,7 @@ def is_gated(pod: Obj) -> bool:
 
 
 def is_unmarked(pod: Obj) -> bool:
-    """Whether a pod has the topology gate, names no workload and is not being deleted."""
+    """Whether a pod has the topology gate, names no workload and is not being deleted: it would wait for ever."""
     return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not list_workloads_of_pod(pod)
 
 

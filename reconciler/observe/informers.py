@@ -144,7 +144,7 @@ class Informers:
 
     @property
     def informers(self) -> tuple[Informer, ...]:
-        """All of them, in the order in which they are first listed."""
+        """Returns all informers, in the order in which they are first listed."""
         return *self.awaited, *self.optional.values(), *(informer for built_in in self.built_in for informer in built_in.informers)
 
     @property
@@ -155,12 +155,10 @@ class Informers:
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Returns when everything that was written before this call has been observed: the previous leader may have
-        written it.
+        """Waits until everything that was written before this call has been observed: the previous leader may have written it.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited
-        for. While that server is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two
-        minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited for. While that server
+        is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
         """
         while True:
             try:

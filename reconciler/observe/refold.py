@@ -19,7 +19,7 @@ class Again:
         self._has_keys = asyncio.Event()
 
     def add(self, keys: Iterable[str]) -> None:
-        """Queues keys for `run`."""
+        """Queues keys of objects that `run` reads again; a key that is queued already keeps its turn."""
         self._keys |= dict.fromkeys(keys)
         if self._keys:
             self._has_keys.set()

@@ -49,7 +49,7 @@ class Troubles:
             self._told = ""
 
     def describe_errors(self) -> str:
-        """Returns what is wrong now, and what would correct it; empty where nothing is."""
+        """Returns a text on what keeps watches from receiving anything now, and what would correct it; empty where nothing does."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited

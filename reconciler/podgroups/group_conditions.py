@@ -53,7 +53,7 @@ class GroupConditions:
 
     async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
         """Records the step of a replica, and writes the condition of its group where all replicas with pods have one and it has changed. A
-        change is logged and emitted as an event, too. Raises KubeError, but not where the group is gone, and Paused.
+        change is logged and emitted as an event, too. Raises KubeError, but not where the group is gone.
         """
         before = (group.get("status") or {}).get("conditions") or []
         judged, there = self._judged.setdefault(_find_named(key), {}), self.list_replicas(key.namespace, key.name)

@@ -162,7 +162,7 @@ class GroupPlugins:
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns the addition to the conditions of a group, for all its replicas; empty where there is none."""
+        """Returns the text that the conditions of a group get for plugins that were skipped, for all its replicas; empty where none was."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
@@ -178,7 +178,7 @@ class GroupPlugins:
         raise AssertionError("the event is never set")
 
     async def close(self) -> None:
-        """Ends all processes."""
+        """Ends the processes of all plugins."""
         await asyncio.gather(*(process.close() for process in self._processes.values()))
 
     @property

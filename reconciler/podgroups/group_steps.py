@@ -63,7 +63,7 @@ def keep_place(observed: Observed, member: Member, place: str) -> None:
 
 
 def keep_places(observed: Observed) -> None:
-    """Counts the places that are kept for pods of all groups: once, for a command that reads a cluster that does not change."""
+    """Keeps the places of pods of all groups (`keep_place`): once, for a command that reads a cluster that does not change."""
     for key in list_replicas(observed):
         for member in list_members(observed, key).values():
             keep_place(observed, member, member.place)

@@ -32,7 +32,7 @@ class GroupTraces:
 
     async def begin(self, group: Obj) -> Obj:
         """Returns the group with its trace, which begins here and is written to the group where it has none. Returns it unchanged while
-        tracing is off, or where the write met another one. Raises any other KubeError, and Paused.
+        tracing is off, or where the write met another one. Raises any other KubeError.
         """
         metadata = group["metadata"]
         if tracing.find_traceparent(group) is not None:
@@ -75,7 +75,7 @@ class GroupTraces:
             yield
 
     def trace_refusal(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
-        """Emits a span for a decision that found no place, with the message of its condition."""
+        """Emits a span for a decision that found no place for a replica: its reason, `message` and what each placement lacks."""
         now = self._clock.now()
         with tracing.trace_step(t.SOLVE, group, _build_attributes(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})

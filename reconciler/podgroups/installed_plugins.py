@@ -21,7 +21,7 @@ def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
 
 
 def find_installed() -> dict[str, list[EntryPoint]]:
-    """Returns the entry points by name: one each, unless two packages have the same name."""
+    """Returns the entry points of installed plugins by name: one each, unless several packages use the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         found.setdefault(entry.name, []).append(entry)

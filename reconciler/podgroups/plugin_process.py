@@ -209,7 +209,7 @@ class PluginProcess:
         await self._request(None)
 
     async def close(self) -> None:
-        """Ends its process, if there is one."""
+        """Ends the plugin's process, if there is one, and all that it has started."""
         child, self._child = self._child, None
         if child is not None:
             await child.end()

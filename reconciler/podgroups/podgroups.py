@@ -268,7 +268,7 @@ class PodGroups:
 
     async def look(self, key: GroupKey) -> Result:
         """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). Returns
-        RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails, and Paused.
+        RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails.
         """
         if key == ALL:
             self._wake()

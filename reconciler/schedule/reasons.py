@@ -54,7 +54,9 @@ class Reasons:
         return True
 
     def note_stale(self) -> None:
-        """Records that workloads behind others of their kind do not have the reason yet that was found for these."""
+        """Records that workloads behind others of their kind do not have the reason yet that was found for these: `run` writes it
+        to them.
+        """
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:

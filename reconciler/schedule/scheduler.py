@@ -287,7 +287,7 @@ class Scheduler:
 
     @property
     def makes_room(self) -> bool:
-        """Whether workloads are being evicted for another one, which gets what they release."""
+        """Whether any workload is being evicted for another one, which gets what that releases."""
         return self._cycle.makes_room
 
     async def drain(self) -> None:
@@ -297,7 +297,7 @@ class Scheduler:
             await asyncio.wait(self._tasks)
 
     async def settle(self) -> None:
-        """Returns once all verdicts are written and all reasons are reported, whatever the pace otherwise."""
+        """Writes all verdicts and all reasons, whatever the pace otherwise; returns once they and all events are written."""
         for judged in self._reasons.drain():
             await self._verdicts.write(judged)
         while self._tasks:

@@ -57,8 +57,8 @@ class Throttle:
         self._leave()
 
     async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Runs a request at the pace that the server can take. A request that it sheds is sent again when the server
-        allows it, up to `MOST_SHED` times in a row.
+        """Runs a request at the pace that the server can take, and returns its answer. A request that it sheds is sent again when the
+        server allows it, up to `MOST_SHED` times in a row.
 
         Raises what `request` raises.
         """

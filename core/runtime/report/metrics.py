@@ -166,7 +166,9 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Adds a function that returns values of gauges and totals from now on, beside other such functions."""
+        """Adds a function that returns values of gauges and totals, per instrument by label values, beside other such functions. Where it
+        raises, its values are missing.
+        """
         self._readers.append(read)
 
     def refresh(self) -> None:

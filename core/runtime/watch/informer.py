@@ -144,7 +144,7 @@ class Informer:
         self._fold(InitDone())
 
     def put(self, obj: Obj) -> None:
-        """Applies one object, new or changed, as if the server had sent an event."""
+        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event."""
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:
@@ -154,8 +154,9 @@ class Informer:
         self._notify_handlers(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
     def drop_all(self) -> None:
-        """Calls handlers with the deletion of every object, and drops all state: for a resource that is not served any
-        more, once `run` is cancelled."""
+        """Removes all objects and calls handlers with the deletion of each; the informer is not synced then. For a resource that is not
+        served any more, once `run` is cancelled.
+        """
         self._fold(Init())
         self._fold(InitDone())
         self._synced.clear()

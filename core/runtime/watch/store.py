@@ -131,8 +131,9 @@ class Store:
         return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Applies one event and returns the changes. The same name with another uid is another object: deleted and
-        created, two changes."""
+        """Applies one event and returns the changes, in their order; the objects of a list change with its end. The same name with another
+        uid is another object: deleted and created, two changes.
+        """
         match event:
             case Init():
                 self._relisted = {}
