@@ -61,7 +61,8 @@ class SecretData:
 
 def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
     """Returns what the data of the Secret mean at the time `at`: Unusable without a good signer, Early where our clock is behind the
-    signer's. A bad leaf is None in the result. A bad next CA or timestamp counts as missing.
+    signer's. An unreadable leaf is None in the result; a bad next CA or timestamp counts as missing. `asked`: an administrator wants a new
+    CA.
     """
     if not data:
         return Unusable("the Secret is empty")

@@ -67,7 +67,7 @@ def build_pod_rule(operation: str) -> Rule:
 
 
 def list_parents(kinds: Sequence[JobKind]) -> list[PodParent]:
-    """Returns the kinds that are queued through their pods, those that `kinds` bring along included."""
+    """Returns the kinds that are queued through their pods, among those that the webhook serves in addition to `kinds`."""
     return [kind for kind in list_pod_kinds(kinds) if isinstance(kind, PodParent)]
 
 

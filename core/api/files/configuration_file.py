@@ -69,7 +69,9 @@ def read_configuration_file(path: str, plugins: Collection[str] | None = None) -
 
 
 def build_configuration(file: ConfigurationFile) -> Configuration:
-    """Returns the values of a file that is well-formed, in seconds, pods and the like, with warnings of keys that have no effect."""
+    """Returns the values of a well-formed file, durations in seconds, with a warning for each key that has no effect or another default
+    than Kueue's.
+    """
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_build_pods_ready(file),
