@@ -35,15 +35,17 @@ class KeyPair:
 
     @property
     def not_before(self) -> datetime:
+        """Returns the time from which the certificate is valid, in UTC. Raises ValueError where it is not readable as PEM."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc
 
     @property
     def not_after(self) -> datetime:
+        """Returns the time until which the certificate is valid, in UTC. Raises ValueError where it is not readable as PEM."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
 def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) -> KeyPair:
-    """A self-signed CA that may sign leaves and nothing else (path length 0)."""
+    """Returns a self-signed CA that may sign leaves and nothing else (path length 0), valid from an hour before `at` for `lifetime`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = _build_key_usage(signs_certificates=True)
@@ -56,7 +58,9 @@ def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) 
 
 
 def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
-    """Returns a server certificate for DNS names and IP addresses; there must be at least one. Raises ValueError without any."""
+    """Returns a server certificate for DNS names and IP addresses, signed by `ca`, valid from an hour before `at` until `lifetime` after
+    it. Raises ValueError without any name or for an unreadable CA, and TypeError where the CA's key is no elliptic curve key.
+    """
     if not names:
         raise ValueError("a serving certificate needs at least one name")
     ca_certificate = x509.load_pem_x509_certificate(ca.certificate)
@@ -77,11 +81,11 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
-    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust
-    `ca_bundle`.
+    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`, as texts for an
+    operator; empty means good.
 
-    Empty means good. All problems at once, as text for an operator. To check a later time ("good for 30 more days?"),
-    give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake.
+    To check a later time ("good for 30 more days?"), give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair
+    breaks every later handshake.
     """
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)
@@ -107,7 +111,7 @@ def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes
 
 
 def find_ca_problem(pair: KeyPair, at: datetime) -> str:
-    """Why nothing can be signed with this CA at that time, the first reason; empty when it can."""
+    """Returns the first reason why nothing can be signed with this CA at that time, as text; empty when it can."""
     found = parse_certificates(pair.certificate)
     if len(found) != 1:
         return "its certificate is not readable as PEM" if not found else "it has more than one certificate"
@@ -119,7 +123,7 @@ def find_ca_problem(pair: KeyPair, at: datetime) -> str:
 
 
 def parse_certificates(pem: bytes) -> list[x509.Certificate]:
-    """All certificates of a bundle; none when it is not readable as a whole."""
+    """Returns all certificates of a PEM bundle, in their order; none when it is not readable as a whole."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -127,7 +131,7 @@ def parse_certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """In the very form in which `issue_ca` returns it, so that bundles can be compared as text."""
+    """Returns a certificate as PEM, in the very form in which `issue_ca` returns it, so that bundles can be compared as text."""
     return _encode_certificate(certificate)
 
 

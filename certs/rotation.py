@@ -49,9 +49,19 @@ MAX_STEPS = 12
 class Api(Protocol):
     """The verbs needed of core.runtime.http.client."""
 
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj: ...
-    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj: ...
-    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str) -> Obj: ...
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
+        """Returns an object as `Client.get` does. Raises NotFound where there is none, and any other KubeError."""
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str) -> Obj:
+        """Creates an object and returns it as stored, as `Client.create` does. Raises AlreadyExists where the name is taken, and any other
+        KubeError.
+        """
+
+    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str) -> Obj:
+        """Replaces an object and returns it as stored, as `Client.replace` does. Raises Conflict where it has changed, and any other
+        KubeError.
+        """
+
     async def patch(
         self,
         resource: Resource,
@@ -61,7 +71,8 @@ class Api(Protocol):
         *,
         kind: PatchKind,
         field_manager: str,
-    ) -> Obj: ...
+    ) -> Obj:
+        """Patches an object and returns it as stored, as `Client.patch` does. Raises KubeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,7 @@ class CertificateTarget:
 
     @property
     def fresh_s(self) -> float:
-        """The time in seconds for which a replica may serve without having confirmed the content of the Secret."""
+        """Returns the seconds for which a replica may serve without having confirmed the content of the Secret."""
         return self.policy.overlap.total_seconds() / 4
 
 
@@ -108,17 +119,18 @@ class Rotation:
 
     @property
     def served(self) -> KeyPair | None:
-        """The pair handed over last."""
+        """Returns the pair that was handed over last; None before the first."""
         return self._served
 
     @property
     def not_after(self) -> datetime | None:
-        """When what is served ends; None before anything is."""
+        """Returns when what is served ends; None before anything is."""
         return None if self._served is None else self._served.not_after
 
     def find_unready_reason(self) -> str:
-        """Empty when clients of every published configuration accept what is served, as far as was observed lately;
-        else the reason."""
+        """Returns why clients of a published configuration may not accept what is served, as text. Empty when all accept it, as far as was
+        observed lately.
+        """
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at
@@ -132,7 +144,9 @@ class Rotation:
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
-        """Checks for ever. An error of the API server is logged once and the step is tried again. Never returns."""
+        """Checks at least once in `LOOK_S` seconds, and never returns. An error of the API server is logged once, and the step is tried
+        again.
+        """
         while True:
             try:
                 await self.look()
@@ -141,7 +155,9 @@ class Rotation:
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 
     async def look(self) -> None:
-        """Steps until nothing is to be done now. Raises the KubeError that kept something from being read or written."""
+        """Executes steps until nothing is to be done now, `MAX_STEPS` at most. Raises the KubeError that kept something from being read or
+        written, and what `serve` raises.
+        """
         for _ in range(MAX_STEPS):
             try:
                 if not await self._execute_step():

@@ -88,7 +88,9 @@ class RotationPlan:
 def decide(
     secret: SecretData | Unusable | Early, published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy
 ) -> RotationPlan:
-    """The next step. `names` are the DNS names to be served; `at` may differ between replicas by CLOCKS_APART."""
+    """Returns the configurations that lack the bundle, and the next step of the Secret; or until when and for what none is due. `names` are
+    the DNS names to be served; `at` may differ between replicas by CLOCKS_APART.
+    """
     if isinstance(secret, Early):
         return RotationPlan(waiting=secret.reason)
     if isinstance(secret, Unusable):
@@ -153,12 +155,14 @@ def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
 
 
 def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
-    """Whether a client that trusts `bundle` accepts the leaf."""
+    """Whether a client that trusts `bundle` (PEM) accepts the leaf `pair` as `name` at that time."""
     return not pki.validate(pair.certificate, bundle, name, at)
 
 
 def list_serving_problems(served: KeyPair, published: Published, name: str, at: datetime) -> list[str]:
-    """Why not every configuration's clients would accept what is served, one sentence per configuration; empty when they would."""
+    """Returns why clients would not accept what is served, one sentence for each configuration where they would not; empty when
+    all would.
+    """
     problems = []
     for configuration, bundles in published.items():
         if bundles is None:

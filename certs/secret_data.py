@@ -54,14 +54,16 @@ class SecretData:
 
     @property
     def bundle(self) -> bytes:
-        """What clients are to trust, PEM."""
+        """Returns the CAs that clients are to trust, as PEM: the signer, the next one, then those that retire."""
         following = [] if self.next is None else [self.next.certificate]
         return b"".join([self.signer.certificate, *following, *self.retiring])
 
 
 def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
-    """Reads the data of the Secret. Without a good signer nothing is of use. A bad leaf is replaced by the signer; a
-    bad next CA or timestamp counts as missing."""
+    """Returns what the data of the Secret mean at the time `at`: Unusable without a good signer, Early where our clock is behind the
+    signer's. An unreadable leaf is None in the result; a bad next CA or timestamp counts as missing. `asked`: an administrator wants a new
+    CA.
+    """
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
@@ -83,7 +85,7 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
 
 
 def to_data(held: SecretData) -> dict[str, bytes]:
-    """The Secret's data; `leaf` must be there."""
+    """Returns the Secret's data, by key, not in base64; `leaf` must be there."""
     assert held.leaf is not None
     data = {
         "tls.crt": held.leaf.certificate,

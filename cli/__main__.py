@@ -28,7 +28,7 @@ class _UsageError(Protocol):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line and returns the exit code; each error is printed on one line."""
+    """Runs a command line (None: the process's own) and returns the exit code; each error is printed on one line. 130: interrupted."""
     shell_completion.prepare()
     program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else shell_completion.PROGRAM
     command = typer.main.get_command(app)

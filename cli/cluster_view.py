@@ -35,7 +35,9 @@ class Target:
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Client]:
-    """A client; raises Failure where there is no way to the API server."""
+    """Yields a client of the target, which is closed at the end. Raises Failure where there is no way to the API server, of which BadInput
+    for an unusable kubeconfig.
+    """
     with report_in_a_line("connect"):
         client = await Client.connect(target.kubeconfig, context=target.context, user_agent=USER_AGENT)
     async with client:
@@ -43,7 +45,7 @@ async def connect(target: Target) -> AsyncIterator[Client]:
 
 
 async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
-    """The whole cluster, listed once; raises Failure."""
+    """Returns the whole cluster, listed once. Raises Failure where a list fails; a ConfigMap that may not be read counts as missing."""
     outlook = Outlook(client, SystemClock(), settings, kinds)
     await outlook.observed.list_once(_list)
     keep_places(outlook.observed)
@@ -61,7 +63,7 @@ async def _list(informer: Informer) -> None:
 
 
 async def list_events(client: Client, obj: Obj) -> list[Obj]:
-    """Events of an object, the oldest first; none where they may not be read. Raises Failure."""
+    """Returns the events of an object, the oldest first; none where they may not be read. Raises Failure."""
     metadata = obj["metadata"]
     with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
@@ -72,7 +74,7 @@ async def list_events(client: Client, obj: Obj) -> list[Obj]:
 
 
 async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
-    """Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
+    """Returns the Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
     with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
             page = await client.list(r.EVENTS, namespace, field_selector="type=Warning")
@@ -82,13 +84,17 @@ async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
 
 
 def find_event_time(event: Obj) -> str:
-    """When an event was emitted last, with seconds."""
+    """Returns when an event was emitted last, as the API writes it but without a zone, such as `2026-01-31T12:00:00`; empty where it has no
+    time.
+    """
     repeated = (event.get("series") or {}).get("lastObservedTime")
     return str(repeated or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
 async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
-    """The cluster that files describe, if there are any, else the live one. Raises Failure."""
+    """Returns the cluster that files describe, if there are any, else the live one. Raises Failure, of which BadInput for all mistakes in
+    the files.
+    """
     if not files:
         async with connect(target) as client:
             return await look(client, settings, kinds)
@@ -103,7 +109,9 @@ async def look_at(files: Sequence[Path], target: Target, settings: Settings, kin
 def build_offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
-    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`."""
+    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`. `namespace` is of objects
+    that name none.
+    """
     outlook = Outlook(Client.make_offline(), SystemClock(), settings, kinds)
     specs = {r.get_resource(kind): kind.spec_shape for kind in (*kinds, *list_pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
@@ -122,7 +130,9 @@ def build_offline(
 
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
-    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before; returns all other documents."""
+    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before. Returns all other documents;
+    mistakes are added to `wrong`.
+    """
     observed = outlook.observed
     devices = observed.devices.informers if observed.devices is not None else ()
     referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)
@@ -135,13 +145,13 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
 
 
 def warn_of_unused_documents(documents: Sequence[Document]) -> None:
-    """Warns of objects in files that are not used: the kind may be misspelt."""
+    """Prints a warning on stderr for each document that is not used: its kind may be misspelt."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 
 
 async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
-    """Only nodes, of files or else of the live cluster. Raises Failure."""
+    """Returns the nodes of files or else of the live cluster. Raises Failure, of which BadInput for all mistakes in the files."""
     if not files:
         async with connect(target) as client:
             with report_in_a_line(f"list {r.NODES}", r.NODES):
@@ -154,7 +164,9 @@ async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
 
 
 async def list_present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
-    """Queues, flavors and topologies that are there by the same names; what may not be read counts as not there. Raises Failure."""
+    """Returns the queues, flavors and topologies of the same names as those of `wanted` that exist, in the same order. What may not be read
+    counts as missing. Raises Failure.
+    """
     resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
     if files:
         of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects

@@ -29,14 +29,14 @@ DEFAULT_NAMESPACE = "default"
 
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
-    """Runs `topogate plan`; returns the exit code. Raises Failure, as all commands do."""
+    """Runs `topogate plan`: prints a report on each job; returns the exit code. Raises Failure, as all commands do."""
     settings, target = read_settings(decisions), choose_target(source)
     reports = run(plan_command.plan(files, source.files, target, choose_namespace(source), settings, list_kinds()))
     return plan_command.print_reports(reports, form, make_console())
 
 
 def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
-    """`topogate explain`."""
+    """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name. Raises Failure."""
     settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
 
     async def look() -> Report:
@@ -76,7 +76,9 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
 def show_topology(
     name: str | None, source: ClusterSource, decisions: DecisionInputs, form: str | None, view: topology_command.View
 ) -> None:
-    """`topogate topology`."""
+    """Runs `topogate topology`: prints a report on the Topology `name` (None: all), and draws pictures where `view` wants them. Raises
+    Failure.
+    """
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
     target, settings = choose_target(source), read_settings(decisions)
     outlook = run(cluster_view.look_at(source.files, target, settings, list_kinds(), choose_namespace(source)))
@@ -96,7 +98,7 @@ def show_topology(
 
 
 def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
-    """`topogate topology suggest`."""
+    """Runs `topogate topology suggest`: prints objects as YAML, and remarks on stderr. Raises Failure."""
     target = choose_target(source)
     suggestion = suggesting.suggest(run(cluster_view.list_nodes(source.files, target)), names)
     there = run(cluster_view.list_present(source.files, target, suggestion.objects))
@@ -109,7 +111,7 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
 
 
 def read_settings(decisions: DecisionInputs) -> Settings:
-    """As the reconciler reads them; ends the process with a message and status 2 if they are wrong."""
+    """Returns the settings as the reconciler reads them. Ends the process with a message and status 2 if they are wrong."""
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []
@@ -117,20 +119,20 @@ def read_settings(decisions: DecisionInputs) -> Settings:
 
 
 def choose_target(source: ClusterSource) -> Target:
-    """Returns the cluster to read; raises BadInput where two are given."""
+    """Returns the API server to read, also where files are read instead. Raises BadInput where both are given."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
 
 
 def choose_namespace(source: ClusterSource) -> str:
-    """As for kubectl: what was given, else the context's, else `default`."""
+    """Returns the namespace of what names none, as for kubectl: what was given, else the context's, else `default`."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE
 
 
 def list_kinds() -> tuple[JobKind, ...]:
-    """All kinds of job, those of other packages, too."""
+    """Returns all kinds of job, those of other packages, too. Raises Failure where a package's kinds cannot be used."""
     try:
         return with_integrations(plugins.load(INTEGRATIONS))
     except (plugins.BrokenPlugin, UnusableIntegration) as error:
@@ -138,6 +140,6 @@ def list_kinds() -> tuple[JobKind, ...]:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Runs asynchronous work on an event loop of its own, which is used for nothing else."""
+    """Runs asynchronous work on an event loop of its own, which is used for nothing else. Returns or raises what the work does."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         return runner.run(work)

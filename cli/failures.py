@@ -31,7 +31,9 @@ class BadInput(Failure):
 
 @contextmanager
 def report_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
-    """Turns what an API server, or the way to it, did wrong into a `Failure`; `what` was to be done, perhaps to a resource."""
+    """Raises Failure for a KubeError, and BadInput for an UnusableKubeconfig, inside the context. The message says that `what` was to be
+    done, perhaps to a resource.
+    """
     try:
         yield
     except UnusableKubeconfig as error:

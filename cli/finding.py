@@ -41,7 +41,9 @@ class NamedObject:
 
 
 def read_asked(words: Iterable[str]) -> NamedObject:
-    """`workload NAME`, `job NAME`, `KIND/NAME`, as `kubectl get -o name` prints it, too, or a workload's name alone. Raises BadInput."""
+    """Returns the kind, in lower case, and the name that a user gives. Accepted are `workload NAME`, `job NAME`, `KIND/NAME`, as `kubectl
+    get -o name` prints it, too, and a workload's name alone. Raises BadInput.
+    """
     given = list(words)
     if len(given) == 1:
         given = given[0].split("/", 1) if "/" in given[0] else ["workload", given[0]]
@@ -51,8 +53,9 @@ def read_asked(words: Iterable[str]) -> NamedObject:
 
 
 def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | None:
-    """The PodGroup that is meant, or that a pod, or the pods of a job, name; None where they name none. Raises Failure, and BadInput for
-    an unknown kind."""
+    """Returns the PodGroup that is meant, or that a pod, or the pods of a job, name; None where they name none. Raises Failure where the
+    object or its PodGroup is missing, or its pods name several, and BadInput for an unknown kind.
+    """
     if asked.kind in _WORKLOAD:
         return None
     if asked.kind in _NATIVE_GROUPS and observed.native is not None:
@@ -76,7 +79,9 @@ def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | 
 
 
 def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj:
-    """The Workload that is meant; of several of one job that by which its pods run. Raises Failure, and BadInput for an unknown kind."""
+    """Returns the Workload that is meant; of several of one job that by which its pods run. Raises BadInput for an unknown kind, and
+    Failure where there is no such object, where it has several Workloads, or none (NoWorkload).
+    """
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
         return _get(observed, workloads, asked, namespace)

@@ -59,7 +59,7 @@ class FoundLevels:
 
 
 def find_levels(nodes: Nodes) -> FoundLevels:
-    """The levels of a topology of these nodes; none where no label is of use."""
+    """Returns the levels of a topology of these nodes, with remarks on them; no levels where no label is of use."""
     remarks: list[str] = []
     network = _choose_network(nodes, remarks)
     if network:

@@ -28,7 +28,7 @@ class What(StrEnum):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Each of them."""
+        """Returns each thing that is to be paused: admissions, evictions or both."""
         return PAUSABLE if self is What.ALL else (self.value,)
 
 
@@ -48,7 +48,7 @@ Waits = Annotated[bool, typer.Option("--wait/--no-wait", help="Until all Cluster
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands."""
+    """Adds the commands `pause` and `resume` to an app."""
     app.command("pause")(pause)
     app.command("resume")(resume)
 

@@ -195,7 +195,7 @@ _VARIABLES = (
 
 
 def render() -> str:
-    """The whole page."""
+    """Returns the whole page, as Markdown."""
     keys = list(list_keys(ConfigurationFile))
     parts = [
         "# Reference",

@@ -17,10 +17,10 @@ class Shell(StrEnum):
 
 
 def build_script(shell: Shell) -> str:
-    """What the shell has to read once."""
+    """Returns the script that a shell has to read once."""
     return get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
 
 
 def prepare() -> None:
-    """Makes the command answer what such a script asks."""
+    """Prepares the command to answer what such a script asks."""
     completion_init()

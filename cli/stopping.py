@@ -37,7 +37,9 @@ class Unable(Exception):
 
 
 def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
-    """Does work with a client, on a loop of its own; the lines to print. Raises Unable."""
+    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig and any
+    KubeError.
+    """
 
     async def connect() -> list[str]:
         async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
@@ -53,7 +55,9 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses; returns lines that report it. Raises Unable, and KubeError."""
+    """Pauses `parts` (admissions, evictions); returns lines that report it. Raises Unable where it cannot be written or, with `wait`, does
+    not come into force in time, and KubeError.
+    """
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await find_own_name(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
@@ -65,7 +69,9 @@ async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequenc
 
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
-    """Ends a pause; returns lines that report it. Raises Unable, and KubeError."""
+    """Ends a pause of `parts`; returns lines that report it. Raises Unable where it cannot be written or, with `wait`, does not come into
+    force in time, and KubeError.
+    """
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:
@@ -75,7 +81,7 @@ async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[
 
 
 async def list_status_lines(client: Client, namespace: str) -> list[str]:
-    """What is paused, line by line. Raises Unable where nothing can be, as in a namespace that is not there."""
+    """Returns a line for each thing that can be paused: whether it is. Raises Unable where the namespace does not exist, and KubeError."""
     found = await _find(client, namespace)
     if found is None:
         await _check_namespace(client, namespace)
@@ -84,8 +90,9 @@ async def list_status_lines(client: Client, namespace: str) -> list[str]:
 
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
-    """Sets keys that are missing, or removes those that exist. Returns what was paused before. An existing stop is not
-    overwritten."""
+    """Sets keys that are missing, or removes those that exist (None). Returns what was paused before. An existing stop is not overwritten.
+    Raises Unable where the namespace does not exist or others write all the time, and KubeError.
+    """
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
         before = Pause.read(seen or {})
@@ -139,7 +146,7 @@ def _build_missing_namespace_error(namespace: str) -> Unable:
 
 
 async def find_own_name(client: Client) -> str:
-    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does."""
+    """Returns the name of the user that pauses: as the API server knows the user, else as this machine does ($USER), else empty."""
     body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "metadata": {}}
     try:
         status = (await client.create(_REVIEWS, body)).get("status") or {}
@@ -152,7 +159,9 @@ async def find_own_name(client: Client) -> str:
 
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
-    """Waits until every ClusterQueue shows the new state. Raises Unable where they do not in time."""
+    """Waits until every ClusterQueue shows the new state. Returns one line: that it is in force, or why that is not known. Raises Unable
+    where queues do not show it within `WAIT_S` seconds, and KubeError.
+    """
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
         try:

@@ -56,12 +56,14 @@ class Suggestion:
     remarks: tuple[str, ...]
 
     def to_yaml(self) -> str:
-        """Ready for `kubectl apply -f -`."""
+        """Returns the objects as YAML documents, ready for `kubectl apply -f -`."""
         return yaml.safe_dump_all(self.objects, sort_keys=False, allow_unicode=True, width=2**16)
 
 
 def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
-    """A topology of the nodes with accelerators, or of all workers where none has any. Raises Failure where no label is of use."""
+    """Returns a topology, a flavor and queues for the nodes with accelerators, or for all workers where none has any. Raises Failure where
+    no label is of use, and BadInput without any node.
+    """
     remarks: list[str] = []
     chosen = _choose_nodes(nodes, remarks)
     found = find_levels({node.name: node.labels for node in chosen})
@@ -87,7 +89,7 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
 
 
 def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequence[Obj]) -> list[str]:
-    """Returns a remark on each object that is there by a suggested name and has another spec."""
+    """Returns a remark, as text, on each present object that has a suggested name and another spec."""
     specs = {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in suggested}
     remarks = []
     for obj in present:

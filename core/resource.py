@@ -27,10 +27,13 @@ class Resource:
 
     @property
     def api_version(self) -> str:
+        """Returns `group/version`, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def build_path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of the collection (all namespaces when none is given), an object or its subresource."""
+        """Returns the URL path of the collection (all namespaces when none is given), of an object, or of its subresource, with escaped
+        parts. Raises ValueError where a namespaced object is named without its namespace.
+        """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
             parts += ["namespaces", namespace]

@@ -35,7 +35,9 @@ GRACE_S, DRAIN_S = 10.0, 7.0  # to end in all, and to finish what is under way: 
 
 
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
-    """Runs until stopped by a signal; raises what ended it otherwise."""
+    """Runs the reconciler until a signal stops it. Raises what ended it otherwise: an error of the start as it is, one of a task in an
+    exception group.
+    """
     clock = SystemClock()
     health, recorder = Health(clock), Recorder(metrics, by_local_queue=settings.gates.is_on(LOCAL_QUEUE_METRICS))
 
@@ -101,6 +103,9 @@ def _find_first(error: Exception) -> Exception:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the reconciler until a signal stops it. Returns its exit status: 0 after a signal, 1 where it cannot start or a part of it has
+    ended, 2 for an unusable kubeconfig. Wrong arguments end the process with status 2.
+    """
     settings = parse(arguments)
     logs.configure(settings.log_level)
     exclude_survivors_of_long_collections()

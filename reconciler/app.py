@@ -101,12 +101,15 @@ class Reconciler:
         self._prepare = partial(Deciding, self.observed, executor, clock, behaviour, recorder)
 
     def read_gauges(self) -> Reading:
-        """Returns the present values of the leader: of several replicas one must report them."""
+        """Returns the present values of all gauges, per instrument by label values; empty while this process does not decide: of several
+        replicas one must report them.
+        """
         return self.deciding.read_gauges() if self.deciding is not None else {}
 
     async def run(self, election: LeaderElection | None) -> None:
-        """Never returns: follows what there is, and decides while it is elected, or always without an election. Raises what ends a part
-        in an exception group: LeadershipLost among others."""
+        """Follows what there is, and decides while it is elected, or always without an election. Never returns. Raises what ends a part in
+        an exception group: LeadershipLost among others.
+        """
 
         async def wait_and_lead() -> None:
             await self.observed.wait_for_watches(self._client, self._clock)
@@ -121,7 +124,7 @@ class Reconciler:
                 await self.lead()
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
-        """Lists everything and keeps it up to date in `group`; returns once it is listed."""
+        """Lists everything and keeps it up to date by tasks of `group`; returns once it is listed."""
         start_eternal(group, "what cannot be seen", self.troubles.run())
         start_eternal(group, "pages given back", self._give_back())
         start_eternal(group, "the time", self._observe_time())
@@ -147,7 +150,7 @@ class Reconciler:
             give_back_pages()
 
     async def lead(self) -> None:
-        """Never returns: decides and writes, on what `follow` keeps up to date. Whatever ends a part ends all."""
+        """Decides and writes, on what `follow` keeps up to date. Never returns; raises what ends a part, in an exception group."""
         with delay_handlers() as late:
             deciding = self._prepare()
         await late.run_calls(self._clock)
@@ -219,7 +222,7 @@ class Deciding:
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
-        """All that work on keys."""
+        """Returns the controllers of all parts; parts that a setting switches off have none."""
         parts = (
             self.jobs,
             self.pods,
@@ -242,10 +245,11 @@ class Deciding:
         return tuple(part.controller for part in parts if part is not None)
 
     def read_gauges(self) -> Reading:
+        """Returns the present values of all gauges and of the controllers' queues, per instrument by label values."""
         return {**self.gauges.read(), **read_controllers(self.controllers)}
 
     async def run(self) -> None:
-        """Never returns."""
+        """Runs all deciding parts and never returns. Raises what ends one of them, in an exception group."""
         async with asyncio.TaskGroup() as group:
             start_eternal(group, "events", self._executor.reporter.run())
             start_eternal(group, "scheduler", self.scheduler.run())
@@ -263,7 +267,7 @@ class Deciding:
             await asyncio.Event().wait()  # the process ends soon
 
     async def drain(self) -> None:
-        """Begins nothing more; returns once all that is under way has been written, and all events."""
+        """Stops all parts: begins nothing more, and returns once all that is under way has been written, and all events."""
         self._is_draining = True
         await asyncio.gather(self.scheduler.drain(), *(controller.drain() for controller in self.controllers))
         await self._executor.reporter.settle()

@@ -29,7 +29,9 @@ class Health:
         self.stopping = False
 
     def find_unready_reason(self) -> str:
-        """What is missing; nothing if it may be counted on."""
+        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and the holder of the lease is
+        known.
+        """
         if self.stopping:
             return "stopping"
         if self.reconciler is None:
@@ -41,7 +43,7 @@ class Health:
         return "" if self.election is None or self.election.holder else "the holder of the lease is not known"
 
     def find_dead_reason(self) -> str:
-        """Returns what has stood still for too long; empty if nothing has."""
+        """Returns what has stood still for too long (watches, controllers, the scheduler), as text with seconds; empty if nothing has."""
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._describe_silence(informer) for informer in self.reconciler.observed.informers)

@@ -49,7 +49,7 @@ _HELD = (r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)  # by a finalizer w
 
 
 def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """In all namespaces."""
+    """Returns the rights that the reconciler needs in all namespaces, with those on the job kinds `kinds`."""
     granted: set[Right] = set()
     for resource in (*_ONLY_SEEN, *map(r.get_resource, POD_SETS)):
         granted |= list_rights(resource, *_SEEN)
@@ -82,12 +82,16 @@ def list_owner_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 
 def list_namespace_rights() -> list[dict[str, Any]]:
-    """Returns the rights on the lease. The chart names it: a right to create cannot be limited to a name."""
+    """Returns the RBAC rules for the lease, in the namespace of the reconciler. The chart names the namespace: a right to create cannot be
+    limited to a name.
+    """
     return list_rules(list_rights(LEASE, "get", "update", "create"))
 
 
 def list_pause_rights() -> list[dict[str, Any]]:
-    """What an administrator pauses by, and no other ConfigMap of the same namespace: lists and watches name it by a field selector."""
+    """Returns the RBAC rules for the ConfigMap by which an administrator pauses, and for no other. Lists and watches name it by a field
+    selector.
+    """
     return list_rules(list_rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
 
 
@@ -104,7 +108,7 @@ def build_observer_role() -> dict[str, Any]:
 
 
 def render_all() -> dict[str, str]:
-    """Path in the chart's files -> content."""
+    """Returns the content of each generated file, by its path in the chart's files."""
     return {
         "roles/topogate-observer.yaml": generated.render(build_observer_role(), _SOURCE),
         "rights/reconciler.yaml": generated.render(list_rules(list_cluster_rights()), _SOURCE),

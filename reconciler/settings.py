@@ -85,8 +85,9 @@ class Settings:
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings of a command line and an environment (None: of this process); ends the process with a message and status 2 if they,
-    or the file that they name, are wrong."""
+    """Returns the settings of a command line and an environment (None: of this process). Ends the process with a message and status 2 if
+    they, or the file that they name, are wrong.
+    """
     parser = make_parser(prog)
     given = parser.read(arguments, environ)
     file, in_file, warnings = Configuration(), list[str](), list[str]()
@@ -179,7 +180,7 @@ def _describe_deciding_settings(given: Given) -> str:
 
 
 def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
-    """All flags."""
+    """Returns the parser with all flags of the reconciler."""
     parser = OneLineParser(prog, "Queues, places and starts topology-aware workloads.", VARIABLE_PREFIX)
     add_config(parser)
     parser.add_argument("--namespace", help=f"namespace of the Lease, and of the ConfigMap that pauses (default: {SYSTEM_NAMESPACE})")

@@ -49,7 +49,9 @@ DRAIN_S = 5.0  # in-flight reviews get this long
 
 
 async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) -> None:
-    """Runs until stopped by a signal; raises what ended it otherwise."""
+    """Runs the webhook until a signal stops it. Raises what ended it otherwise: an error of the start as it is, one of a task in an
+    exception group.
+    """
     clock = SystemClock()
     files, held = _choose_certificate(settings)
     certificate = files or held
@@ -148,6 +150,9 @@ def _use_by(held: HeldCertificate) -> Callable[[KeyPair], None]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs the webhook until a signal stops it. Returns its exit status: 0 after a signal, 1 where it cannot serve or a part of it has
+    ended, 2 for an unusable kubeconfig. Wrong arguments end the process with status 2.
+    """
     settings = parse(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)

@@ -11,7 +11,7 @@ from core.jobs.contract import FieldError, Json, Rules
 
 
 def get_metadata_map(obj: Json | None, name: str) -> Json:
-    """Labels or annotations of an object, none where they are no map."""
+    """Returns the labels or annotations (`name`) of an object; empty where they are no map, or there is no object."""
     metadata = (obj or {}).get("metadata")
     found = metadata.get(name) if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}
@@ -24,7 +24,9 @@ def is_going(obj: Json) -> bool:
 
 
 def judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
-    """The answer: all mistakes at once, or none and the warnings."""
+    """Returns the answer to a review, as JSON: a refusal with all mistakes at once (`MAX_CAUSES` causes at most), or none and the
+    warnings.
+    """
     if not rules.errors:
         return allow(request, rules.warnings)
     return deny(request, _format_headline(rules.errors), [_build_cause(error) for error in rules.errors[:MAX_CAUSES]], rules.warnings)

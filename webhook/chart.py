@@ -55,7 +55,7 @@ def list_certificate_rights() -> dict[str, list[dict[str, Any]]]:
 
 
 def render_all(kinds: Sequence[JobKind] = KINDS) -> dict[str, str]:
-    """File name -> content. Each policy is in a file with its binding."""
+    """Returns the content of each generated file, by its path in the chart's files. Each policy is in a file with its binding."""
     mutating, validating = build_configurations("", SERVICE, kinds)
     wanted: dict[str, Any] = {"webhooks/mutating.yaml": mutating, "webhooks/validating.yaml": validating}
     made = list_policies(kinds)

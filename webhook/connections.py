@@ -56,7 +56,7 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """A bound socket of that address; its connections are counted. Raises OSError, which names the address."""
+        """Returns a bound socket of an address; its connections are counted. Raises OSError, which names the address."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
         found.connections = self
@@ -71,10 +71,11 @@ class Connections:
         return found
 
     def add(self, accepted: socket.socket, peer: str = "") -> bool:
-        """Whether a new connection is kept. Where there are as many as may be, another one goes for it: first those that have brought no
-        review yet, idle before busy, then those with a body that stands still, then idle ones. Of these it is the oldest one of the
-        client that has most of them. A connection with a review that is judged goes only where its client has more than half of all,
-        which no API server has, and for another client."""
+        """Returns whether a new connection of a client (`peer`: its address) is kept. Where there are as many as may be, another one goes
+        for it: first those that have brought no review yet, idle before busy, then those with a body that stands still, then idle ones. Of
+        these it is the oldest one of the client that has most of them. A connection with a review that is judged goes only where its client
+        has more than half of all, which no API server has, and for another client.
+        """
         now = self._clock.monotonic()
         if len(self._open) >= self._most:
             ranks = {fd: each.rank(now) for fd, each in self._open.items()}
@@ -92,35 +93,37 @@ class Connections:
         return True
 
     def remove(self, fd: int) -> None:
-        """It is closed."""
+        """Removes the connection with a file descriptor, which is closed."""
         self._open.pop(fd, None)
 
     def begin(self, fd: int) -> None:
-        """A request came by it."""
+        """Records that a request came by the connection with a file descriptor."""
         if fd in self._open:
             found = self._open[fd]
             found.is_busy, found.is_read, found.since = True, False, self._clock.monotonic()
 
     def has_arrived(self, fd: int) -> None:
-        """The body of its request is read."""
+        """Records that the body of a connection's request is read."""
         if fd in self._open:
             self._open[fd].is_read = True
 
     def end(self, fd: int, *, reviewed: bool) -> None:
-        """The request is answered; `reviewed`: it was a review."""
+        """Records that a connection's request is answered; `reviewed`: it was a review."""
         if fd in self._open:
             found = self._open[fd]
             found.is_busy, found.has_reviewed, found.since = False, found.has_reviewed or reviewed, self._clock.monotonic()
 
     def close_overdue(self) -> None:
-        """Cuts those that are idle for too long."""
+        """Cuts connections that have been idle for more than `IDLE_S` seconds."""
         now = self._clock.monotonic()
         for fd, found in list(self._open.items()):
             if not found.is_busy and now - found.since > IDLE_S:
                 self._cut(fd, "idle")
 
     async def watch(self) -> Never:
-        """Closes what is overdue, for ever; what many cut connections had goes back to the system."""
+        """Cuts idle connections once a second and logs how many were cut for want of room. Memory of many cut connections goes back to the
+        system. Never returns.
+        """
         while True:
             await self._clock.sleep(_LOOK_S)
             self.close_overdue()

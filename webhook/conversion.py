@@ -14,7 +14,9 @@ from webhook.review import TRACER
 
 
 def answer(request: ConversionRequest) -> dict[str, Any]:
-    """The review's answer, in a span. It waits for nothing, so that it can be called on any thread."""
+    """Returns the answer to a conversion review, as JSON: all converted objects, or a failure with its reason. Opens a span. It waits for
+    nothing, so that it can be called on any thread.
+    """
     kinds = {kind if (kind := obj.get("kind")) in CONVERTED else "another" for obj in request.objects}
     attributes: dict[str, Any] = {
         t.CONVERSION_UID: request.uid,

@@ -56,8 +56,9 @@ class Intake:
 
     @asynccontextmanager
     async def read(self, content: StreamReader, most: int, within_s: float) -> AsyncIterator[bytes]:
-        """Yields a whole body and releases its bytes at the end. Raises GivenUp, NoRoom, TooLarge (more bytes than `most`), and
-        TimeoutError after `within_s`."""
+        """Yields a whole body and releases its bytes at the end. Raises BodyTooLarge for more bytes than `most`, TimeoutError after
+        `within_s` seconds, and GivenUp or NoRoom where others need its room.
+        """
         now = asyncio.get_running_loop().time()
         body = _Arriving(now, now, asyncio.timeout(within_s))
         self._arriving[body] = None

@@ -9,7 +9,7 @@ Operation = dict[str, Any]
 
 
 def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iterator[Operation]:
-    """Operations that turn `old` into `new`."""
+    """Yields the operations that turn `old` into `new`, with paths below `path`."""
     for key in old.keys() - new.keys():
         yield {"op": "remove", "path": _join(path, key)}
     for key, value in new.items():
@@ -23,7 +23,7 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iter
 
 
 def apply(obj: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """What an object becomes by operations such as `diff` gives."""
+    """Returns a changed copy of an object: what it becomes by operations such as `diff` yields."""
     changed = copy_object(obj)
     for operation in operations:
         *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])

@@ -24,7 +24,9 @@ _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraint
 
 
 def build_limits(written_by_another: str) -> dict[str, Any]:
-    """`written_by_another`: whether another than topogate writes: its own changes come from flavors and assignments."""
+    """Returns the policy that limits fields of pods behind a gate of topogate's. `written_by_another` is a CEL expression: whether another
+    than topogate writes, as its own changes come from flavors and assignments.
+    """
     rules = (
         (
             "spec.affinity and spec.topologySpreadConstraints",
@@ -74,7 +76,7 @@ def _explain(most: int, added: int, what: str) -> str:
 
 
 def build_grace() -> dict[str, Any]:
-    """A deletion may give a pod more time than its spec does."""
+    """Returns the policy that limits the grace period of deletions of pods of workloads: it may be longer than in the pod's spec."""
     of_workload = f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone"
     return build_policy(
         "grace",
@@ -93,7 +95,7 @@ def build_grace() -> dict[str, Any]:
 
 
 def build_evictions() -> dict[str, Any]:
-    """An eviction deletes a pod, and no rule of deletions is asked of it."""
+    """Returns the policy that limits evictions of pods: an eviction deletes a pod, and no rule of deletions is asked of it."""
     return build_policy(
         "evictions",
         [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"], "scope": "Namespaced"}],

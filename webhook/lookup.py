@@ -30,7 +30,7 @@ class LookupFailed(Exception):
 
 
 async def find_nothing(resource: Resource, name: str, namespace: str) -> Json | None:
-    """Finds nothing: for a review without look-ups."""
+    """Returns None, for a review without look-ups."""
     return None
 
 
@@ -43,7 +43,9 @@ class Lookup:
         self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
-        """Whether an object above one, made by the controller of that, is queued: then it is not queued itself."""
+        """Returns whether an object above one, made by the controller of that, is queued: then it is not queued itself. Raises LookupFailed
+        where the API server does not answer in time.
+        """
         return bool(await self._list_above(obj, namespace))
 
     async def _list_above(self, obj: Json, namespace: str) -> list[Json]:
@@ -68,7 +70,9 @@ class Lookup:
         return None if found is None or found["metadata"]["uid"] != owner.get("uid") else found
 
     async def expand(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
-        """A job with what it refers to; as it is where that is not there, or cannot be read now: it is judged again afterwards."""
+        """Returns a job with what it refers to filled in. Returns it unchanged where that is not there, is too large, or cannot be read
+        now: it is judged again afterwards.
+        """
         reference = kind.find_reference(job) if isinstance(kind, Referring) else None
         if reference is None or not isinstance(kind, Referring):
             return job
@@ -95,8 +99,9 @@ class LookupOfPods(Lookup):
         self._between |= {(REPLICA_SETS.group, REPLICA_SETS.kind): REPLICA_SETS}
 
     async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
-        """Whether a pod is part of a queued object. `made_by` are the uids of the pod with the token that created this
-        one; empty where a user or another controller did."""
+        """Returns whether a pod is part of a queued object. `made_by` are the uids of the pod with the token that created this one; empty
+        where a user or another controller did. Raises LookupFailed where the API server does not answer in time.
+        """
         metadata: Mapping[str, Any] = pod.get("metadata") or {}
         pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):
@@ -122,7 +127,7 @@ class LookupOfPods(Lookup):
 
 
 def get_resource(kind: Reviewed) -> Resource:
-    """Where objects of a kind are."""
+    """Returns the resource under which the API server has objects of a kind."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
@@ -136,7 +141,7 @@ def _build_key(owner: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def find_controller(obj: Json | None) -> Mapping[str, Any]:
-    """Returns the owner reference of the controller of an object; a new object may contain any values."""
+    """Returns the owner reference of the controller of an object; empty where it has none. A new object may contain any values."""
     metadata = (obj or {}).get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     found = (owner for owner in (owners if isinstance(owners, list) else ()) if isinstance(owner, dict) and owner.get("controller") is True)
@@ -144,8 +149,9 @@ def find_controller(obj: Json | None) -> Mapping[str, Any]:
 
 
 def run_on_own_loop(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
-    """Returns the same look-up for a large review that runs on a loop of its own: the client's session belongs to the
-    present loop."""
+    """Returns the same look-up for a large review that runs on a loop of its own: it is made on the present loop, to which the client's
+    session belongs.
+    """
     home = asyncio.get_running_loop()
 
     async def look(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:

@@ -109,8 +109,7 @@ _REPLICA_SET = _ReplicaSet()
 
 
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
-    """The policies about all kinds, those of other packages included, each followed by its binding; `reconciler` is the user name of the
-    reconciler's service account."""
+    """Returns the policies about all kinds, each followed by its binding. `reconciler`: the user name of its service account."""
     made = [
         _build_pod_policy(kinds),
         _keep_dependents(kinds),

@@ -26,7 +26,9 @@ Kind = JobKind | PodParent
 def build_policy(
     name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """A policy that refuses what breaks one of its rules, of objects that meet all conditions."""
+    """Returns a ValidatingAdmissionPolicy that refuses what breaks one of its validations, of objects that match `rules` and meet all
+    conditions.
+    """
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": NOT_SYSTEM, "resourceRules": list(rules)},
@@ -43,7 +45,7 @@ def build_policy(
 
 
 def list_rules(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
-    """What is judged: objects of these kinds."""
+    """Returns the rules that match these operations on objects of these kinds: one for each API group, sorted."""
     by_group: dict[str, list[Kind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
@@ -60,12 +62,12 @@ def list_rules(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
 
 
 def build_pod_rule(operation: str) -> Rule:
-    """The same of pods."""
+    """Returns the rule that matches one operation on pods."""
     return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation], "scope": "Namespaced"}
 
 
 def list_parents(kinds: Sequence[JobKind]) -> list[PodParent]:
-    """Kinds that are queued through their pods."""
+    """Returns the kinds that are queued through their pods, among those that the webhook serves in addition to `kinds`."""
     return [kind for kind in list_pod_kinds(kinds) if isinstance(kind, PodParent)]
 
 
@@ -74,13 +76,15 @@ OWNER_KIND = "o.kind + '.' + (o.apiVersion.contains('/') ? o.apiVersion.split('/
 
 
 def build_controlling(obj: str) -> str:
-    """The owner references of an object that have `controller: true`."""
+    """Returns CEL for the list of an object's owner references with `controller: true`; empty where `obj` is null."""
     owners = f"{obj}.metadata.ownerReferences"
     return f"({obj} != null && has({owners}) ? {owners}.filter(o, has(o.controller) && o.controller) : [])"
 
 
 def build_any(shape: Shape, here: str, part: str, question: Callable[[str], str], depth: int = 0) -> str:
-    """Whether a question about the labels or annotations of a part of an object is true of any of them; '' where it has none."""
+    """Returns CEL that is true where a question is true of the labels or annotations (`part`) of any part of the object `here`. `question`
+    builds it for the place of one; `depth` counts the lists around. Returns '' where the shape has none.
+    """
     match shape:
         case Fields(fields):
             found = []
@@ -99,22 +103,22 @@ def build_any(shape: Shape, here: str, part: str, question: Callable[[str], str]
 
 
 def has_field(way: str, last: str) -> str:
-    """Whether a field is there, and all on the way to it."""
+    """Returns CEL for whether the field `last` of `way` is there, and all on the way to it."""
     parts = way.split(".")
     return " && ".join(f"has({'.'.join(parts[: i + 1])})" for i in range(1, len(parts))) + f" && has({way}.{last})"
 
 
 def has_gate(obj: str, gate: str) -> str:
-    """Whether a pod, or a template, waits behind a gate."""
+    """Returns CEL for whether a pod, or a template, waits behind a gate."""
     return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
 
 
 def is_set(obj: str, part: str, name: str) -> str:
-    """Whether an object has a label or an annotation, whatever its value: '' is a value."""
+    """Returns CEL for whether an object has a label or an annotation, whatever its value: '' is a value."""
     field = f"{obj}.metadata.{part}"
     return f"(has({field}) && '{name}' in {field})"
 
 
 def build_value(obj: str, part: str, name: str) -> str:
-    """A list of the value of a label or an annotation, empty where it is not set."""
+    """Returns CEL for a list of the value of a label or an annotation, empty where it is not set."""
     return f"({is_set(obj, part, name)} ? [{obj}.metadata.{part}['{name}']] : [])"

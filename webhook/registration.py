@@ -75,12 +75,12 @@ def _build_exclusion(pod: Pod) -> dict[str, str]:
 
 
 def build_hook_path(action: str, group: str, version: str, kind: str) -> str:
-    """`/mutate-batch-v1-job`, `/validate-kueue-x-k8s-io-v1beta2-workload`."""
+    """Returns the path of a hook, such as `/mutate-batch-v1-job` or `/validate-kueue-x-k8s-io-v1beta2-workload`."""
     return f"/{action}-{group.replace('.', '-')}-{version}-{kind.lower()}"
 
 
 def build_configurations(ca_bundle: str, client: Mapping[str, Any], kinds: Sequence[JobKind] = KINDS) -> list[dict[str, Any]]:
-    """Returns the mutating and the validating configuration.
+    """Returns the mutating and the validating configuration, in this order. `ca_bundle` is the CA of the webhook's certificate, in base64.
 
     `client` has the address of the webhook: `{"url": "https://..."}` (a base, paths are added) or `{"service": {...}}`.
     """
@@ -206,7 +206,7 @@ def _scale_entries(client_config: Mapping[str, Any], resources: Sequence[Resourc
 
 
 def build_conversion(ca_bundle: str, client: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `spec.conversion` of the CRDs with versions that topogate converts; `client` as above."""
+    """Returns `spec.conversion` of the CRDs with versions that topogate converts; the parameters are those of `build_configurations`."""
     if "url" in client:
         where: dict[str, Any] = {"url": client["url"].rstrip("/") + CONVERT_PATH}
     else:

@@ -67,11 +67,10 @@ class Reviews:
             self.handlers[build_hook_path("validate", GROUP, VERSION, rules.kind)] = self._validate_object(rules)
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
-        """Returns the review's answer, in a span.
+        """Returns the answer to a review of a hook's path, as JSON: an AdmissionReview. Opens a span for it.
 
-        A job's creation begins a trace, whatever trace its annotation names: the annotation may be a copy of another
-        job's, or forged, so that the named trace is only linked. Later reviews are part of the trace that the
-        annotation names.
+        A job's creation begins a trace, whatever trace its annotation names: the annotation may be a copy of another job's, or forged, so
+        that the named trace is only linked. Later reviews are part of the trace that the annotation names.
         """
         known = get_metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"

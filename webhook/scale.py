@@ -26,7 +26,7 @@ _REPLICAS = ("spec", "replicas")
 
 
 def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
-    """What may have the subresource: everything but pods, of what is queued or makes pods of what is."""
+    """Returns the resources that may have the subresource: everything but pods, of what is queued or makes pods of what is."""
     return [*(get_resource(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
 
 
@@ -51,7 +51,9 @@ class ScaleReviews:
         return (resource.group, resource.plural) in self._several and QUEUE_NAME_LABEL in labels
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
-        """Refuses another number of replicas of a part."""
+        """Returns the answer to a review, as JSON. It refuses another number of replicas of a part, more pods of a running object, and more
+        Workloads than an object may have. Where the object cannot be looked up it asks for another try.
+        """
         asked = get(request.object, _REPLICAS)
         resource = self._resources.get((request.resource.group, request.resource.resource))
         if resource is None or asked == get(request.old_object, _REPLICAS):

@@ -106,8 +106,9 @@ class AdmissionServer:
         self.app.router.add_get("/readyz", self._answer_readyz)
 
     def make_runner(self, *, shutdown_timeout_s: float) -> web.AppRunner:
-        """Returns the runner that serves it. A review is dropped when its client has gone; a body that is not read yet
-        takes little memory."""
+        """Returns the runner that serves the routes; at its end reviews get `shutdown_timeout_s` seconds. A review is dropped when its
+        client has gone; a body that is not read yet takes little memory.
+        """
         return web.AppRunner(
             self.app,
             access_log=None,
@@ -121,12 +122,12 @@ class AdmissionServer:
         )
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
-        """Is not ready from now on, and lets clients leave before the port closes: each answer ends its connection, and
-        `connections` returns the number of open ones.
+        """Reports not ready from now on, and lets clients leave before the port closes: each answer ends its connection, and `connections`
+        returns the number of open ones.
 
-        API servers keep connections for the next review. If one is closed while a review is on its way, that review is
-        lost, and an API server does not send it again. So while reviews come, it waits for all that may come by a
-        connection, for `LINGER_S` seconds at most.
+        API servers keep connections for the next review. If one is closed while a review is on its way, that review is lost, and an API
+        server does not send it again. So while reviews come, it waits for all that may come by a connection, for `LINGER_S` seconds at
+        most.
         """
         self.ready, self._stops = False, True
         began = self._clock.monotonic()

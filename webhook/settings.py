@@ -51,7 +51,7 @@ class Settings:
 
 
 def make_parser() -> OneLineParser:
-    """All flags."""
+    """Returns the parser with all flags of the webhook."""
     parser = OneLineParser("python -m webhook", "Defaults and validates jobs and queues at admission.", VARIABLE_PREFIX)
     add_config(parser)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
@@ -113,7 +113,9 @@ def make_parser() -> OneLineParser:
 
 
 def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings of a command line and an environment (None: of this process); ends the process with a message if they are wrong."""
+    """Returns the settings of a command line and an environment (None: of this process). Ends the process with a message and status 2 if
+    they, or the file that they name, are wrong.
+    """
     parser = make_parser()
     given = parser.read(arguments, environ)
     file, in_file = ConfigurationFile(), list[str]()

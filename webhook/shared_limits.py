@@ -22,16 +22,18 @@ class SharedLimit:
 
     @property
     def used(self) -> int:
-        """What has been taken and not given back."""
+        """Returns the amount that was taken and not given back."""
         return self.limit - self._left
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Returns how many requests wait."""
         return sum(map(len, self._waiting.values()))
 
     async def wait_for(self, amount: int, client: str = "") -> None:
-        """Waits for the amount; a request that is cancelled meanwhile has nothing. Raises ValueError where it is above the limit."""
+        """Takes an amount once it is free and the turn of the request has come. A request that is cancelled meanwhile has nothing. Raises
+        ValueError where the amount is above the limit.
+        """
         if amount > self.limit:
             raise ValueError(f"{amount} is more than {self.limit}")
         if not self._waiting and amount <= self._left:
@@ -53,7 +55,7 @@ class SharedLimit:
             raise
 
     def give(self, amount: int) -> None:
-        """Takes back what `take` granted."""
+        """Gives back an amount that `wait_for` took, and serves requests that wait."""
         self._left += amount
         self._serve()
 
@@ -73,14 +75,17 @@ class SharedLimit:
 
 
 def estimate_memory(body: bytes) -> int:
-    """Bytes that a body of JSON takes in memory while it is judged, by the signs in it: `{}` of two bytes is an object as any other."""
+    """Returns the bytes that a body of JSON takes in memory while it is judged, by the signs in it: `{}` of two bytes is an object as any
+    other.
+    """
     signs = ((b"{", _OBJECT), (b":", _ENTRY), (b"[", _LIST), (b",", _VALUE))
     return _CHARACTER * len(body) + sum(cost * body.count(sign) for sign, cost in signs)
 
 
 def set_up_memory() -> None:
-    """Has the C library map large blocks by themselves, so that each goes back to the system when it is freed, whatever their size; threads
-    share two arenas. Nothing where it has no such call."""
+    """Makes the C library map large blocks by themselves, so that each goes back to the system when it is freed, and threads share two
+    arenas. Does nothing where it has no such call.
+    """
     with suppress(OSError, AttributeError):
         set_option = ctypes.CDLL(None).mallopt
         for option, value in _OPTIONS:
@@ -88,6 +93,6 @@ def set_up_memory() -> None:
 
 
 def give_memory_back() -> None:
-    """Has the C library return free memory to the system, which it else keeps for the process; nothing where it has no such call."""
+    """Makes the C library return free memory to the system, which it else keeps for the process. Does nothing where it has no such call."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -41,7 +41,9 @@ class HeldCertificate:
         self.context.sni_callback = self._select_certificate
 
     def use_pair(self, certificate: bytes, key: bytes) -> None:
-        """Uses this pair for new handshakes from now on. Raises UnusableCertificate, and then keeps the present pair."""
+        """Uses a certificate chain and its key, both PEM, for new handshakes from now on. Raises UnusableCertificate, and then keeps the
+        present pair.
+        """
         # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
         # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
@@ -56,7 +58,9 @@ class HeldCertificate:
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def reload(self) -> bool:
-        """Verifies clients by the content of the CA file if that has changed and can be used; returns whether it does so newly."""
+        """Verifies clients by the content of the CA file if that has changed and can be used. Returns whether it does so newly; a file that
+        cannot be used is logged.
+        """
         try:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
@@ -72,7 +76,7 @@ class HeldCertificate:
         return True
 
     async def watch(self, clock: Clock) -> Never:
-        """Looks at the CA file for ever."""
+        """Calls `reload` every `POLL_S` seconds. Never returns."""
         while True:
             await clock.sleep(POLL_S)
             self.reload()
@@ -107,7 +111,9 @@ class ServingCertificate:
         self.context.sni_callback = self._select_certificate
 
     def reload(self) -> bool:
-        """Serves the files' content if it has changed and is a good pair; returns whether it did."""
+        """Serves the files' content if it has changed and is a good pair. Returns whether it did; a pair that cannot be served is
+        logged.
+        """
         try:
             content = self._read()
             digest = _compute_digest(content)
@@ -131,7 +137,7 @@ class ServingCertificate:
         return True
 
     async def watch(self, clock: Clock) -> Never:
-        """Looks at the files for ever."""
+        """Calls `reload` every `POLL_S` seconds. Never returns."""
         while True:
             await clock.sleep(POLL_S)
             self.reload()

@@ -9,7 +9,7 @@ from core.model.quantity import InvalidQuantity, parse_exact_quantity
 
 
 def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
-    """Mistakes in a ResourceList at a path, which may hold anything."""
+    """Yields the mistakes in a ResourceList at a path, which may hold anything."""
     if amounts is None:
         return
     if not isinstance(amounts, dict):
@@ -28,7 +28,7 @@ def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
 
 
 def find_wrong_amounts_of_pod(path: str, spec: Any) -> Iterator[Mistake]:
-    """Mistakes in the amounts of a pod's spec at a path, in any JSON."""
+    """Yields the mistakes in the amounts of a pod's spec at a path, in any JSON."""
     if not isinstance(spec, dict):
         return
     asking = [(path, spec)]

@@ -73,12 +73,14 @@ class Document:
 
     @property
     def api(self) -> tuple[str, str]:
-        """apiVersion and kind."""
+        """Returns apiVersion and kind of the object."""
         return self.obj["apiVersion"], self.obj["kind"]
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """Returns all objects of all files, with the items of each List. Mistakes are added to `wrong`."""
+    """Returns all objects of all files (`-`: stdin), with the items of each List, in their order. Mistakes are added to `wrong`, each with
+    its place.
+    """
     found: list[Document] = []
     for path in paths:
         try:
@@ -220,7 +222,9 @@ def sort_out(
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
-    """An object with what an API server adds to each, where it is missing. Raises Unconvertible."""
+    """Returns an object of our stored version with what an API server adds to each, where it is missing: namespace, uid and
+    resourceVersion. A node without conditions becomes ready. Raises Unconvertible.
+    """
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
     metadata = {**(obj.get("metadata") or {})}
@@ -235,7 +239,7 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
 
 
 def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> Iterator[Mistake]:
-    """What is wrong with an object of a known resource; `spec` is what the spec of its kind looks like."""
+    """Yields what is wrong with an object of a known resource; `spec` is the shape of its kind's spec (None: not known)."""
     if not obj["metadata"].get("name"):
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return

@@ -25,7 +25,9 @@ from reconciler.settings import Settings
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """One report per job and per replica of a group of pods. Raises Failure; BadInput names every mistake in all files."""
+    """Returns one report per job and per replica of a group of pods, in this order. Raises Failure; BadInput names every mistake in all
+    files.
+    """
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)
@@ -59,7 +61,7 @@ async def plan(
 
 
 def report(state: ClusterState, planned: Planned) -> Report:
-    """One job as data."""
+    """Returns what would become of one job as plain data: its name, the outcome `admitted` or `waits`, and why."""
     found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
     if planned.part is not None:
         found["replica"] = planned.part
@@ -77,7 +79,7 @@ def report(state: ClusterState, planned: Planned) -> Report:
 
 
 def print_reports(reports: Sequence[Report], form: str | None, console: Console) -> int:
-    """Prints what would happen; returns the exit code."""
+    """Prints what would happen, and warnings on stderr. Returns the exit code: ADMITTED, or WAITS where one job would wait."""
     for each in reports:
         for warning in each.get("warnings", ()):
             typer.echo(f"topogate: warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}", err=True)

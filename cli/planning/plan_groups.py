@@ -39,7 +39,7 @@ class Grouped:
 
 
 def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str], Queued], namespace: str, wrong: list[str]) -> Grouped:
-    """Mistakes are added to `wrong`."""
+    """Returns the groups in documents, their pods, and all other documents. Mistakes are added to `wrong`."""
     found = Grouped([], [], [])
     for document in documents:
         kind = known.get(document.api)
@@ -115,7 +115,9 @@ def _build_replica_template(template: Mapping[str, Any], index: int) -> Mapping[
 
 
 def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) -> list[Report]:
-    """One report for each replica of a group, those of higher priority first; what one is given the next does not find free."""
+    """Returns one report for each replica of a group, those of higher priority first; what one is given the next does not find free. Adds
+    the pods to the cluster.
+    """
     observed = outlook.observed
     for pod in pods:
         observed.pods.put(_build_waiting_pod(observed, pod))

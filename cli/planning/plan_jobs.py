@@ -52,7 +52,7 @@ class Planned:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether its pods would start, as far as topogate is asked."""
+        """Whether its pods would start, as far as topogate decides that: it gets quota, and waits for no admission check."""
         return isinstance(self.outcome, Admissible) and not self.outcome.checks
 
 
@@ -67,7 +67,8 @@ class Planner:
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
-        """Returns what would happen to jobs that are created in this order, at once.
+        """Returns what would happen to jobs that are created in this order, at once: one entry for each workload. `namespace` is of jobs
+        that name none.
 
         Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
         """
@@ -178,7 +179,7 @@ class Planner:
 
 
 def index_kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
-    """All that can be planned, by apiVersion and kind."""
+    """Returns all kinds that can be planned, by apiVersion and kind."""
     return {(r.get_resource(kind).api_version, kind.kind): kind for kind in (*kinds, *list_pod_kinds(kinds))}
 
 

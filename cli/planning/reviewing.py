@@ -49,7 +49,9 @@ class Reviewing:
         return informer.store.get(f"{namespace}/{name}" if resource.namespaced else name) if informer is not None else None
 
     async def review_job(self, document: Document, kind: Queued, namespace: str) -> Admitted:
-        """What is queued, created from a document. Raises BadInput, which names every field that is refused."""
+        """Returns a queued object that is created from a document, as the webhook lets it pass, with its warnings. Raises BadInput, which
+        names every field that is refused, also where it names no queue.
+        """
         metadata = document.obj.get("metadata") or {}
         name = metadata.get("name") or (f"{metadata['generateName']}plan" if metadata.get("generateName") else None)
         if not name:
@@ -62,7 +64,9 @@ class Reviewing:
         return admitted
 
     async def review_workload(self, document: Document, workload: Obj) -> Admitted:
-        """A Workload that the reconciler would create for a document. Raises BadInput."""
+        """Returns a Workload that the reconciler would create for a document, as the webhook lets it pass, with its warnings. Raises
+        BadInput.
+        """
         rules = next(rules for rules in OBJECTS if rules.kind == r.WORKLOADS.kind)
         admitted = await self._admit(document, workload, Resource(GROUP, VERSION, rules.plural, rules.kind))
         return Admitted(self._complete(admitted.obj, r.WORKLOADS, workload["metadata"]["namespace"]), admitted.warnings)

@@ -22,19 +22,19 @@ GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
 
 def make_console() -> Console:
-    """What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
+    """Returns a console on stdout. What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
 
 
 def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
-    """One line, as long as it is: the terminal breaks it where it must."""
+    """Prints one line, as long as it is: the terminal breaks it where it must. `indent` counts levels of two spaces."""
     text = line if isinstance(line, Text) else Text(line, style)
     console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
 
 
 def write_data(console: Console, report: Any, form: str) -> None:
-    """A report as JSON or YAML."""
+    """Prints a report as JSON, or as YAML for any other `form`."""
     if form == "json":
         text = json.dumps(report, indent=2, ensure_ascii=False)
     else:
@@ -43,12 +43,12 @@ def write_data(console: Console, report: Any, form: str) -> None:
 
 
 def format_labelled(name: str, value: str, style: str = "") -> Text:
-    """A name in bold before its value."""
+    """Returns a name in bold before its value, as one line."""
     return Text(f"{name}: ", HEAD).append(value, style)
 
 
 def render_found(console: Console, found: Report, indent: int = 1) -> None:
-    """Where pods go, and why there."""
+    """Prints where pods go, and why there."""
     render_places(console, found["podSets"], indent)
     render_fewer(console, found, indent)
     for sentence in found.get("why", ()):
@@ -56,13 +56,13 @@ def render_found(console: Console, found: Report, indent: int = 1) -> None:
 
 
 def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
-    """Why it has fewer pods than it asked for, where that is known."""
+    """Prints why a workload has fewer pods than it asked for, where that is known."""
     if "fewerSince" in report:
         write(console, format_labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
 
 
 def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
-    """Pod sets with their flavors and domains."""
+    """Prints pod sets with their flavors and domains, `_SHOWN_DOMAINS` of each at most."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
         pods = show_count(pod_set["count"], "pod")
@@ -86,14 +86,16 @@ def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1)
 
 
 def describe_excluded(excluded: Report, total: int) -> str:
-    """How many of all nodes an attempt left out, and why."""
+    """Returns a text on how many of all nodes an attempt left out, and why."""
     nodes = f"{excluded['count']} of {show_count(total, 'node')}"
     resource = _RESOURCE.fullmatch(excluded["reason"])
     return f"{nodes} have too few free {resource[1]}" if resource is not None else f"{nodes} cannot be used: {excluded['reason']}"
 
 
 def render_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
-    """Per flavor tried: what the best domain of each level lacks, which nodes are out, what would help."""
+    """Prints for each flavor tried what the best domain of each level lacks, which nodes are out and what would help; then the workloads to
+    be preempted.
+    """
     for attempt in refusal["attempts"]:
         pods = f" with {show_count(attempt['pods'], 'pod')}" if "pods" in attempt else ""
         flavor = f", flavor {attempt['flavor']}" if attempt["flavor"] else ""

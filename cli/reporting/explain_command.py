@@ -49,7 +49,7 @@ _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": B
 
 
 def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
-    """All of it as data; `events` are those of the workload, as far as there still are any."""
+    """Returns all that is known of a workload as plain data; `events` are those of the workload, as far as there still are any."""
     key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
     metadata, owner = workload["metadata"], find_controller(workload)
@@ -162,8 +162,9 @@ def has_missing_pods(report: Report) -> bool:
 
 
 def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | None) -> Report:
-    """The last warning since the admission about a pod of a workload, or about an object that creates them. `warnings` are all of the
-    namespace, the oldest first; None where they may not be listed."""
+    """Returns the last warning since the admission about a pod of a workload, or about an object that creates them, under `podWarning`;
+    empty where there is none. `warnings` are all of the namespace, the oldest first; None where they may not be listed.
+    """
     namespace = workload["metadata"]["namespace"]
     if warnings is None:
         command = f"kubectl get events -n {namespace} --field-selector type=Warning"
@@ -196,7 +197,7 @@ def _report_outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
 
 
 def render(console: Console, report: Report) -> None:
-    """The report for people; each sentence whole, in one line."""
+    """Prints the report on a workload for people; each sentence whole, in one line."""
     write(console, Text(f"Workload {report['namespace']}/{report['name']}", HEAD).append(_describe_owner(report), QUIET))
     write(console, format_labelled("state", report["state"], _STYLES.get(report["state"], WAITING)), indent=1)
     if "clusterQueue" in report:

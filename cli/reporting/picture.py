@@ -36,7 +36,7 @@ class Seats:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """All jobs that sit anywhere."""
+        """Returns the names of all jobs that have a seat, sorted."""
         return tuple(sorted({job for held in self.owners.values() for job in held if job is not None and job not in _UNUSED}))
 
 
@@ -47,16 +47,16 @@ class Legend:
         self._places = {job: place for place, job in enumerate(jobs)}
 
     def get_colour(self, job: str) -> str:
-        """Returns the colour of a job, grey for all other uses."""
+        """Returns the colour of a job as `#rrggbb`, grey for all other uses."""
         return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
     def get_letter(self, job: str) -> str:
-        """Of a job."""
+        """Returns the letter of a job, which several jobs share where there are more than 26; of other uses their sign."""
         return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else job
 
 
 def make_natural_key(name: str) -> list[Any]:
-    """A key by which rack-2 comes before rack-10."""
+    """Returns a key for sorting by which rack-2 comes before rack-10."""
     parts, current = [], ""
     for char in name:
         if current and current[-1].isdigit() != char.isdigit():
@@ -67,7 +67,7 @@ def make_natural_key(name: str) -> list[Any]:
 
 
 def render_seats(seats: Seats, console: Console) -> None:
-    """One line per row, one cell per seat."""
+    """Prints one line per row, one cell per seat, and a legend."""
     legend = Legend(seats.jobs)
     width = max((len(row.name) for rows in seats.tree.values() for row in rows), default=0)
     for heading, rows in seats.tree.items():
@@ -93,7 +93,7 @@ def render_seats(seats: Seats, console: Console) -> None:
 
 
 def to_svg(seats: Seats, title: str) -> str:
-    """The same as a file: a line per row, a group of cells per node, a tooltip on each."""
+    """Returns the seats as an SVG file: a line per row, a group of cells per node, a tooltip on each."""
     legend, rows = Legend(seats.jobs), [row for rows in seats.tree.values() for row in rows]
     cells = max((sum(len(seats.owners[node]) for node in row.nodes) for row in rows), default=1)
     gaps = max((len(row.nodes) for row in rows), default=1)

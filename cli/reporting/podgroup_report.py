@@ -30,13 +30,15 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 
 
 def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Report | None:
-    """The PodGroup that is meant, or that the pods which are meant name; None where these are queued. Raises Failure."""
+    """Returns the report on the PodGroup that is meant, or that the pods which are meant name; None where they name none. Raises what
+    `find_group` raises.
+    """
     group = find_group(outlook.observed, asked, namespace)
     return explain_group(outlook, group) if group is not None else None
 
 
 def explain_group(outlook: Outlook, group: Obj) -> Report:
-    """Returns the whole report: what the group asks for, its condition, and each replica with pods."""
+    """Returns the whole report as plain data: what the group asks for, its condition, and each replica with pods."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {
         "kind": r.POD_GROUPS.kind,
@@ -77,7 +79,9 @@ def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
 
 
 def report_step(step: GroupStep) -> Report:
-    """What would become of one replica now."""
+    """Returns what would become of one replica now, as plain data: the outcome `placed` or `waits`, why, pods by node, and what placements
+    lack.
+    """
     places: Counter[str] = Counter(node for _, node in step.keep)
     is_placed = bool(step.keep) or step.is_scheduled
     report: Report = {"outcome": "placed" if is_placed else "waits", "reason": step.reason, "message": step.message}
@@ -106,7 +110,7 @@ def _report_explanation(explanation: GroupExplanation) -> Report:
 
 
 def render_group(console: Console, report: Report) -> None:
-    """The report for people; each sentence whole, in one line."""
+    """Prints the report on a group for people; each sentence whole, in one line."""
     by = f" of {report['by']}'s own" if "by" in report else ""
     write(console, Text(f"PodGroup {report['namespace']}/{report['name']}{by}", HEAD))
     if "madeFrom" in report:
@@ -160,7 +164,7 @@ def _render_now(console: Console, now: Report, said: str, indent: int) -> None:
 
 
 def render_places_of_group(console: Console, now: Report, indent: int) -> None:
-    """Where its pods would go, or what each placement lacks."""
+    """Prints where the pods of a replica would go, or what each placement lacks."""
     if "places" in now:
         write(console, format_labelled("would go to", _format_nodes(now["places"])), indent=indent)
     for one in now.get("placements", ())[:_SHOWN]:

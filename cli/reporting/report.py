@@ -18,10 +18,10 @@ _NAMED_FIXES = 20  # nodes of one change that are listed one by one
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
-    """Returns, per pod set, its flavors, and per domain its level values from the top, the pods there and its nodes.
+    """Returns for each pod set its name, pods, flavors and domains, as plain data. A domain has its levels and values from the top, and its
+    pods.
 
-    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more
-    than `count`.
+    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
     """
     asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
     return [
@@ -51,7 +51,7 @@ def _report_domains(state: ClusterState, given: PodSetAdmission) -> list[Report]
 
 
 def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | None) -> Report:
-    """A way to admit a workload, and why there."""
+    """Returns a way to admit a workload, and why there, as plain data. `facts` None: of a workload that is not known."""
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
         "podSets": report_admission(state, found.admission, facts),
@@ -67,12 +67,12 @@ def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | 
 
 
 def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
-    """A sentence for each pod set that has a place."""
+    """Returns a sentence for each pod set that has a place; before them `together`, if it is not empty."""
     return [text for text in (together, *map(str, choices)) if text]
 
 
 def report_refusal(refusal: NotAdmissible) -> Report:
-    """Returns why there is no way now, what was tried, and the workloads that would be preempted."""
+    """Returns why there is no way now, what was tried, and the workloads that would be preempted, as plain data."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_report_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True

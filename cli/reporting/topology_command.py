@@ -50,7 +50,7 @@ class View:
 
 
 def read_pod(text: str) -> PodShape:
-    """`cpu=4,nvidia.com/gpu=8`. Raises BadInput."""
+    """Returns the requests of a pod that a text such as `cpu=4,nvidia.com/gpu=8` describes, in canonical amounts. Raises BadInput."""
     requests = {}
     for part in text.split(","):
         name, _, amount = part.strip().partition("=")
@@ -75,7 +75,9 @@ def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: PodShap
 
 
 def find_names(state: ClusterState, name: str | None) -> list[str]:
-    """The topologies that are meant. Raises Failure where there is none."""
+    """Returns the names of the topologies that are meant: the one named, or all, sorted (`name` None). Raises Failure where there
+    is none.
+    """
     there = sorted(state.topologies)
     if name is not None and name not in there:
         raise Failure(f"there is no Topology {name}; there is {', '.join(there) or 'none at all: `topogate topology suggest` writes one'}")
@@ -85,7 +87,9 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
 
 
 def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
-    """A topology with each of its flavors over its nodes."""
+    """Returns a topology with each of its flavors over its nodes, as plain data. `pod` None: fits are counted of one unit of the first
+    resource.
+    """
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
     views = [view for flavor in flavors if (view := state.get_view(flavor)) is not None]
     return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_report_flavor(state, view, pod) for view in views]}
@@ -112,7 +116,7 @@ def _report_flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) 
 
 
 def list_shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
-    """Resources of the flavor that some queue has quota of and its nodes have, accelerators first; without any what its nodes have."""
+    """Returns the resources of the flavor that some queue has quota of and its nodes have, accelerators first; only `cpu` without any."""
     given = {resource for queue in state.cluster_queues.values() for flavor, resource in queue.quota if flavor == view.flavor.name}
     axis = view.capacity.axis
     found = [name for name in axis if name in given and view.capacity.allocatable[axis[name]].any()] or ["cpu"]
@@ -163,7 +167,7 @@ def _show_sum(tree: TopologyTree, resource: str, amount: int) -> str:
 
 
 def render(console: Console, report: Report, *, shows_hosts: bool) -> None:
-    """The tree of each flavor, down to the lowest level, or to the one above where that is the hostname."""
+    """Prints the tree of each flavor, down to the lowest level, or to the one above where that is the hostname and not `shows_hosts`."""
     write(console, Text(f"Topology {report['name']}", HEAD))
     if not report["flavors"]:
         write(console, "no ResourceFlavor names it in topologyName: nothing is placed by it", WAITING, 1)
@@ -217,7 +221,9 @@ def _format_line(domain: Report) -> Text:
 
 
 def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
-    """A seat per whole unit of a resource on each node of a flavor. Raises BadInput where that is no picture."""
+    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the job that holds it. Raises
+    BadInput where no node has any, or one has more than `_SEATS_AT_MOST`.
+    """
     state, tree = observed.state, view.capacity.tree
     unit = 1000 if resource == "cpu" else 1
     row = view.capacity.axis.get(resource)
@@ -264,7 +270,9 @@ def _list_rows(view: FlavorView) -> dict[str, list[Row]]:
 
 
 def draw_picture(observed: Observed, names: Sequence[str], resource: str | None, svg: Path | None, console: Console | None) -> None:
-    """Draws all flavors of some topologies, into a file and on a terminal. Raises BadInput."""
+    """Draws all flavors of some topologies, into the file `svg` and on a terminal (each None: not). Raises BadInput where a resource cannot
+    be drawn, and Failure where the file cannot be written.
+    """
     views = [
         view
         for name in sorted(observed.state.flavors)

@@ -78,19 +78,21 @@ class Cause:
 
 
 def parse_review(body: bytes) -> AdmissionRequest:
-    """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
+    """Returns the request in the body of a review. Raises `MalformedReview` with a short message for any other body, also for one that is
+    too large.
+    """
     if len(body) > MAX_REVIEW_BYTES:
         raise MalformedReview(f"the body has {len(body)} bytes, more than the {MAX_REVIEW_BYTES} that a review may have")
     return parse_body(body, AdmissionReview, f"an {KIND} of {API_VERSION}").request
 
 
 def allow(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Yes, perhaps with warnings that kubectl shows to the user."""
+    """Returns the answer to a review that allows the request, perhaps with warnings that kubectl shows to the user."""
     return _build_review(request, {"allowed": True}, warnings)
 
 
 def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Yes, with these JSON Patch operations applied; an empty patch is a plain yes."""
+    """Returns the answer to a review that allows the request with these JSON Patch operations; an empty patch changes nothing."""
     if not patch:
         return allow(request, warnings)
     encoded = base64.b64encode(json.dumps(list(patch), separators=(",", ":")).encode()).decode()
@@ -98,7 +100,7 @@ def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]],
 
 
 def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The JSON Patch operations of an answer's `response`."""
+    """Returns the JSON Patch operations of an answer's `response`; empty where it has none."""
     operations: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch") or "W10="))
     return operations
 
@@ -111,8 +113,8 @@ def deny(
     code: int = UNPROCESSABLE,
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
-    """Returns a refusal with its reason. Newer kubectl lists the causes, other clients show the message alone, so both
-    have all of it.
+    """Returns the answer to a review that refuses the request, with its reason. Newer kubectl lists the causes, other clients show the
+    message alone, so both have all of it.
 
     With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself.
     """

@@ -22,7 +22,7 @@ class MalformedReview(ValueError):
 
 
 def parse_body(body: bytes, model: type[Review], what: str) -> Review:
-    """The body as `model`, which messages call `what`; raises `MalformedReview` with a short message whatever the body is."""
+    """Returns the body as `model`, which messages call `what`. Raises `MalformedReview` with a short message for any other body."""
     try:
         value = json.loads(body, parse_float=_parse_finite, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -37,7 +37,7 @@ def parse_body(body: bytes, model: type[Review], what: str) -> Review:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """A text of at most `limit` characters, which shows that it was longer."""
+    """Returns a text of at most `limit` characters; an ellipsis at its end shows that it was longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

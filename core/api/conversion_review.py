@@ -37,17 +37,19 @@ class ConversionReview(Wire):
 
 
 def parse_conversion(body: bytes) -> ConversionRequest:
-    """The request in the body; raises `MalformedReview` with a short message whatever the body is."""
+    """Returns the request in the body of a review. Raises `MalformedReview` with a short message for any other body."""
     return parse_body(body, ConversionReview, f"a {KIND} of {API_VERSION}").request
 
 
 def build_converted(request: ConversionRequest, objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All objects, in the order of the request."""
+    """Returns the answer to a review with all converted objects, which are in the order of the request."""
     return _build_review({"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": list(objects)})
 
 
 def build_failed(request: ConversionRequest, message: str) -> dict[str, Any]:
-    """Returns a failure for all objects, with the reason: the API server shows the message to the client that requested them."""
+    """Returns the answer to a review that fails for all objects, with the reason: the API server shows it to the client that requested
+    them.
+    """
     return _build_review({"uid": request.uid, "result": {"status": "Failure", "message": cut_text(message, MAX_MESSAGE_CHARS)}})
 
 

@@ -35,7 +35,9 @@ class Unconvertible(ValueError):
 
 
 def convert(obj: Mapping[str, Any], version: str) -> Json:
-    """The object in that version; what was given is not changed. Raises Unconvertible."""
+    """Returns the object in another version (`version`: apiVersion); what was given is not changed. Raises Unconvertible for another kind
+    or version, and for a topology assignment that the version cannot express.
+    """
     kind, given = obj.get("kind"), obj.get("apiVersion")
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
     # By comparison: what stands there may be anything, and not everything can be in a set.
@@ -86,7 +88,9 @@ def _format_value(given: Any) -> str:
 
 
 def convert_workload_to_v1beta1(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Changes a Workload of v1beta2 in place into v1beta1; returns what v1beta1 cannot express, to be noted: constraints and slices by pod
+    set. `note` is what was noted on the way to v1beta2.
+    """
     spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     constraints, shapes = {}, {}
     if spec is not None:
@@ -106,7 +110,9 @@ def convert_workload_to_v1beta1(obj: Json, note: Json) -> Json:
 
 
 def convert_workload_to_v1beta2(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Changes a Workload of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: its priority class. `note` is
+    what was noted on the way to v1beta1. Raises InvalidAssignment.
+    """
     spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     noted: Json = {}
     if spec is not None:
@@ -196,7 +202,7 @@ def _is_name(name: Any) -> bool:
 
 
 def convert_cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Changes a ClusterQueue of v1beta2 in place into v1beta1; returns an empty note. `note` is what was noted on the way to v1beta2."""
     spec = copy_object(obj, "spec")
     rename(spec, "cohortName", "cohort")
     if spec is None:
@@ -214,7 +220,9 @@ def convert_cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
 
 
 def convert_cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Changes a ClusterQueue of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: admission checks and old
+    words.
+    """
     spec = copy_object(obj, "spec")
     rename(spec, "cohort", "cohortName")
     if spec is None:
@@ -238,24 +246,24 @@ def _build_strategy(checks: list[Any]) -> Json | None:
 
 
 def convert_local_queue_to_v1beta1(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Renames `flavorsUsage` in the status of a LocalQueue in place; returns an empty note."""
     rename(copy_object(obj, "status"), "flavorsUsage", "flavorUsage")
     return {}
 
 
 def convert_local_queue_to_v1beta2(obj: Json, note: Json) -> Json:
-    """In place; what is to be noted."""
+    """Renames `flavorUsage` in the status of a LocalQueue in place; returns an empty note."""
     rename(copy_object(obj, "status"), "flavorUsage", "flavorsUsage")
     return {}
 
 
 def convert_cohort_to_v1beta1(obj: Json, note: Json) -> Json:
-    """Both versions say the same."""
+    """Changes nothing, since both versions express the same; returns an empty note."""
     return {}
 
 
 def convert_cohort_to_v1beta2(obj: Json, note: Json) -> Json:
-    """Both versions say the same."""
+    """Changes nothing, since both versions express the same; returns an empty note."""
     return {}
 
 

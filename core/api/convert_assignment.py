@@ -32,7 +32,7 @@ MAX_CHARS = 40 * 1024 * 1024
 
 
 def count_chars(wire: Json) -> int:
-    """About how many characters the JSON of an assignment has in v1beta1; 0 where it is no assignment.
+    """Returns about how many characters the JSON of an assignment has in v1beta1; 0 where it is no assignment.
 
     In v1beta2 a value that holds for all domains, a prefix and a suffix are there once, in v1beta1 for each domain.
     """
@@ -63,7 +63,7 @@ def _read_roots(column: Any) -> list[str]:
 
 
 def to_domains(wire: Json) -> tuple[Json, Any]:
-    """The v1beta1 form, and what is to be noted, None if nothing is.
+    """Returns the v1beta1 form of an assignment, and what is to be noted; None if nothing is.
 
     What cannot be read is shown as an assignment to nothing, and noted whole: one broken object must not keep others from being listed.
     """
@@ -77,7 +77,9 @@ def to_domains(wire: Json) -> tuple[Json, Any]:
 
 
 def to_slices(shown: Json, noted: Any) -> Json:
-    """The v1beta2 form. Raises InvalidAssignment where v1beta2 has no way to say it."""
+    """Returns the v1beta2 form of an assignment, in the slices that are `noted` where they fit its domains. Raises InvalidAssignment where
+    v1beta2 has no way to express it.
+    """
     if isinstance(noted, dict) and shown == _show_nothing(noted) and _is_too_large(noted):
         return noted
     assignment = _read(shown)

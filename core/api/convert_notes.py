@@ -15,8 +15,7 @@ Json = dict[str, Any]
 
 
 def remove_note(obj: Json, name: str) -> Json:
-    """Removes the note from the object and returns it; empty if there is no valid one. The metadata of the object must
-    be its own copy."""
+    """Removes the note `name` from the object, which gets new metadata, and returns it; empty if there is no valid one."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or name not in annotations:
@@ -33,7 +32,9 @@ def remove_note(obj: Json, name: str) -> Json:
 
 
 def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
-    """Writes the note, if it says anything."""
+    """Writes the note into the annotation `name` of the object, which gets new metadata; does nothing where the note is empty but for empty
+    parts.
+    """
     said = {key: value for key, value in note.items() if value not in ({}, None)}
     if not said:
         return
@@ -46,7 +47,7 @@ def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
 
 
 def get_part(note: Mapping[str, Any], *way: str) -> Any:
-    """What a note says at some place; None if it says nothing there."""
+    """Returns the part of a note at the keys of `way`; None if it has none there."""
     found: Any = note
     for name in way:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -54,7 +55,7 @@ def get_part(note: Mapping[str, Any], *way: str) -> Any:
 
 
 def copy_object(parent: Json, name: str) -> Json | None:
-    """The object at a field, as a copy of its own that may be changed; None where there is no object."""
+    """Replaces the object at a field by a copy that may be changed, and returns the copy; None where there is no object."""
     child = parent.get(name)
     if not isinstance(child, dict):
         return None
@@ -64,7 +65,9 @@ def copy_object(parent: Json, name: str) -> Json | None:
 
 
 def copy_items(parent: Json, name: str) -> list[Json]:
-    """The objects of a list at a field, as copies that may be changed; what is no object stays in its place."""
+    """Replaces the objects of a list at a field by copies that may be changed, and returns the copies. What is no object stays in its
+    place.
+    """
     items = parent.get(name)
     if not isinstance(items, list):
         return []
@@ -73,7 +76,9 @@ def copy_items(parent: Json, name: str) -> list[Json]:
 
 
 def rename(node: Json | None, old: str, new: str) -> None:
-    """Another name for a field. What stands under the new name is unknown to the version that it is converted from."""
+    """Renames a field in place; does nothing where `node` is None. What stands under the new name is removed: the version that is converted
+    does not know it.
+    """
     if node is None:
         return
     node.pop(new, None)

@@ -81,7 +81,7 @@ class NotStructural(ValueError):
 
 
 def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
+    """Returns the CustomResourceDefinition of a kind. Raises NotStructural, and TypeError where a model lacks `crd`."""
     crd = _find_crd(versions[0].model)
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:
@@ -134,7 +134,7 @@ def _build_column(column: PrinterColumn) -> dict[str, Any]:
 
 
 def build_schema(model: type[KubernetesObject]) -> dict[str, Any]:
-    """The structural schema of an object; its metadata is the API server's own business."""
+    """Returns the structural schema of an object; its metadata is the API server's own business. Raises NotStructural."""
     schema = build_fields(model)
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
@@ -143,13 +143,15 @@ def build_schema(model: type[KubernetesObject]) -> dict[str, Any]:
 
 
 def build_fields(model: type[Wire]) -> dict[str, Any]:
-    """The structural schema of a part of an object."""
+    """Returns the structural schema of a part of an object. Raises NotStructural."""
     generated = model.model_json_schema(by_alias=True, mode="validation")
     return to_structural(generated, generated.get("$defs", {}), model.__name__)
 
 
 def to_structural(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Inline references, collapse optional types, keep what OpenAPI knows; raise `NotStructural` on any other union."""
+    """Returns a schema with references inlined and optional types collapsed, of which OpenAPI knows all keys. Raises `NotStructural`, with
+    the path, for any other union.
+    """
     schema = _resolve(schema, definitions, path)
     built: dict[str, Any] = {}
     for key, value in schema.items():
@@ -194,17 +196,18 @@ def _resolve(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: st
 
 
 def render(crd: Mapping[str, Any]) -> str:
+    """Returns a CustomResourceDefinition as YAML, with a header."""
     return HEADER + yaml.safe_dump(crd, sort_keys=False, width=140, allow_unicode=True)
 
 
 def render_all() -> dict[str, str]:
-    """File name -> content, of every CRD."""
+    """Returns the content of each file, by its name: one for each CustomResourceDefinition."""
     built = [build_crd(kind, versions) for kind, versions in KINDS.items()]
     return {f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": render(crd) for crd in built}
 
 
 def find_drift(folder: Path = CRD_DIR) -> str:
-    """A unified diff from the files to what they should be; empty if they are right."""
+    """Returns a unified diff from the files in `folder` to what they should be; empty if they are right."""
     wanted = render_all()
     present = {path.name: path.read_text() for path in folder.glob("*.yaml")}
     lines: list[str] = []
@@ -220,6 +223,7 @@ def find_drift(folder: Path = CRD_DIR) -> str:
 
 
 def write_all(folder: Path = CRD_DIR) -> None:
+    """Writes all CustomResourceDefinitions to `folder`, and removes its other YAML files."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = render_all()
     for path in folder.glob("*.yaml"):
@@ -230,6 +234,9 @@ def write_all(folder: Path = CRD_DIR) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line: --write writes the files, --check compares them. Returns the exit status: 1 where --check finds a difference,
+    which is printed, else 0.
+    """
     parser = argparse.ArgumentParser(prog="python -m core.api.schema", description="The CRDs, generated from the models.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

@@ -10,9 +10,9 @@ FEW = 2_000
 
 
 async def run_apart(count: int, work: Callable[[], Result]) -> Result:
-    """Returns the result of `work`, which reads `count` objects; in a thread if these are many.
+    """Returns or raises what `work` does, which reads `count` objects; in a thread if these are more than `FEW`.
 
-    `work` may only read objects as they were observed, and facts of them: these are never changed. The caller has to
-    check for what was observed meanwhile.
+    `work` may only read objects as they were observed, and facts of them: these are never changed. The caller has to check for what was
+    observed meanwhile.
     """
     return work() if count <= FEW else await asyncio.to_thread(work)

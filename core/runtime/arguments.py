@@ -40,16 +40,21 @@ class OneLineParser(argparse.ArgumentParser):
         self._prefix = prefix
 
     def error(self, message: str) -> NoReturn:
+        """Ends the process with status 2 and one line about a mistake."""
         self.refuse([message])
 
     def refuse(self, mistakes: Sequence[str], in_file: Sequence[str] = ()) -> NoReturn:
-        """Ends the process: mistakes of the command line or the environment, and those of a file, where --help does not help."""
+        """Ends the process with status 2 and a line for each mistake: those of the command line or the environment, and those of a file,
+        where --help does not help.
+        """
         lines, hint = [*mistakes, *in_file], "; --help lists all flags" if mistakes else ""
         first, *more = lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines]
         self.exit(BAD_INPUT, "".join([f"{self.prog}: {first}{hint}\n", *(f"  {line}\n" for line in more)]))
 
     def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
-        """Returns the given values; ends the process only for --help. None: the process's own command line and environment."""
+        """Returns the given values, with all mistakes in them (`Given.mistakes`); ends the process only for --help. None: the process's own
+        command line and environment.
+        """
         given = Given({action.dest: action.default for action in self.flags})
         for action in self.flags:
             self._read_variable(given, action, os.environ if environ is None else environ)
@@ -68,11 +73,11 @@ class OneLineParser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[argparse.Action]:
-        """All but --help."""
+        """Returns the actions of all flags but --help, in the order in which they were added."""
         return [action for action in self._actions if action.dest != "help"]
 
     def get_variable(self, action: argparse.Action) -> str:
-        """The environment variable that stands for a flag."""
+        """Returns the name of the environment variable that stands for a flag."""
         return self._prefix + action.option_strings[0].lstrip("-").replace("-", "_").upper()
 
     def _read_variable(self, given: Given, action: argparse.Action, environ: Mapping[str, str]) -> None:
@@ -107,25 +112,32 @@ class Given:
     _refused: set[str] = field(default_factory=set)
 
     def get(self, name: str, in_file: object = None) -> Any:
-        """The strongest value: as a flag, in the environment, in the file, else the default."""
+        """Returns the strongest value of a flag: as a flag, in the environment, in the file (`in_file`; None: it is not there), else the
+        default.
+        """
         if name in self.layers:
             return self.layers[name][-1][1]
         return self.defaults[name] if in_file is None else in_file
 
     def has(self, name: str) -> bool:
-        """Whether it is given at all, right or wrong."""
+        """Whether a flag or its variable is given at all, right or wrong."""
         return name in self.layers or name in self._refused
 
     def describe_places(self, name: str) -> str:
-        """Returns the places where it is given, the strongest first: for a message about a conflict with another value."""
+        """Returns the places where a flag is given, the strongest first, as text: for a message about a conflict with another value. Raises
+        KeyError where it is not given, or its values were refused.
+        """
         return ", with ".join(where for where, _ in reversed(self.layers[name]))
 
     def refuse(self, action: argparse.Action, mistake: str) -> None:
+        """Adds a mistake in a value of a flag, which has no value from there."""
         self.mistakes.append(mistake)
         self._refused.add(action.dest)
 
     def add_layer(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
-        """One layer more, if it makes sense."""
+        """Adds the value that a place (`where`) has for a flag, stronger than those before; adds a mistake instead where the texts cannot
+        be read.
+        """
         if isinstance(said, bool):
             self.layers.setdefault(action.dest, []).append((where, said))
             return
@@ -174,14 +186,14 @@ def _split(parser: OneLineParser, arguments: Sequence[str] | None) -> tuple[dict
 
 
 def parse_port(text: str) -> int:
-    """A port to listen on."""
+    """Returns a port to listen on, from 1 to 65535. Raises ArgumentTypeError for any other text."""
     if not _is_number(text) or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; a number from 1 to 65535 is expected")
     return int(text)
 
 
 def parse_port_or_none(text: str) -> int:
-    """A port to listen on, or 0."""
+    """Returns a port to listen on, from 1 to 65535, or 0 for none. Raises ArgumentTypeError for any other text."""
     if text == "0":
         return 0
     try:
@@ -195,17 +207,17 @@ def _is_number(text: str) -> bool:
 
 
 def parse_at_least_one(text: str) -> float:
-    """So many of something."""
+    """Returns a finite number of at least 1. Raises ArgumentTypeError for any other text."""
     return _number(text, 1, math.inf, "is not accepted; a number of at least 1 is expected")
 
 
 def parse_share(text: str) -> float:
-    """A share of something."""
+    """Returns a share, from 0 (none) to 1 (all). Raises ArgumentTypeError for any other text."""
     return _number(text, 0, 1, "is no share; a number from 0 (none) to 1 (all) is expected")
 
 
 def parse_seconds(text: str) -> float:
-    """How long something takes."""
+    """Returns a finite number of seconds, at least 0. Raises ArgumentTypeError for any other text."""
     return _number(text, 0, math.inf, "is no time; a number of seconds such as 0.25 is expected")
 
 
@@ -221,7 +233,7 @@ def _number(text: str, least: float, most: float, complaint: str) -> float:
 
 
 def parse_url(text: str) -> str:
-    """An HTTP address."""
+    """Returns the text if it is an HTTP or HTTPS URL with a host. Raises ArgumentTypeError, without credentials, for any other text."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0  # reading the port judges it
@@ -238,19 +250,19 @@ METRICS_PORT = 8080
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The file."""
+    """Adds the flag --config: the file with the configuration."""
     parser.add_argument("--config", metavar="FILE", help="a Configuration of Kueue's, with our block `topogate`; flags are stronger")
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
-    """Where metrics are scraped."""
+    """Adds the flag --metrics-port: the port on which metrics are scraped."""
     parser.add_argument(
         "--metrics-port", type=parse_port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
     )
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Where to connect, where to send traces, how much to log."""
+    """Adds the flags that both processes have: where to connect, where and what of traces to send, how much to log."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
         "--otlp-endpoint",

@@ -11,15 +11,18 @@ from typing import Protocol
 class Clock(Protocol):
     """What the runtime needs of time. Durations are measured with `monotonic`, never with `now`, which may jump."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Returns seconds from any beginning, which never go back."""
 
     def read_timer(self) -> float:
-        """Seconds, of any beginning, for how long work takes that does not wait."""
+        """Returns seconds from any beginning, to measure how long work takes that does not wait."""
         ...
 
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """Returns the wall time in UTC; it may jump."""
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Waits for so many seconds; returns in the next turn of the event loop for 0 or less."""
 
 
 class SystemClock:
@@ -29,16 +32,20 @@ class SystemClock:
     """
 
     def monotonic(self) -> float:
+        """Returns the seconds of the running event loop's clock, outside a loop those of the process; see `Clock.monotonic`."""
         try:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return time.monotonic()
 
     def read_timer(self) -> float:
+        """Returns the monotonic seconds of the process, also where the event loop has virtual time; see `Clock.read_timer`."""
         return time.monotonic()
 
     def now(self) -> datetime:
+        """Returns the present wall time in UTC; see `Clock.now`."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
+        """Waits on the event loop's clock; see `Clock.sleep`."""
         await asyncio.sleep(max(0.0, seconds))

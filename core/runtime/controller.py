@@ -96,19 +96,19 @@ class Controller:
         self._has_ended = asyncio.Event()  # one of their runs
 
     def resume(self) -> None:
-        """Adds all deferred keys to the queue again."""
+        """Adds all deferred keys to the queue again: those with a reconcile that raised Deferred."""
         for key in self._deferred:
             self.queue.add(key, "resumed")
         self._deferred.clear()
 
     async def run(self) -> None:
-        """Until the queue is shut down, and then until the last worker has finished its key; or until cancelled."""
+        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
 
     async def drain(self) -> None:
-        """Takes no more keys; returns once the keys that are worked on have had their run."""
+        """Stops the queue: takes no more keys, and returns once the keys that are worked on have had their run."""
         self.queue.stop()
         while self._busy:
             self._has_ended.clear()

@@ -28,8 +28,9 @@ def exclude_live_objects() -> None:
 
 
 def exclude_survivors_of_long_collections(long_s: float = LONG_S, clock: Callable[[], float] = time.thread_time) -> Callable[[], None]:
-    """From now on what lives after a collection of everything that took longer than `long_s` of its thread's time is left out of those to
-    come (`exclude_live_objects`): with 20,000 workloads that wait they took 100 to 290 ms each. Returns what ends that.
+    """Leaves out of later collections, from now on, what lives after a full collection that took longer than `long_s` seconds of its
+    thread's time (`exclude_live_objects`). With 20,000 workloads that wait such collections took 100 to 290 ms each. Returns a function
+    that ends this.
 
     How often that can happen is bounded by what is made: between two of them as many objects must grow old as a collection can look at in
     that time. What lives then and hangs together in a cycle later stays.
@@ -53,11 +54,11 @@ class _SpareAfterLong:
 
 
 def give_back_pages() -> bool:
-    """Gives the system pages of the C heap on which nothing is any more; False where the C library cannot (musl, macOS).
+    """Gives the system pages of the C heap on which nothing is any more. Returns whether some were given; always False where the C library
+    cannot do so (musl, macOS).
 
-    Texts and buffers of requests come and go between what stays: without this the reconciler took 3 MB more for each
-    thousand workloads that were over (`tests.bench.soak`, 7 minutes), though it held nothing of them. Took 4 ms for 140 MB,
-    half of it free.
+    Texts and buffers of requests come and go between what stays: without this the reconciler took 3 MB more for each thousand workloads
+    that were over (`tests.bench.soak`, 7 minutes), though it held nothing of them. Took 4 ms for 140 MB, half of it free.
     """
     trim = _find_trim()
     return trim is not None and bool(trim(0))

@@ -19,7 +19,7 @@ def render(content: Any, source: str) -> str:
 
 
 def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
-    """A unified diff from the files to what they should be; empty if they are right."""
+    """Returns a unified diff from the files in `folder` to their wanted contents, by path in it; empty if they are equal."""
     lines: list[str] = []
     for name, content in sorted(wanted.items()):
         path = folder / name
@@ -31,7 +31,9 @@ def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
 
 
 def run(source: str, folder: Path, wanted: Mapping[str, str], arguments: Sequence[str] | None = None) -> int:
-    """The command line of such a program."""
+    """Runs the command line of a program that generates files: --write writes them, --check compares them. Returns the exit status: 1 where
+    --check finds a difference, which is printed, else 0.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m {source}", description="Files that are generated from the code.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

@@ -60,7 +60,7 @@ class Election:
 
     @property
     def holder(self) -> str:
-        """The holder of the lease as far as it is observed; empty when there is none."""
+        """Returns the identity that holds the lease as far as it is observed; empty when there is none."""
         return str(self._spec.get("holderIdentity") or "")
 
     @property
@@ -68,15 +68,17 @@ class Election:
         return (self._lease or {}).get("spec") or {}
 
     def is_leader(self, now: float) -> bool:
-        """Whether we may act as leader at this moment."""
+        """Whether we may act as leader at the monotonic time `now`."""
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 
     def get_deadline(self) -> float:
-        """Until when we lead if nothing renews it."""
+        """Returns the monotonic time until which we lead if nothing renews the lease; minus infinity where we do not lead."""
         return float("-inf") if self._renewed_at is None else self._renewed_at + self._renew_deadline_s
 
     def observe(self, lease: Obj | None, now: float) -> None:
-        """The Lease was read (None: there is none). Seeing another holder in it ends our own leadership."""
+        """Records the Lease as it was read at the monotonic time `now` (None: there is none). Another holder in it ends our own
+        leadership.
+        """
         self._lease = lease
         spec = self._spec
         record = tuple(spec.get(part) for part in _RECORD)
@@ -91,11 +93,12 @@ class Election:
 
     @property
     def lease(self) -> Obj | None:
-        """The Lease as last observed."""
+        """Returns the Lease as last observed; None where there is none, or it was not read yet."""
         return self._lease
 
     def write(self, now: float, wall: str) -> Obj | None:
-        """The Lease to write in order to become or stay leader; None while another holder's time runs. `wall` is only for people to read.
+        """Returns the Lease to write in order to become or stay leader at the monotonic time `now`; None while another holder's time runs.
+        `wall` is the wall time, only for people to read.
 
         It has the resourceVersion of what was read, so that of two candidates one succeeds; without one it is to be created.
         """
@@ -114,7 +117,8 @@ class Election:
         )
 
     def record_write(self, lease: Obj, sent_at: float) -> None:
-        """The write of `write` succeeded; our time counts from when it was sent, since others may have seen it right then.
+        """Records that the Lease of `write` was stored as `lease`; our time counts from when it was sent, since others may have seen it
+        right then.
 
         One that changed nothing renews nothing, as others see no change: the wall clock stood still.
         """
@@ -192,19 +196,22 @@ class LeaderElection:
 
     @property
     def leads(self) -> bool:
+        """Whether this process leads now: it has renewed the lease within the renew deadline."""
         return self._election.is_leader(self._clock.monotonic())
 
     def count_seconds_left(self) -> float:
-        """For how long we lead if the lease is not renewed; 0 or less where we do not lead. May be called on any thread."""
+        """Returns the seconds for which we lead if the lease is not renewed; 0 or less where we do not lead. May be called on any
+        thread.
+        """
         return self._election.get_deadline() - self._clock.monotonic()
 
     @property
     def holder(self) -> str:
-        """The holder of the lease as last observed."""
+        """Returns the identity that holds the lease as last observed; empty when there is none."""
         return self._election.holder
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the lease, do the work, give the lease back; returns or raises what the work does.
+        """Waits for the lease, does the work, gives the lease back; returns or raises what the work does.
 
         Raises LeadershipLost, with the work cancelled, when another process took the lease. The lease is given back after the work has
         ended, also when it failed or all was cancelled: a leader that does no work must not hold it.

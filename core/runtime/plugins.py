@@ -9,7 +9,9 @@ class BrokenPlugin(Exception):
 
 
 def load(group: str) -> list[Any]:
-    """What the entry points of a group name, in the order of their names; of a class, an object. Raises BrokenPlugin."""
+    """Returns what the entry points of a group name, in the order of their names; of a class, an object. Raises BrokenPlugin where one
+    cannot be loaded.
+    """
     return [_load(entry) for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value))]
 
 

@@ -12,13 +12,15 @@ Right = tuple[str, str, str]
 
 
 def list_rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
-    """Verbs on one resource."""
+    """Returns the rights to use some verbs on one resource or its subresource."""
     named = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return {(resource.group, named, verb) for verb in verbs}
 
 
 def list_rules(granted: Iterable[Right], names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The fewest rules that grant just this, one group of the API in each; in an order of their own. `names`: on these objects only."""
+    """Returns the fewest RBAC rules that grant just these rights, one API group in each, sorted. `names`: only on objects with
+    these names.
+    """
     only = {"resourceNames": list(names)} if names else {}
     verbs: dict[tuple[str, str], set[str]] = {}
     for group, resource, verb in granted:

@@ -19,7 +19,7 @@ class EternalTaskEnded(Exception):
 
 
 def start_eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
-    """Starts a task that must end only by cancellation; any other end stops the group, and with it the process."""
+    """Starts a task that must end only by cancellation, and returns it. Any other end stops the group, and with it the process."""
 
     async def run_guarded() -> Never:
         await work
@@ -119,11 +119,12 @@ class LoopLag:
         self.last_s = 0.0
 
     def reset_worst(self) -> float:
-        """The worst lag since the last call, in seconds."""
+        """Returns the worst lag since the last call, in seconds."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst
 
     async def run(self) -> Never:
+        """Measures every `interval_s` seconds how late the event loop is. Never returns."""
         while True:
             asked = self._clock.monotonic()
             await self._clock.sleep(self._interval_s)

@@ -68,18 +68,23 @@ class QueueState:
         self._order = 0
 
     def add(self, key: Hashable, reason: str, now: float, priority: int = 0) -> None:
+        """Adds a key that is due at once, at the monotonic time `now`; of a queued key the reasons are merged, and the higher priority
+        holds.
+        """
         self._put(key, reason, now, now, priority)
 
     def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
+        """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Raises ValueError where that is not a
+        number.
+        """
         if math.isnan(delay_s):
             raise ValueError("a delay that is not a number")
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
 
     def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
-        """Adds a key after a delay that doubles with each of its failures since `forget`. Returns the delay (s).
+        """Adds a key after a delay that doubles with each of its failures since `reset_failures`. Returns the delay (s).
 
-        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come
-        back together.
+        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back together.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -88,14 +93,15 @@ class QueueState:
         return delay_s
 
     def reset_failures(self, key: Hashable) -> None:
-        """The key is well: its next failure counts as its first. Does not take it out of the queue."""
+        """Resets the failures of a key: its next failure counts as its first. Does not take it out of the queue."""
         self._failures.pop(key, None)
 
     def count_failures(self, key: Hashable) -> int:
+        """Returns how often a key was added by `add_rate_limited` since `reset_failures`."""
         return self._failures.get(key, 0)
 
     def pop(self, now: float) -> Item | None:
-        """The most urgent key that is due and not being worked on; None when there is none."""
+        """Takes the most urgent key that is due and not being worked on, and returns it; None when there is none."""
         self._promote_due(now)
         while self._ready:
             rank, order, key = heapq.heappop(self._ready)
@@ -108,24 +114,24 @@ class QueueState:
         return None
 
     def finish(self, key: Hashable) -> None:
-        """Work on the key has ended, however; what was added meanwhile may be handed out."""
+        """Records that work on the key has ended, however; what was added meanwhile may be handed out."""
         self._processing.discard(key)
         entry = self._entries.get(key)
         if entry is not None and entry.ready:
             heapq.heappush(self._ready, (-entry.priority, entry.order, key))
 
     def find_next_due(self, now: float) -> float | None:
-        """When the next key becomes due without any further call; None when none will."""
+        """Returns the monotonic time when the next key becomes due without any further call; None when none will."""
         self._promote_due(now)
         return self._delayed[0][0] if self._delayed else None
 
     def count_due(self, now: float) -> int:
-        """How many keys are due, those held back by their own processing included."""
+        """Returns how many keys are due, those held back by their own processing included."""
         self._promote_due(now)
         return sum(entry.ready for entry in self._entries.values())
 
     def compute_oldest_age(self, now: float) -> float:
-        """How long the key that has been due longest waits; 0 when none is."""
+        """Returns for how many seconds the key that has been due longest waits; 0 when none is."""
         self._promote_due(now)
         return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
 
@@ -135,6 +141,7 @@ class QueueState:
 
     @property
     def processing(self) -> frozenset[Hashable]:
+        """Returns the keys that are being worked on."""
         return frozenset(self._processing)
 
     def _put(self, key: Hashable, reason: str, due_at: float, now: float, priority: int) -> None:
@@ -188,17 +195,21 @@ class WorkQueue:
         self._shut_down = False
 
     def add(self, key: Hashable, reason: str, priority: int = 0) -> None:
+        """Adds a key that is due at once; does nothing once the queue is stopped. See `QueueState.add`."""
         if not self._shut_down:
             self._state.add(key, reason, self._clock.monotonic(), priority)
             self._changed.set()
 
     def add_after(self, key: Hashable, delay: float, reason: str, priority: int = 0) -> None:
+        """Adds a key that is due after `delay` seconds; does nothing once the queue is stopped. See `QueueState.add_after`."""
         if not self._shut_down:
             self._state.add_after(key, delay, reason, self._clock.monotonic(), priority)
             self._changed.set()
 
     def add_rate_limited(self, key: Hashable, reason: str, priority: int = 0) -> float:
-        """Returns the seconds after which the key comes back."""
+        """Adds a key that has failed, and returns the seconds after which it comes back; 0 once the queue is stopped. See
+        `QueueState.add_rate_limited`.
+        """
         if self._shut_down:
             return 0.0
         delay = self._state.add_rate_limited(key, reason, self._clock.monotonic(), priority)
@@ -206,7 +217,7 @@ class WorkQueue:
         return delay
 
     async def get(self) -> Item:
-        """Wait for a key and take it; `done` must be called for it. Raises QueueShutDown as soon as the queue is shut down."""
+        """Waits for a key and takes it; `finish` must be called for it. Raises QueueShutDown as soon as the queue is stopped."""
         while not self._shut_down:
             now = self._clock.monotonic()
             item = self._state.pop(now)
@@ -225,18 +236,22 @@ class WorkQueue:
         raise QueueShutDown
 
     def finish(self, key: Hashable) -> None:
+        """Records that work on a key has ended; see `QueueState.finish`."""
         self._state.finish(key)
         self._changed.set()
 
     def reset_failures(self, key: Hashable) -> None:
+        """Resets the failures of a key; see `QueueState.reset_failures`."""
         self._state.reset_failures(key)
 
     def count_failures(self, key: Hashable) -> int:
+        """Returns how often a key has failed in a row; see `QueueState.count_failures`."""
         return self._state.count_failures(key)
 
     def stop(self) -> None:
-        """Hand out nothing more; work already handed out may still be finished. What is queued is dropped: a restart lists everything
-        again."""
+        """Stops the queue: `get` hands out nothing more; work already handed out may still be finished. What is queued is dropped: a
+        restart lists everything again.
+        """
         self._shut_down = True
         self._changed.set()
 
@@ -245,10 +260,10 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Keys that are due."""
+        """Returns how many keys are due."""
         return self._state.count_due(self._clock.monotonic())
 
     @property
     def oldest_age(self) -> float:
-        """Seconds that the key due longest has waited."""
+        """Returns the seconds that the key due longest has waited; 0 where none is due."""
         return self._state.compute_oldest_age(self._clock.monotonic())

@@ -7,5 +7,7 @@ from core.runtime.workqueue import WorkQueue
 
 
 def build_controller(name: str, reconcile: Reconcile, clock: Clock, *, workers: int = 1) -> Controller:
-    """A controller over a queue of its own."""
+    """Returns a controller with an empty queue of its own. It calls `reconcile` for `workers` keys at once; a failed key comes back after
+    `pacing.RETRY_MOST_S` seconds at most.
+    """
     return Controller(name, reconcile, WorkQueue(clock, max_delay_s=pacing.RETRY_MOST_S), workers, clock=clock)

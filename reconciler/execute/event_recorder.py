@@ -51,7 +51,9 @@ class Reporter:
     def record_event(
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
     ) -> None:
-        """An event on an object, soon: the same one is written once within two minutes."""
+        """Queues an event on an object of `resource`, which `run` writes. Drops it if the same one came within `pacing.EVENTS_QUIET_S`
+        seconds, or if too many wait; those with `is_minor` are dropped first.
+        """
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
@@ -69,24 +71,27 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """Emits an event on the object for which a Workload was made: users look at their job, and need not know that
-        there is a Workload."""
+        """Queues an event on the object for which a Workload was made: users look at their job, and need not know that there is a Workload.
+        Does nothing where that object is not known.
+        """
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.record_event(*made_for, reason, message, warning=warning)
 
     def report_set_aside(self, aside: Aside) -> None:
-        """An event on an object that cannot be handled: users and administrators see it where the object is."""
+        """Queues a Warning event on an object that cannot be handled: users and administrators see it where the object is."""
         why = f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. Correct or delete it"
         self.record_event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 
     async def run(self) -> Never:
-        """Writes whatever is reported, `pacing.EVENTS_AT_ONCE` events at once."""
+        """Writes queued events, `pacing.EVENTS_AT_ONCE` at once, and never returns. An event that the API server refuses is logged and
+        dropped.
+        """
         await asyncio.gather(*(self._run_worker() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
 
     async def settle(self) -> None:
-        """Writes all that waits to be written."""
+        """Writes all queued events one after the other and returns when none is left."""
         while self._waiting:
             await self._write(self._waiting.popleft())
 

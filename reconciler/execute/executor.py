@@ -70,7 +70,7 @@ class Executor:
         self._throttle = Throttle(clock)
 
     def format_now(self) -> str:
-        """The wall clock as the API writes it."""
+        """Returns the time of the wall clock as the API writes it: UTC, in whole seconds."""
         return from_time(self._clock.now())
 
     def is_moving(self, workload: str) -> bool:
@@ -78,7 +78,9 @@ class Executor:
         return workload in self._moving
 
     async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
-        """An object as the API server has it now, where what was observed is not enough. Raises KubeError."""
+        """Returns an object as the API server has it now, where what was observed is not enough. Raises KubeError, of which NotFound where
+        it is gone.
+        """
         return await self._client.get(resource, name, namespace)
 
     async def write(self, write: Write) -> Obj:
@@ -122,19 +124,22 @@ class Executor:
                 assert_never(write)
 
     async def write_in_turn(self, write: Write) -> Obj:
-        """Writes the same for one of many writes: as many are under way at once, of all controllers together, as the
-        API server accepts. A write that it sheds is sent again when it allows that."""
+        """Sends one of many writes; returns and raises the same as `write`. As many are under way at once, of all controllers together, as
+        the API server accepts. A write that it sheds is sent again when it allows that.
+        """
         return await self._throttle.run(lambda: self.write(write))
 
     @property
     def most_at_once(self) -> int:
-        """Of writes that have their turns: more tasks for them would only wait."""
+        """Returns how many writes have their turns at once, at most: more tasks for them would only wait."""
         return self._throttle.most
 
     async def execute(self, plan: Plan, left: Left | None = None) -> Result:
-        """Executes the steps of a plan, one after the other; what follows for its key. `left` gets what the steps have left of objects.
+        """Executes the steps of a plan one after the other. Returns RequeueAfter with the seconds that the plan names, else Done. `left`
+        gets the objects as the steps have left them, and the names of the steps that succeeded.
 
-        Raises what `write` raises for the first that fails, and Retryable where the plan has a problem."""
+        Raises what `write` raises for the first step that fails, and Retryable where the plan has a problem.
+        """
         left, failed = Left() if left is None else left, list[KubeError]()
         for step in plan.steps:
             try:
@@ -150,9 +155,10 @@ class Executor:
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
-        """Executes plans for some of the items after the other, each made when it is its turn: a plan for 50,000 would keep the event loop
-        from all else while it is made. What is refused, or was changed by others, keeps the next ones from nothing; its error is raised
-        after them. Any other failure ends it."""
+        """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn. A plan for 50,000 items would keep
+        the event loop from all else. Later plans follow after a refusal (BadRequest, Forbidden, Invalid) or a Conflict, and the first such
+        error is raised at the end. Raises any other error of `execute` at once.
+        """
         rest, failed = iter(items), list[KubeError]()
         while some := list(islice(rest, pacing.MOST_PLANNED)):
             try:

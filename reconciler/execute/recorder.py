@@ -27,55 +27,61 @@ class Recorder:
     # --- the scheduler ------------------------------------------------------------------------------
 
     def record_cycle(self, *, succeeded: bool, seconds: float) -> None:
-        """Counts a cycle in which a decision was made; it succeeded if a workload got quota."""
+        """Counts a cycle in which a decision was made, and records its `seconds`. It succeeded if a workload got quota."""
         result = m.SUCCESS if succeeded else m.INADMISSIBLE
         self._sink.add(m.ADMISSION_ATTEMPTS, result)
         self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
 
     def record_decision(self, *, found: bool, seconds: float) -> None:
-        """One decision was made."""
+        """Records the seconds that one decision on a workload took. `found`: whether it admits the workload."""
         self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
 
     def record_placement(self, choices: Iterable[Choice], traceparent: str | None) -> None:
-        """Domains were chosen."""
+        """Records, for each choice of domains, how many more domains than the fewest it uses, by level; nothing for a choice without that
+        number. `traceparent` names the trace of the workload.
+        """
         for choice in choices:
             if choice.excess is not None:
                 self._sink.record(m.EXCESS_DOMAINS, choice.excess, choice.level, traceparent=traceparent)
 
     def record_write(self, seconds: float, traceparent: str | None) -> None:
-        """Records the seconds from the decision on an admission until it was written."""
+        """Records the seconds from the decision on an admission until it was written. `traceparent` names the trace of the workload."""
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
     def record_preemption(self, by_queue: str | None, reason: str) -> None:
-        """Counts a workload that is preempted by another."""
+        """Counts a workload that is preempted by another, of the ClusterQueue `by_queue` (None: not known), for a reason."""
         self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
 
     # --- the lives of workloads -----------------------------------------------------------------------
 
     def queue_seen(self, cluster_queue: str) -> None:
-        """A queue's counters begin at zero, so that their first count is seen as an increase."""
+        """Sets the counters of a ClusterQueue to zero where they do not exist, so that their first count is seen as an increase."""
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)
 
     def record_quota(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
-        """A workload got quota."""
+        """Counts a workload that got quota, and records for how many seconds it had waited since it was queued."""
         self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
         self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
 
     def record_admission(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
-        """A workload was admitted; `checked_s`: how long its checks took, if it has any."""
+        """Counts a workload that was admitted, and records the seconds since it was queued (`waited_s`) and those that its checks took
+        (`checked_s`; None: it has none).
+        """
         self._add(m.ADMITTED_WORKLOADS, queues)
         self._record(m.ADMISSION_WAIT, waited_s, queues, traceparent)
         if checked_s is not None:
             self._record(m.CHECKS_WAIT, checked_s, queues, traceparent)
 
     def record_ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
-        """The pods of a workload are ready, so long after it was queued and after it was admitted."""
+        """Records a workload with pods that became ready: the seconds since it was queued (`waited_s`) and since it was admitted
+        (`admitted_s`).
+        """
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
     def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
-        """A workload was evicted."""
+        """Counts a workload that was evicted, by the reason of its condition `Evicted` and, of a deactivated workload, the cause."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
@@ -94,40 +100,42 @@ class Recorder:
     # --- groups of pods -------------------------------------------------------------------------------
 
     def record_group_placement(self, seconds: float) -> None:
-        """Places of pods of one group were written, `seconds` after the last of these pods was observed."""
+        """Records the `seconds` from when the last pod of a group was observed until the places of its pods were written."""
         self._sink.record(m.GROUP_PLACEMENT, seconds)
 
     def count_group_refusal(self, reason: str) -> None:
-        """A replica of a group was evaluated and got no places, for the reason of its condition."""
+        """Counts an evaluation of a group's replica that found no places, by the reason of its condition."""
         self._sink.add(m.GROUP_REFUSALS, reason)
 
     # --- plugins of other packages --------------------------------------------------------------------
 
     def record_plugin(self, plugin: str) -> None:
-        """Its counters begin at zero."""
+        """Sets the counters of a plugin to zero, so that their first count is seen as an increase."""
         for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
             self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
 
     def record_plugin_answer(self, plugin: str) -> None:
-        """What it was asked is answered."""
+        """Counts a question that a plugin has answered."""
         self._sink.add(m.PLUGIN_ANSWERS, plugin, m.ANSWERED)
 
     def record_plugin_failure(self, plugin: str, kind: str) -> None:
-        """It did not answer."""
+        """Counts a question that a plugin has not answered, by the kind of the failure (`PluginFailed.kind`)."""
         self._sink.add(m.PLUGIN_ANSWERS, plugin, kind)
 
     # --- pods, events, the process ----------------------------------------------------------------------
 
     def record_ungating(self, seconds: float, traceparent: str | None) -> None:
-        """The gate of one pod is off, so long after it could have been."""
+        """Records the seconds from when a pod could have been ungated until its gate was removed. `traceparent` names the trace of its
+        workload.
+        """
         self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
 
     def record_lag(self, seconds: float) -> None:
-        """The event loop was so late."""
+        """Records by how many seconds the event loop was late."""
         self._sink.record(m.LOOP_LAG, seconds)
 
     def record_dropped_event(self) -> None:
-        """An event was not written, since there were too many."""
+        """Counts an event that was not written, since there were too many."""
         self._sink.add(m.EVENTS_DROPPED)
 
 

@@ -36,30 +36,36 @@ _decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the 
 
 
 def convert_to_nanoseconds(moment: datetime) -> int:
-    """A moment as spans count it."""
+    """Returns the nanoseconds from 1970 to a moment, as spans count time."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time of the API, None where there is none."""
+    """Returns the moment that a time of the API names; None where `text` is None or empty. Raises ValueError for any other text."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
 def find_traceparent(obj: Mapping[str, Any]) -> str | None:
-    """The admission request that an object came from."""
+    """Returns the W3C traceparent of the admission request that created an object (its annotation `topogate.dev/traceparent`); None where
+    it has none.
+    """
     annotations = obj["metadata"].get("annotations") or {}
     found = annotations.get(TRACEPARENT_ANNOTATION)
     return str(found) if found else None
 
 
 def find_decision(obj: Mapping[str, Any]) -> str | None:
-    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target."""
+    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target. None where it
+    has no trace.
+    """
     own_trace = find_traceparent(obj)
     return _decision.get(own_trace, own_trace) if own_trace is not None else None
 
 
 def list_other_traces(objs: Iterable[Mapping[str, Any]], than: Mapping[str, Any]) -> list[str]:
-    """Traceparents of objects that came by requests of their own, each once; of very many the first."""
+    """Returns the traceparents of objects that have another one than `than`, each once, in order, `MOST_LINKS` at most. Empty where `than`
+    has none: nothing is traced.
+    """
     known = find_traceparent(than)
     if known is None:
         return []  # nothing is traced
@@ -77,11 +83,11 @@ def trace_step(
     end: datetime | None = None,
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """Opens a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error
-    status if the step raises.
+    """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error status if the
+    step raises.
 
-    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload
-    without a trace of its own (nothing was traced when its job was created) the span is part of the cycle.
+    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload without a trace of its
+    own (nothing was traced when its job was created) the span is part of the cycle.
     """
     traceparent, began = find_traceparent(obj), time.time_ns()
     own_trace = build_context(traceparent)
@@ -128,7 +134,8 @@ def _start_of(given: datetime | None, traceparent: str | None) -> int | None:
 
 @contextmanager
 def trace_cycle() -> Iterator[Span]:
-    """Opens a span of a decision cycle over many workloads; VERDICT_COUNT has their number.
+    """Opens and yields a span of a decision cycle over many workloads; the caller sets the attribute VERDICT_COUNT to their number. The
+    span is sent only where that is not 0, or an error is raised.
 
     Each event of a busy cluster starts a cycle and most decide nothing; a span that is never ended is never sent.
     """
@@ -215,11 +222,11 @@ def _explain_preempting(span: Span, preempting: Preempting) -> None:
 
 
 def add_failure(span: Span, obj: Mapping[str, Any], error: Exception) -> None:
-    """One of many writes that has failed; the others go on."""
+    """Adds an event to a span for a write to a pod that has failed: the pod's name and the error. The other writes go on."""
     span.add_event(t.POD_FAILED, {t.POD_NAME: obj["metadata"]["name"], t.MESSAGE: str(error)})
 
 
 def format_domains(domains: Sequence[Any], most: int = 8) -> str:
-    """Some domains and counts as text."""
+    """Returns domains with their pods as text, such as `a/b=4, a/c=2`: the first `most` of them, then the number of the others."""
     shown = ", ".join(f"{'/'.join(domain.values)}={domain.count}" for domain in domains[:most])
     return shown if len(domains) <= most else f"{shown}, and {len(domains) - most} more"

@@ -15,7 +15,7 @@ from reconciler.observe.observed import Observed
 
 
 def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
-    """Objects of queued kinds below a job, with their kinds: what its controller made, and what that made in turn."""
+    """Returns the objects of queued kinds below a job, each after its kind: what its controller made, and what that made in turn."""
     found = []
     key = show_as_owner(job)
     for below in observed.owners.list_descendants(key) - {key}:
@@ -27,7 +27,9 @@ def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
 
 
 def limit_facts(observed: Observed, facts: WorkloadFacts) -> WorkloadFacts:
-    """Facts with no higher requests than quota was reserved for; as they are where nothing is admitted."""
+    """Returns the facts of a workload with no higher requests than quota was reserved for; `facts` itself where nothing is admitted, or its
+    ClusterQueue is gone.
+    """
     queue = observed.state.cluster_queues.get(facts.admission.cluster_queue) if facts.admission is not None else None
     if facts.admission is None or queue is None:
         return facts
@@ -46,8 +48,12 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
 
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
-    """What was made for a running job beyond its admission; empty if nothing was. The controller of a job that refers to its templates
-    reads these when it makes a part, and makes a part that was deleted by what they are then."""
+    """Returns what was made for a running job beyond the admission of its `workload`, as text; empty if nothing was. It may be more pods,
+    larger ones, or an unknown pod set.
+
+    The controller of a job that refers to its templates reads these when it makes a part, and makes a part that was deleted by what they
+    are then.
+    """
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""

@@ -85,7 +85,11 @@ class PodGroupsOfJobs:
         return await self.look(item.key)
 
     async def look(self, key: JobKey) -> Result:
-        """One job's group made what it should be. Raises what the API server refuses for a time."""
+        """Writes the PodGroup of a job where it is missing or differs, and reports its condition as an event. Returns RequeueAfter where
+        the write met another one or was refused, else Done.
+
+        Raises any KubeError but Conflict, NotFound, Invalid and Forbidden.
+        """
         kind, informer = self._kinds[key.kind]
         job, said = informer.store.get(key.job), self._untold.pop(key, None)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)

@@ -25,7 +25,9 @@ from reconciler.observe.slim import list_writers
 
 
 def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool, is_elastic_with_topology: bool) -> JobFacts:
-    """All of it but what this process remembers of it."""
+    """Returns what is observed of a job, its Workload and its pods. Not filled in are the time and what the process remembers: suspensions,
+    reported pods. `is_elastic_on` and `is_elastic_with_topology` are the feature gates of that name.
+    """
     job, missing = observed.related.expand(kind, job)
     bare = JobFacts(kind, job, "", is_elastic_on=is_elastic_on, is_elastic_with_topology=is_elastic_with_topology)
     job = _read_size(observed, bare)
@@ -53,7 +55,7 @@ def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool
 
 
 def read_classes(observed: Observed) -> Classes:
-    """Priority classes, as they are now: a plan may be made in a thread, while others come."""
+    """Returns copies of the present priority classes, by name, of both kinds: a plan may be made in a thread, while others come."""
     return Classes(dict(observed.workload_priority_classes.store.objects), dict(observed.priority_classes.store.objects))
 
 

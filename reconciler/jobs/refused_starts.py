@@ -19,11 +19,13 @@ class RefusedStarts:
         self._since: dict[tuple[str, str], float] = {}
 
     def remove(self, workload: Obj) -> None:
-        """Its job has been started."""
+        """Drops the refusals of a workload's start: its job has been started."""
         self._since.pop(_read_admission(workload), None)
 
     def has_lasted(self, workload: Obj, error: KubeError) -> bool:
-        """Notes a refusal; whether the start has been refused for `pacing.START_PATIENCE_S`."""
+        """Records that the start of a workload was refused now. Returns whether it has been refused for `pacing.START_PATIENCE_S` seconds;
+        never where the right to patch is missing.
+        """
         if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
             return False
         now = self._clock.monotonic()

@@ -22,19 +22,21 @@ class Suspensions:
         self._seen: dict[str, _Seen] = {}
 
     def count(self, uid: str) -> int:
-        """How often a job was suspended, each time within minutes of the one before."""
+        """Returns how often the job with a uid was suspended in a row; 0 once `pacing.SUSPENSION_REMEMBERED_S` seconds have passed since
+        the last time.
+        """
         seen = self._seen.get(uid)
         return seen.times if seen is not None and self._clock.monotonic() - seen.at <= pacing.SUSPENSION_REMEMBERED_S else 0
 
     def find_wait(self, uid: str) -> float:
-        """Seconds until its turn comes again; not above 0 where it is its turn."""
+        """Returns the seconds until the job with a uid may be suspended again; 0 or less where it may be now."""
         count = self.count(uid)
         if count < FREE_SUSPENSIONS:
             return 0.0
         return self._seen[uid].at + min(pacing.SUSPENSION_LONGEST_S, 2.0 ** min(count - FREE_SUSPENSIONS, 10)) - self._clock.monotonic()
 
     def note(self, uid: str) -> None:
-        """It was suspended now."""
+        """Counts a suspension now of the job with a uid."""
         now = self._clock.monotonic()
         if len(self._seen) > MOST_KEPT:
             self._seen = {uid: seen for uid, seen in self._seen.items() if now - seen.at <= pacing.SUSPENSION_REMEMBERED_S}

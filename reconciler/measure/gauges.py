@@ -74,7 +74,9 @@ class Gauges:
             self._gated.setdefault(workload, {})[key] = change.obj["metadata"].get("creationTimestamp") or ""
 
     def read(self) -> Reading:
-        """All of them."""
+        """Returns the present values of all gauges, per instrument by label values, in the unit of the instrument's name. A flavor with a
+        view that is not built keeps the values of before.
+        """
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
         rows[m.PAUSED] = {(what,): self._observed.state.pause.find_stop(what) is not None for what in PAUSABLE}
         for name in self._observed.state.topologies if self._storms is not None else ():
@@ -218,7 +220,9 @@ class Gauges:
 
 
 def read_controllers(controllers: Sequence[Controller]) -> Reading:
-    """What their queues hold, and what became of what they worked on."""
+    """Returns, per instrument by label values, of each controller: how many keys are due, the age of the oldest in seconds, and its runs by
+    outcome.
+    """
     rows: _Rows = {m.QUEUE_DEPTH: {}, m.QUEUE_AGE: {}, m.RECONCILES: {}}
     for controller in controllers:
         rows[m.QUEUE_DEPTH][controller.name,] = controller.queue.depth

@@ -42,8 +42,8 @@ class Outlook:
         self.state = self.observed.state
 
     def decide(self, keys: Collection[str]) -> dict[str, Verdict]:
-        """Verdicts on some workloads, by key, after those on all that have their turn before them. None on one that has no turn now:
-        it does not wait, or is to be queued again later only.
+        """Returns the verdicts on the workloads with these keys, by key, made after those on all that have their turn before them. A
+        workload has none if it has no turn now: it does not wait, or is to be queued again later only.
 
         As in the reconciler what is admitted on the way is used from then on, here in the state alone.
         """
@@ -66,11 +66,13 @@ class Outlook:
         return found
 
     def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
-        """Returns the pods of one replica of a group, and the step for them if no more pods came, with the default plugins."""
+        """Returns the pods of one replica of a group, and the next step for them if no more pods came, with the default plugins. Changes
+        nothing.
+        """
         members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 
     def is_later(self, workload: WorkloadFacts) -> bool:
-        """Whether a workload was evicted and is to be queued again only later."""
+        """Whether a workload was evicted and may be queued again only at a later time (`status.requeueState.requeueAt`)."""
         until = parse_time(workload.requeue_at)
         return until is not None and until > self._clock.now()

@@ -92,7 +92,11 @@ class DomainHealth:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Judges all domains of a workload. Raises what the API server refuses."""
+        """Evicts a workload when one of its domains has lacked room for `not_ready_delay_s` seconds. Returns RequeueAfter with the seconds
+        until it is to be judged again, else Done.
+
+        Raises KubeError where a write fails, and Paused while evictions are paused.
+        """
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:

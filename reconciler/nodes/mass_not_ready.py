@@ -67,21 +67,23 @@ class Storms:
             self._changed.set()
 
     def find(self, topology: str) -> Storm | None:
-        """The storm in a topology, if there is one."""
+        """Returns the storm in the topology of a name; None where there is none now. Looks again at most once in `pacing.STORMS_EVERY_S`
+        seconds.
+        """
         if self._is_stale and self._clock.monotonic() >= self._next_look:
             self._look()
         found = self._found.get(topology)
         return found if found is not None and self._clock.now() < found.until else None
 
     def is_affected(self, workload: WorkloadFacts) -> bool:
-        """Whether a workload has pods in a storm."""
+        """Whether a workload has pods in a topology with a storm: by the flavors of its pod sets with a topology assignment."""
         given = workload.admission.pod_sets if workload.admission is not None else ()
         names = {flavor for pod_set in given if pod_set.assignment is not None for flavor in pod_set.flavors.values()}
         flavors = self._observed.state.flavors
         return any(flavors[name].topology and self.find(flavors[name].topology or "") for name in names if name in flavors)
 
     async def run(self) -> None:
-        """Reports storms that begin and end. Never returns."""
+        """Logs storms that begin and end, and calls `on_change` then. Never returns."""
         reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):

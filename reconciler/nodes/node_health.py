@@ -126,7 +126,11 @@ class NodeHealth:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Decides on all nodes of a workload, and reports what has changed. Raises what the API server refuses."""
+        """Judges all nodes of a workload: deletes pods that wait for lost nodes, and writes which nodes are lost. Returns RequeueAfter with
+        the seconds until it is to be judged again, else Done.
+
+        Raises KubeError where a write fails, and Paused while evictions are paused.
+        """
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:

@@ -35,7 +35,9 @@ class NodeUsers:
         self.placed: dict[str, dict[Domain, str]] = {}  # by workload and domain: its node, when that was last there
 
     def put(self, key: str, facts: WorkloadFacts | None) -> tuple[frozenset[str], frozenset[str]]:
-        """Stores the present hosts of a workload (None: it is gone); returns those from before and the present ones."""
+        """Stores the present hosts of a workload (`facts` None: it is gone). Returns the hostnames from before and the present ones. Drops
+        all that is remembered of a workload without hosts.
+        """
         before, hosts = self.hosts.get(key, frozenset()), list_hosts(facts)
         for host in before - hosts:
             self.by_host[host].discard(key)
@@ -65,13 +67,13 @@ class NodeMemory:
         self._unready: dict[str, str] = {}  # nodes that are not ready, and when that was seen if their clock is not to be believed
 
     def remove_host(self, host: str) -> None:
-        """No workload is assigned to a host any more."""
+        """Drops the name of the node with a hostname to which no workload is assigned any more, unless that node has the hostname now."""
         node = self._observed.nodes.store.get(self._named.get(host, host))
         if node is None or get_hostname(node) != host:
             self._named.pop(host, None)
 
     def note_node(self, change: Change, hosts: Collection[str]) -> None:
-        """A node came, changed or went. `hosts`: its name, and its hostnames before and now."""
+        """Records names and times of a node that came, changed or went. `hosts`: its name, and its hostnames before and now."""
         name, assigned = change.obj["metadata"]["name"], self._users.by_host
         for host in hosts:
             if change.new is not None and host == get_hostname(change.new):
@@ -101,31 +103,38 @@ class NodeMemory:
             self._unready.setdefault(name, now)
 
     def note_pod(self, key: str, facts: PodFacts | None) -> None:
-        """A pod came, changed or went. The API keeps the time since which a pod was not scheduled for any reason."""
+        """Records since when kube-scheduler finds no node for the pod with a key (`facts` None: it is gone). The API keeps the time since
+        which a pod was not scheduled for any reason.
+        """
         if facts is None or facts.node or not facts.unschedulable_since:
             self._refused.pop(key, None)
         else:
             self._refused.setdefault(key, self._format_now())
 
     def adjust_pod(self, pod: PodFacts, node: str) -> PodFacts:
-        """A pod that waits for a node, with the time since which it is refused while that node is well."""
+        """Returns a pod that waits for a node with the time since which it is refused while that node is well. A pod that was not refused
+        is unchanged.
+        """
         refused = self._refused.get(pod.key)
         return pod if refused is None else replace(pod, unschedulable_since=max(refused, self._well_since.get(node, "")))
 
     def find_rest(self, name: str) -> float:
-        """For how many seconds a node that is gone is not called lost."""
+        """Returns the seconds for which a node that is gone is not yet judged as lost; 0 or less for any other node."""
         return self._gone_at.get(name, -pacing.NODE_GONE_S) + pacing.NODE_GONE_S - self._clock.monotonic()
 
     def find_node(self, host: str) -> str:
-        """The node with a hostname, be it gone. Another one that has the hostname as its name is not meant."""
+        """Returns the name of the node with a hostname, also of one that is gone. Where another node has the hostname as its name, and the
+        node is not known, returns a text of `show_missing`.
+        """
         node = self._observed.nodes.store.get(host)
         if node is not None and get_hostname(node) == host:
             return host
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """Returns the node as the API has it, with the time at which each of its taints was first seen, where the taint
-        has none or a future one; and the time since when it is not ready, where its clock is ahead or behind."""
+        """Returns the node of a name as the API has it, None where it is gone. Taints without a time, or with a future one, get the time at
+        which they were first seen. Its condition Ready gets the time at which this process saw that change, where that is known.
+        """
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [
@@ -143,14 +152,16 @@ class NodeMemory:
 
 
 def list_hosts(facts: WorkloadFacts | None) -> frozenset[str]:
-    """Hosts that a workload which runs is assigned to."""
+    """Returns the hostnames that a running workload is assigned to; empty where it does not run, is gone, or is assigned to wider
+    domains.
+    """
     if facts is None or facts.admission is None or not facts.runs:
         return frozenset()
     return frozenset(values[-1] for given in facts.admission.pod_sets for values, _ in count_by_domain(given))
 
 
 def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Pods per domain, of an assignment that goes down to the hostname."""
+    """Returns the values of each domain and its pods, of an assignment that goes down to the hostname; nothing of any other."""
     assignment = given.assignment
     if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
         return ()
@@ -158,29 +169,37 @@ def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], i
 
 
 def show_missing(host: str) -> str:
-    """Returns the name of a missing node with a known hostname; no node has such a name."""
+    """Returns the text that stands for the name of a missing node with a known hostname; no node has such a name."""
     return f"with hostname {host}"
 
 
 def read_state(node: Obj) -> tuple[Any, ...]:
-    """What of a node may change whether it serves."""
+    """Returns what of a node may change whether it serves, to be compared: its taints, `unschedulable`, status and time of Ready, and its
+    time of deletion.
+    """
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
     ready = [(c.get("status"), c.get("lastTransitionTime")) for c in conditions if c.get("type") == "Ready"]
     return spec.get("taints"), spec.get("unschedulable"), ready, node["metadata"].get("deletionTimestamp")
 
 
 def read_state_and_labels(node: Obj) -> tuple[Any, ...]:
-    """What of a node may change whether it serves a workload that is assigned to it: its labels, too."""
+    """Returns what of a node may change whether it serves a workload that is assigned to it, to be compared: `read_state` and its
+    labels.
+    """
     return read_state(node), node["metadata"].get("labels")
 
 
 def place_of(node: Obj) -> tuple[Any, ...]:
-    """What of a node may change which workloads have a place there, and where that is: whether it serves, its labels and what it has."""
+    """Returns what of a node may change which workloads have a place there, to be compared: `read_state`, its labels and its allocatable
+    amounts.
+    """
     return read_state(node), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable")
 
 
 def is_well(node: Obj | None) -> bool:
-    """Whether no workload can have lost a node."""
+    """Whether a node serves in every respect, so that no workload can have lost it: ready, without taints, not cordoned, not
+    being deleted.
+    """
     if node is None:
         return False
     taints, unschedulable, ready, deleted = read_state(node)

@@ -27,11 +27,11 @@ class NodesOfWorkload:
         self._observed, self._clock, self._rules, self._memory, self._users = observed, clock, rules, memory, users
 
     async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
-        """Returns the node of each domain that a workload's assignment names, even if it is gone. One that is the node
-        of a domain of another pod set, of another flavor, is not meant. `pods` name the workload.
+        """Returns the name of the node of each domain that a workload's assignment names (pod set, level values), also of one that is gone.
+        A node that another pod set uses by another flavor does not count. `pods` are all that name the workload.
 
-        Where labels do not show it any more it is the node of the pods that were sent there, also for a restarted
-        process, and even if another node has had the labels meanwhile; where there are none it is the last known one.
+        Where labels do not show it any more it is the node of the pods that were sent there, also for a restarted process, and even if
+        another node has had the labels meanwhile; where there are none it is the last known one.
         """
         before, now, unclear = self._users.placed.get(facts.key, {}), dict[Domain, str](), list[Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
@@ -70,8 +70,9 @@ class NodesOfWorkload:
         return found
 
     def find_outside(self, facts: WorkloadFacts, names: Names) -> Mapping[tuple[str, str], Outside]:
-        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname
-        in it; records since when."""
+        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname in it. Each has the
+        reason, the time since when, and whether it is reported. Remembers that time.
+        """
         state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._users.outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():
@@ -101,7 +102,9 @@ class NodesOfWorkload:
         outside: Mapping[tuple[str, str], Outside],
         names: Names,
     ) -> tuple[Mapping[Place, NodeShare], int]:
-        """What it has on which node, of the nodes that are not simply well; and how many nodes it is assigned to. `all_pods` name it."""
+        """Returns what a workload has on each node that is not simply well, by place, and the number of places that it is assigned to.
+        `all_pods` are those that name it; `outside` and `names` come from `find_outside` and `name_nodes`. It may run in a thread.
+        """
         given = _read_assigned(facts, outside, names, self._list_tolerations)
         pods, awaited = self._sort_pods(workload, facts, all_pods, outside, names, given)
         placed, used = find_placed(facts), self._users.used.get(facts.key, ())
@@ -158,8 +161,9 @@ class NodesOfWorkload:
         return pods, awaited
 
     def list_own(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Names) -> Iterable[PodFacts]:
-        """Yields its own pods; of those that a kubelet rejected only those since its admission: earlier ones have no
-        meaning for the present."""
+        """Yields the pods of `all_pods` that have the workload's owner. Of those that a kubelet rejected only those created since its
+        admission: earlier ones have no meaning for the present.
+        """
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
         for pod in all_pods:
             if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:

@@ -44,8 +44,9 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """Returns a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is
-    unchanged; None otherwise."""
+    """Returns the text of a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is unchanged; None
+    otherwise.
+    """
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
@@ -81,7 +82,7 @@ class Spares:
         observed.nodes.add_handler(self._on_node)
 
     def count(self) -> Mapping[str, SpareCounts]:
-        """Per ClusterQueue."""
+        """Returns the nodes that are kept free, missing and lent, summed per ClusterQueue."""
         total: dict[str, SpareCounts] = {}
         for one in self._counts.values():
             before = total.get(one.queue, SpareCounts(one.queue))
@@ -140,7 +141,9 @@ class Spares:
         return await self.look(str(item.key))
 
     async def look(self, key: str) -> Result:
-        """Keeps the spares of a workload, and reports them. Raises what the API server refuses."""
+        """Fills up and writes the spare nodes of a workload, reports them in its condition, and restores its annotation of borrowed nodes.
+        Returns RequeueAfter while it may hold spares, else Done. Raises KubeError where a write fails.
+        """
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:

@@ -19,7 +19,9 @@ from reconciler.observe.observed import Observed
 
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
-    """Pods of a workload that wait where another admission gives them no place any more, so that others are made for that."""
+    """Returns the waiting pods of a workload to which `admission` gives no place any more, though the present one does. They are deleted,
+    so that others are made.
+    """
     pods = [pod for pod in observed.list_pods(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
     moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
@@ -41,7 +43,12 @@ class StuckPods:
         self.on_change: list[Callable[[], None]] = []
 
     async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[NodeShare, NodeVerdict]]) -> list[float]:
-        """By what was judged of its nodes, by name; in how many seconds to look again."""
+        """Records and reports the pods of a workload that their node rejects though it serves others; calls `on_change` where that is new.
+        `judged` has the share and the verdict of each node, by name.
+
+        Returns the seconds after which to look again: one value, or none where no pod is stuck. Raises KubeError where the condition is not
+        written.
+        """
         places: dict[str, list[tuple[str, int]]] = {}
         reported: list[tuple[str, PodFacts]] = []
         for node in sorted(judged):
@@ -61,7 +68,9 @@ class StuckPods:
         return [pacing.STUCK_LOOK_S] if stuck else []
 
     async def drop(self, workload: Obj | None, key: str) -> None:
-        """Of one that does not run, or is gone."""
+        """Removes what is remembered of a workload that does not run or is gone (`workload` None), and ends its condition. Raises KubeError
+        where that is not written.
+        """
         self._observed.state.observe_stuck(key, None)
         if workload is not None:
             await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.format_now(), runs=False)))

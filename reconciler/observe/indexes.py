@@ -10,7 +10,7 @@ from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
-    """Adds all indexes to the stores of these resources."""
+    """Adds to the stores of these resources all indexes that this package uses: workloads, groups, owners and units of pods among them."""
     provisioning_requests.add_index("controller", _find_controller)
     nodes.add_index("hostname", lambda node: [get_hostname(node)])
     pods.add_index("workload", list_workloads_of_pod)
@@ -24,38 +24,40 @@ def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_reques
 
 
 def find_owned(store: Store, owner: Obj) -> list[Obj]:
-    """Workloads or ProvisioningRequests that an object controls, by key."""
+    """Returns the Workloads or ProvisioningRequests of `store` that an object controls, in the order of their keys."""
     return store.list_by_index("controller", show_as_owner(owner))
 
 
 def find_siblings(store: Store, obj: Obj) -> list[Obj]:
-    """Those that have the same controller as one of them, with that one; none where it has no controller."""
+    """Returns the objects of `store` with the same controller as `obj`, itself included, in the order of their keys; none where it has no
+    controller.
+    """
     return [sibling for owner in _find_controller(obj) for sibling in store.list_by_index("controller", owner)]
 
 
 def show_as_owner(obj: Obj) -> str:
-    """The key of an object as an owner of others."""
+    """Returns the key by which indexes name an object as the owner of others: its namespace and uid."""
     return show_owner(obj["metadata"].get("namespace"), obj["metadata"]["uid"])
 
 
 def is_gated(pod: Obj) -> bool:
-    """Whether a pod waits for its domain."""
+    """Whether a pod has the topology gate: it waits for its domain."""
     return any(gate.get("name") == TOPOLOGY_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
 def is_unmarked(pod: Obj) -> bool:
-    """Whether a pod has the topology gate, names no workload and is not being deleted."""
+    """Whether a pod has the topology gate, names no workload and is not being deleted: it would wait for ever."""
     return is_gated(pod) and not pod["metadata"].get("deletionTimestamp") and not list_workloads_of_pod(pod)
 
 
 def list_workloads_of_pod(pod: Obj) -> list[str]:
-    """Key of the workload that a pod names, if any."""
+    """Returns the key (namespace/name) of the workload that a pod names, alone in a list; empty where it names none."""
     name = find_pod_family(pod)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 
 
 def get_hostname(node: Obj) -> str:
-    """What assignments call it."""
+    """Returns the name by which assignments name a node: its hostname label, else its own name."""
     metadata = node["metadata"]
     return str((metadata.get("labels") or {}).get(HOSTNAME_LABEL) or metadata["name"])
 

@@ -107,7 +107,7 @@ class Informers:
 
     @property
     def stages(self) -> tuple[tuple[Informer, ...], ...]:
-        """Informers in the order in which they are first listed."""
+        """Returns the informers without which there is no state, in groups: each group is listed once the one before has been."""
         configuration = (
             self.pauses,
             self.namespaces,
@@ -130,33 +130,35 @@ class Informers:
 
     @property
     def awaited(self) -> tuple[Informer, ...]:
-        """Those without which there is no state."""
+        """Returns the informers without which there is no state, in the order in which they are first listed."""
         return tuple(informer for stage in self.stages for informer in stage)
 
     @property
     def optional(self) -> dict[str, Informer]:
-        """Informers of what a cluster may lack: most kinds of job, our own kind in an older installation, the autoscaler's in most."""
+        """Returns the informers of resources that a cluster may lack, by kind or resource. These are most kinds of job, our own kind in an
+        older installation, and the autoscaler's in most.
+        """
         may_lack = (self.provisioning_configs, self.provisioning_requests, self.pod_groups, self.node_topologies)
         others = {str(informer.resource): informer for informer in may_lack}
         return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
 
     @property
     def informers(self) -> tuple[Informer, ...]:
-        """All of them, in the order in which they are first listed."""
+        """Returns all informers, in the order in which they are first listed."""
         return *self.awaited, *self.optional.values(), *(informer for built_in in self.built_in for informer in built_in.informers)
 
     @property
     def built_in(self) -> tuple[Served, ...]:
-        """What Kubernetes itself has or has not."""
+        """Returns the groups of APIs that Kubernetes itself has or has not: devices and its own PodGroups. Empty where groups are not
+        placed.
+        """
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Returns when everything that was written before this call has been observed: the previous leader may have
-        written it.
+        """Waits until everything that was written before this call has been observed: the previous leader may have written it.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited
-        for. While that server is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two
-        minutes.
+        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited for. While that server
+        is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
         """
         while True:
             try:

@@ -36,11 +36,12 @@ class InstalledKinds:
         self._awaited: dict[str, asyncio.Task[None]] = {}  # first lists that `start` waits for
 
     async def start(self) -> None:
-        """Returns when all kinds that the cluster has, and does not lose meanwhile, have been listed once.
+        """Starts the informers of installed kinds, and returns when all kinds that the cluster has, and does not lose meanwhile, have been
+        listed once.
 
-        A custom kind that cannot be listed for a while is left out, if nothing that has been listed is of one of its objects
-        (`is_used`): its conversion webhook may be gone, or a right may be missing, and other jobs need neither. It is used once it has
-        been listed. What is of an object that is not seen would be taken for something that nothing owns.
+        A custom kind that cannot be listed for a while is left out, if nothing that has been listed is of one of its objects (`is_used`):
+        its conversion webhook may be gone, or a right may be missing, and other jobs need neither. It is used once it has been listed. What
+        is of an object that is not seen would be taken for something that nothing owns.
         """
         for key, informer in self._jobs.items():
             if is_built_in(informer.resource):

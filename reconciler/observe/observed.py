@@ -142,7 +142,7 @@ class Observed(Informers):
         self.workloads.add_handler(self._observe_unowned)
 
     def observe_reply(self, resource: Resource, obj: Obj) -> None:
-        """The API server has answered with an object: what is observed is at least as new from now on."""
+        """Folds in an object of `resource` that the API server has answered with, if it is newer than what is observed."""
         informer = self._by_resource.get(resource)
         if informer is not None:
             informer.observe_reply(obj)
@@ -324,7 +324,9 @@ class Observed(Informers):
         return PodFacts.fill_node(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Starts all informers and returns when all have been listed once."""
+        """Starts all informers in `group` and returns when each has been listed once; those of kinds that cannot be listed for a while may
+        not be.
+        """
         for stage in self.stages:
             for informer in stage:
                 start_eternal(group, f"informer {informer.resource}", informer.run())
@@ -357,7 +359,9 @@ class Observed(Informers):
         await self._to_own.refold_all()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
-        """The same from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none is missing."""
+        """Fills stores and state from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none
+        is missing.
+        """
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
@@ -365,42 +369,46 @@ class Observed(Informers):
             pass
 
     def find_pod_group(self, key: str) -> Obj | None:
-        """The PodGroup of that name: ours, else kube-scheduler's own."""
+        """Returns the PodGroup with a key (namespace/name): ours, else kube-scheduler's own; None where there is neither."""
         ours = self.pod_groups.store.get(key)
         return ours if ours is not None or self.native is None else self.native.pod_groups.store.get(key)
 
     def find_present(self, family: str) -> Obj | None:
-        """The workload that holds the place of the pods which name one: that itself, of an elastic job the one that took over."""
+        """Returns the workload that holds the place of pods that name the workload `family` (namespace/name); None where it is gone. Of an
+        elastic job it may be the one that took over.
+        """
         named = self.workloads.store.list_by_index("family", family)
         holding = (workload for workload in named if self.state.workloads.find_holding(build_object_key(workload)) is not None)
         return next(holding, self.workloads.store.get(family))
 
     def list_present_of_pod(self, pod: Obj) -> list[str]:
-        """Key of the workload that holds a pod's place, if it names any."""
+        """Returns the key of the workload that holds a pod's place, alone in a list; empty where the pod names none or it is gone."""
         return [build_object_key(found) for family in list_workloads_of_pod(pod) if (found := self.find_present(family)) is not None]
 
     def list_pods(self, workload: str) -> list[PodFacts]:
-        """Facts of the pods that name a workload, by key. A pod that has been ungated is so also where that has not been seen yet."""
+        """Returns the facts of the pods that name a workload, in the order of their keys. A pod that has been ungated is so also where that
+        has not been seen yet.
+        """
         keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
         facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
         return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
 
     def find_pod(self, pod: PodFacts) -> Obj | None:
-        """That very pod as it was seen last; None where it is gone."""
+        """Returns the pod with the key and uid of `pod` as it was seen last; None where it is gone."""
         found = self.pods.store.get(pod.key)
         return found if found is not None and found["metadata"]["uid"] == pod.uid else None
 
     def list_live_pods(self, workload: str) -> list[PodFacts]:
-        """Those of them that are not over: pods that are being deleted use what they were given until they are gone."""
+        """Returns those of `list_pods` that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether no kubelet reports what ends on a node: its pods are lost with it."""
+        """Whether the node of a name is gone or not ready, so that no kubelet reports what ends on it; False for an empty name."""
         node = self.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not is_condition_true(node, "Ready"))
 
     def has_owner(self, workload: Obj) -> bool | None:
-        """Whether there is still what a workload was made for; None where that cannot be known. A plain pod group needs no owner."""
+        """Whether what a workload was made for still exists; None where that cannot be known. A plain pod group needs no owner."""
         owner = find_controller(workload)
         if owner is None:
             return False if is_orphaned(workload) else True if find_workload_unit(workload) is not None else None
@@ -420,7 +428,7 @@ class Observed(Informers):
         return self.jobs.get(r.build_owner_key(owner))
 
     def find_job(self, workload: Obj) -> tuple[JobKind, Obj] | None:
-        """The job that a workload was made for, and its kind; None where it is gone, or was made for none."""
+        """Returns the kind and the job that a workload was made for; None where the job is gone, or the workload was made for none."""
         owner = find_controller(workload)
         kind = self.kinds.get(r.build_owner_key(owner)) if owner is not None else None
         if owner is None or kind is None:
@@ -429,7 +437,9 @@ class Observed(Informers):
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def is_of(self, source: Obj, pod: Obj) -> bool:
-        """Whether a pod was made for an object, not by hand with its labels."""
+        """Whether a pod was made for the object `source`, not by hand with its labels: by its controller, or by the highest queued object
+        above it.
+        """
         facts = self.pod_facts.get(build_object_key(pod))
         owners = (find_controller(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
         uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
@@ -437,16 +447,16 @@ class Observed(Informers):
         return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
-        """Counts pods of a job, or of anything that is its, that are not over: those that are waited for, and those that are not."""
+        """Returns two numbers of live pods of a job, or of anything that is its: those that are waited for, and those that are not."""
         alone = [pod.is_left_alone for pod in self._list_pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 
     def find_live_pods(self, job: Obj) -> list[PodFacts]:
-        """These pods."""
+        """Returns the pods of a job, or of anything that is its, that are not over and are waited for."""
         return [pod for pod in self._list_pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
 
     def find_running_pods(self, job: Obj) -> list[PodFacts]:
-        """Those among them that are past their gates, also where that has not been seen yet."""
+        """Returns those of `find_live_pods` that have no gate any more, also where that has not been seen yet."""
         return [pod for pod in map(self.ungating.adjust, self.find_live_pods(job)) if not pod.gated]
 
     def _list_pods_of_job(self, job: Obj) -> Iterable[PodFacts]:
@@ -460,13 +470,13 @@ class Observed(Informers):
         return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
-        """Pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        """Returns the pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
         return [
             pod for owner in self.owners.list_descendants(show_as_owner(job)) for pod in self.pods.store.list_by_index("unmarked", owner)
         ]
 
     def find_job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
-        """Key of the kind and of the job that a pod belongs to, where that is known."""
+        """Returns the key of the kind and the key (namespace/name) of the job that a pod belongs to; None where that is not known."""
         owner = find_controller(pod)
         if owner is None:
             return None

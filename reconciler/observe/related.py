@@ -11,7 +11,7 @@ from core.runtime.watch.store import Change, build_object_key
 
 
 def get_related_resource(related: RelatedKind) -> Resource:
-    """Where objects of a related kind live."""
+    """Returns the resource under which the API server has objects of a related kind."""
     return Resource(related.group, related.version, related.plural, related.kind, namespaced=related.namespaced)
 
 
@@ -36,7 +36,9 @@ class Related:
         return self._sizes[at][1]
 
     def expand(self, kind: JobKind, job: Obj) -> tuple[Obj, str | None]:
-        """A job with what it refers to, and what of that is missing or too large, if anything is."""
+        """Returns a job with what it refers to filled in, and None. Where that is missing or too large, returns the job unchanged, and the
+        reason as text.
+        """
         if not isinstance(kind, Referring):
             return job, None
         reference = kind.find_reference(job)
@@ -49,7 +51,9 @@ class Related:
         return (job, too_large) if too_large else (kind.expand(job, found), None)
 
     def on_change(self, handler: Callable[[Reference, str | None], None]) -> None:
-        """Calls back with what has changed, and the namespace that this matters to (None: all)."""
+        """Adds a handler that is called with a reference to each related object that changes, and with its namespace. None: jobs of all
+        namespaces may refer to it.
+        """
         for informer in self.informers.values():
             informer.add_handler(partial(_report_change, handler, informer.resource))
 

@@ -27,7 +27,9 @@ class Served:
         self.are_missing = False
 
     async def is_served(self) -> bool:
-        """Returns whether the API server has all of them, as far as it reports that."""
+        """Returns whether the API server has all resources of these informers, and sets `are_missing`; False, with a warning, where it
+        cannot be asked.
+        """
         try:
             found = json.loads(await self._client.request_raw("GET", f"/apis/{self._api_version}"))
         except NotFound:
@@ -41,7 +43,7 @@ class Served:
 
     @property
     def lack(self) -> str:
-        """The reason why the objects cannot be used; empty where there is none. Only with `are_missing` it is permanent."""
+        """Returns why the objects cannot be used, as text; empty where they can. Only with `are_missing` it is permanent."""
         if self.are_missing:
             return f"the API server does not serve {self._names}"
         return "" if all(informer.synced for informer in self.informers) else f"{self._names} have not been listed yet"

@@ -44,7 +44,9 @@ _READY = [{"type": "Ready", "status": "True"}]  # one for all pods that are
 
 
 def slim_pod(pod: Obj) -> Obj:
-    """A pod's identity, place, gates, requests, phase, readiness, and what keeps other pods away from it."""
+    """Returns a pod cut down to its identity, place, gates, requests, phase, readiness, and what keeps other pods away from it. Pods that
+    wait, are queued or belong to a group keep more.
+    """
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
@@ -82,9 +84,9 @@ def slim_pod(pod: Obj) -> Obj:
 
 
 def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
-    """An object with another uid in a controller reference that has no known kind: any user can name the uid of a job with such a kind.
-
-    References with known kinds are guarded by the policy `topogate-owners`. `known` has kinds with their groups (`build_owner_key`).
+    """Returns an object with another uid (`mark_uid`) in each owner reference of a kind that is not in `known`: any user can name the uid
+    of a job with such a kind. `known` has kinds with their groups (`build_owner_key`). References with known kinds are guarded by the
+    policy `topogate-owners`.
     """
     metadata = obj["metadata"]
     owners = metadata.get("ownerReferences") or ()
@@ -97,15 +99,15 @@ def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
 
 
 def mark_uid(kind: str, uid: str) -> str:
-    """The uid of an owner of a kind that any user can name: no object of another kind has such a uid."""
+    """Returns the uid under which an owner of a kind that any user can name is known: no object of another kind has such a uid."""
     return f"{kind}/{uid}"
 
 
 def remove_false_marks(pod: Obj, queued: Pod) -> Obj:
-    """A pod that the webhook leaves alone, since what controls it is queued itself, without the label of queued pods: its labels are not
-    judged, and its user can make it look like a member of a pod group.
+    """Returns the pod without the label of queued pods where the webhook leaves it alone, since what controls it is queued itself. Its
+    labels are not judged, and its user can make it look like a member of a pod group.
 
-    One that topogate has gated or started keeps the label, also where a Job or a DaemonSet has adopted it.
+    A pod that topogate has gated or started keeps the label, also where a Job or a DaemonSet has adopted it.
     """
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -142,7 +144,7 @@ def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[st
 
 
 def slim_node(node: Obj) -> Obj:
-    """A node's labels, taints, allocatable, readiness, and since when."""
+    """Returns a node cut down to its identity, labels, taints, cordon, allocatable amounts and condition Ready."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
         "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp"),
@@ -157,7 +159,9 @@ def slim_node(node: Obj) -> Obj:
 
 
 def slim_daemon_set(daemon_set: Obj) -> Obj:
-    """What a DaemonSet puts on which nodes."""
+    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, and with which requests
+    and ports.
+    """
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
@@ -185,7 +189,7 @@ def slim_stateful_set(stateful_set: Obj) -> Obj:
 
 
 def slim_volume_claim(claim: Obj) -> Obj:
-    """Which volume a PersistentVolumeClaim is bound to, and whether it is."""
+    """Returns a PersistentVolumeClaim cut down to its identity, its volume, its access modes and its phase."""
     return {
         "metadata": _pick(claim["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
         "spec": _pick(claim.get("spec") or {}, "volumeName", "accessModes"),
@@ -194,7 +198,7 @@ def slim_volume_claim(claim: Obj) -> Obj:
 
 
 def slim_volume(volume: Obj) -> Obj:
-    """Which nodes a PersistentVolume is for, and which claim."""
+    """Returns a PersistentVolume cut down to its identity, its node affinity, and namespace and name of its claim."""
     spec = volume.get("spec") or {}
     claim = _pick(spec.get("claimRef") or {}, "namespace", "name")
     metadata = _pick(volume["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp")
@@ -202,8 +206,9 @@ def slim_volume(volume: Obj) -> Obj:
 
 
 def slim_between(obj: Obj) -> Obj:
-    """A Deployment or ReplicaSet: what it belongs to, how many pods it asks for, and whether it is queued. It has no label of a queue here:
-    its pods are workloads of their own."""
+    """Returns a Deployment or ReplicaSet cut down to its identity, its controller, `replicas`, and `isQueued`: whether it names a queue. It
+    has no label of a queue here: its pods are workloads of their own.
+    """
     metadata = obj["metadata"]
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
     return {
@@ -213,7 +218,9 @@ def slim_between(obj: Obj) -> Obj:
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Returns the versions and the kind of a CustomResourceDefinition, and whether they are served."""
+    """Returns a CustomResourceDefinition cut down to its identity, group, kind, plural, versions with `served`, and condition
+    Established.
+    """
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {
@@ -239,8 +246,9 @@ def name_native(group: Obj) -> Obj:
 
 
 def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
-    """Returns a transform that removes `managedFields`, but keeps the managers that wrote the field at `path`:
-    `writers` returns them."""
+    """Returns a transform that removes `managedFields`, but keeps the managers that wrote the field at `path`: `list_writers`
+    returns them.
+    """
 
     def slim_field_managers(obj: Obj) -> Obj:
         slim = remove_managed_fields(obj)
@@ -253,7 +261,7 @@ def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
 
 
 def list_writers(obj: Obj) -> set[str]:
-    """Field managers that the field has its value from, of an object kept by `with_writers_of`; empty where that is not known."""
+    """Returns the field managers that wrote the field, of an object kept by `with_writers_of`; empty where they are not known."""
     return {str(entry["manager"]) for entry in obj["metadata"].get("managedFields") or ()}
 
 

@@ -29,12 +29,15 @@ class Troubles:
         self._told_at = float("-inf")
 
     async def run(self) -> Never:
+        """Looks at the watches every `pacing.TROUBLES_LOOK_S` seconds. Never returns."""
         while True:
             self.look()
             await self._clock.sleep(pacing.TROUBLES_LOOK_S)
 
     def look(self) -> None:
-        """Logs what has been wrong at the last look, too, once; and again while it lasts."""
+        """Logs once what is wrong now and was at the last look, and again every `pacing.TROUBLES_REMIND_S` seconds; and once that it is
+        over.
+        """
         why, before = self.describe_errors(), self._seen
         self._seen = why
         now = self._clock.monotonic()
@@ -46,7 +49,7 @@ class Troubles:
             self._told = ""
 
     def describe_errors(self) -> str:
-        """Returns what is wrong now, and what would correct it; empty where nothing is."""
+        """Returns a text on what keeps watches from receiving anything now, and what would correct it; empty where nothing does."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited
@@ -56,7 +59,9 @@ class Troubles:
 
 
 def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> str:
-    """Describes the most severe errors only: where the server cannot be reached, missing rights do not matter."""
+    """Returns a text on the most severe errors only; empty where there are none. Where the server at `address` cannot be reached, missing
+    rights do not matter.
+    """
     worst = next((kind for kind in _WORST_FIRST if any(isinstance(error, kind) for _, error in troubles)), None)
     if worst is None:
         return ""

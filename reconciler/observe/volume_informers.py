@@ -35,11 +35,11 @@ class ObservedVolumes:
         stateful_sets.add_handler(self._observe_stateful_set)
 
     def adjust(self, facts: WorkloadFacts, workload: Obj) -> WorkloadFacts:
-        """A Workload as its volumes leave it: see `core.state.volumes`."""
+        """Returns the facts of a Workload with the nodes that its volumes leave it: see `core.state.volumes`."""
         return self._rules.adjust(facts, workload, self._get_stateful_set(workload))
 
     def expect_all(self, is_complete: bool) -> None:
-        """Whether a PersistentVolumeClaim that is not observed does not exist."""
+        """Sets whether a PersistentVolumeClaim that is not observed does not exist."""
         self._rules = replace(self._rules, misses=is_complete)
 
     def _observe_claim(self, change: Change) -> None:

@@ -33,26 +33,28 @@ class GroupConditions:
         self._judged: dict[_Named, dict[GroupKey, GroupStep]] = {}
 
     def add_replica(self, key: GroupKey) -> None:
-        """There is a pod of a replica."""
+        """Records that a replica of a group has a pod."""
         self._there.setdefault(_find_named(key), set()).add(key)
 
     def remove_replica(self, key: GroupKey) -> None:
-        """There is none any more."""
+        """Removes a replica of a group that has no pods any more."""
         there = self._there.get(_find_named(key), set())
         there.discard(key)
         if not there:
             self._there.pop(_find_named(key), None)
 
     def list_replicas(self, namespace: str, name: str) -> set[GroupKey]:
-        """Replicas of a group that have pods."""
+        """Returns the keys of the replicas of a group that have pods; empty where none has."""
         return self._there.get((namespace, name), set())
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """The group is gone."""
+        """Removes the verdicts on the replicas of a group that is gone."""
         self._judged.pop((namespace, name), None)
 
     async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
-        """A replica was judged. Raises KubeError."""
+        """Records the step of a replica, and writes the condition of its group where all replicas with pods have one and it has changed. A
+        change is logged and emitted as an event, too. Raises KubeError, but not where the group is gone.
+        """
         before = (group.get("status") or {}).get("conditions") or []
         judged, there = self._judged.setdefault(_find_named(key), {}), self.list_replicas(key.namespace, key.name)
         if has_pods or not (before or there):

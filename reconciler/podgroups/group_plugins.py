@@ -77,18 +77,24 @@ class GroupPlugins:
     # --- for one decision -----------------------------------------------------------------------------------------
 
     def start_answers(self) -> Answers:
-        """For a decision that is begun now: without those that have failed a short while ago."""
+        """Returns empty answers for a decision that begins now. Plugins that failed a short while ago are skipped in it, with the
+        reason.
+        """
         now = self._clock.monotonic()
         return Answers({which: trouble.why for which, trouble in self._troubles.items() if now < trouble.until_s})
 
     def list_plugins(self, answers: Answers) -> Plugins:
-        """All that take part in it."""
+        """Returns the generators and scorers of a decision, in the order of the configuration; plugins of other packages read their answers
+        in `answers`.
+        """
         generators = (OutsideGenerator(which, answers) if ours is None else ours for which, ours in self._generators)
         scorers = ((OutsideScorer(which, answers) if ours is None else ours, weight) for which, ours, weight in self._scorers)
         return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
 
     def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
-        """Events that can help a group that waits: those of room for pods, and those that a generator which it is placed by names."""
+        """Returns the events that can help a group that waits: those of room for pods, and those that a generator which it is placed by
+        names.
+        """
         events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
         events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
         for which, ours in self._generators:
@@ -99,7 +105,9 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks the plugin and stores its answer; without an answer the decision is made without that plugin."""
+        """Asks the plugin and adds its answer to `answers`. Where it fails, or is asked too often, it is recorded there as skipped: the
+        decision is made without it.
+        """
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):
@@ -146,14 +154,15 @@ class GroupPlugins:
                 self._missed[key] = dict(answers.missed)
 
     def drop_missed(self, key: GroupKey) -> None:
+        """Removes what is stored of plugins that were missing in the last decision on a replica of a group."""
         self._missed.pop(key, None)
 
     def is_missed(self, key: GroupKey) -> bool:
-        """Whether a group may get another answer though nothing has changed."""
+        """Whether a plugin was missing in the last decision on a replica, so that it may get another answer though nothing has changed."""
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns the addition to the conditions of a group, for all its replicas; empty where there is none."""
+        """Returns the text that the conditions of a group get for plugins that were skipped, for all its replicas; empty where none was."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
@@ -161,7 +170,7 @@ class GroupPlugins:
     # --- processes --------------------------------------------------------------------------------------------------
 
     async def run(self) -> Never:
-        """Owns the processes: none outlives it."""
+        """Waits until it is cancelled, and then ends all processes: none outlives it."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -169,10 +178,10 @@ class GroupPlugins:
         raise AssertionError("the event is never set")
 
     async def close(self) -> None:
-        """Ends all processes."""
+        """Ends the processes of all plugins."""
         await asyncio.gather(*(process.close() for process in self._processes.values()))
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of processes that run, by the name of the plugin."""
+        """Returns the process ids of plugins that run, by the name of the plugin."""
         return {which.name: process.pid for which, process in self._processes.items() if process.pid is not None}

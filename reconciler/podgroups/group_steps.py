@@ -35,13 +35,13 @@ _DRA = "spec.schedulingConstraints.draConstraints"
 
 
 def list_members(observed: Observed, key: GroupKey) -> dict[str, Member]:
-    """All pods that name one replica of a group, by key."""
+    """Returns the pods that name one replica of a group, by key (namespace/name)."""
     seen = (read_once(observed, pod) for pod in observed.pods.store.list_by_index("podgroup", str(key)))
     return {member.key: member for member in seen if member is not None}
 
 
 def read_once(observed: Observed, pod: Obj) -> Member | None:
-    """As `read_member`, for a pod as it is observed: each state of it is read once."""
+    """Returns what `read_member` reads from an observed pod; each state of it is read once. None where it names no group."""
     key = build_object_key(pod)
     known = observed.members.get(key)
     if known is None or known[0] is not pod:
@@ -50,7 +50,9 @@ def read_once(observed: Observed, pod: Obj) -> Member | None:
 
 
 def keep_place(observed: Observed, member: Member, place: str) -> None:
-    """Counts what is kept for a pod until it is bound; from then on the pod itself counts. Its devices do once they are allocated."""
+    """Keeps a place on the node `place` for a pod until it is bound (empty: none); from then on the pod itself counts. Its devices do once
+    they are allocated.
+    """
     if observed.devices is not None:
         is_placed = member.is_live and bool(place)
         observed.devices.inventory.keep(member.uid, PlacedClaims(member.group.namespace, place, member.claims) if is_placed else None)
@@ -61,21 +63,21 @@ def keep_place(observed: Observed, member: Member, place: str) -> None:
 
 
 def keep_places(observed: Observed) -> None:
-    """Counts the places that are kept for pods of all groups: once, for a command that reads a cluster that does not change."""
+    """Keeps the places of pods of all groups (`keep_place`): once, for a command that reads a cluster that does not change."""
     for key in list_replicas(observed):
         for member in list_members(observed, key).values():
             keep_place(observed, member, member.place)
 
 
 def drop_place(observed: Observed, key: GroupKey, uid: str) -> None:
-    """A pod has no place any more, or is gone."""
+    """Drops the place and the devices that are kept for the pod of a group with a uid, which is gone or has no place any more."""
     observed.state.whole.keep(str(key), uid, None, {})
     if observed.devices is not None:
         observed.devices.inventory.keep(uid, None)
 
 
 def list_replicas(observed: Observed, group: str | None = None) -> list[GroupKey]:
-    """Returns the replicas with pods: of one group, by its key, or of all."""
+    """Returns the replicas with pods, sorted: of the group with a key (namespace/name), or of all groups."""
     named = {key for pod in observed.pods.store.list() if (key := group_of(pod)) is not None}
     return sorted(key for key in named if group in (None, f"{key.namespace}/{key.name}"))
 
@@ -89,7 +91,9 @@ def plan_next_step(
     members: Sequence[Member],
     waited_s: float,
 ) -> GroupStep:
-    """The next step of one replica of a group, which may be none that is there. `waited_s`: since the last of its pods came."""
+    """Returns the next step of one replica of a group, with the reason and message of its condition. `group` may be None: there is none.
+    `waited_s`: the seconds since the last of its pods came. Raises Unanswered where a plugin of another package is to be asked first.
+    """
     kept = tuple(member for member in members if member.is_live and member.gated and member.place)
     if group is None:
         return GroupStep(False, INVALID, "there is no such PodGroup", give_back=kept)
@@ -141,7 +145,9 @@ def plan_next_step(
 
 
 def find_lost(observed: Observed, group: Obj) -> str:
-    """What the template asks for from which a PodGroup of kube-scheduler's own was made, and it itself does not; empty where nothing."""
+    """Returns, as text, the constraint of the template from which a PodGroup of kube-scheduler's own was made, where the group lacks it;
+    else an empty text.
+    """
     named = find_template(group) if is_native(group) else None
     if named is None or observed.native is None:
         return ""

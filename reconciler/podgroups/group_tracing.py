@@ -31,7 +31,9 @@ class GroupTraces:
         self._let_go: dict[GroupKey, datetime] = {}
 
     async def begin(self, group: Obj) -> Obj:
-        """The group with its trace, which begins here where it has none. Raises KubeError."""
+        """Returns the group with its trace, which begins here and is written to the group where it has none. Returns it unchanged while
+        tracing is off, or where the write met another one. Raises any other KubeError.
+        """
         metadata = group["metadata"]
         if tracing.find_traceparent(group) is not None:
             return group
@@ -46,14 +48,16 @@ class GroupTraces:
                 return group  # its event is on the way
 
     def drop(self, group: Obj) -> None:
-        """It is gone."""
+        """Drops what is remembered of the replicas of a group that is gone."""
         metadata = group["metadata"]
         for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
             del self._let_go[key]
 
     @contextmanager
     def trace_reservation(self, group: Obj, key: GroupKey, step: GroupStep, began: datetime) -> Iterator[None]:
-        """A decision that found places, and the writes that keep them."""
+        """Emits a span for a decision that was begun at `began` and found places. Opens another one for the writes that keep them, which
+        are made in the context.
+        """
         with tracing.trace_step(t.SOLVE, group, _build_attributes(key, len(step.keep)), start=began, end=self._clock.now()) as span:
             span.set_attributes({t.REFUSED: False, t.REASON: step.reason, t.MESSAGE: step.message})
             _add_places(span, step.keep)
@@ -62,7 +66,7 @@ class GroupTraces:
 
     @contextmanager
     def trace_release(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
-        """The writes that let pods go."""
+        """Opens a span for the writes that ungate pods, which are made in the context, and records when they began."""
         began = self._clock.now()
         with tracing.trace_step(t.UNGATE, group, _build_attributes(key, len(places))) as span:
             _add_places(span, places)
@@ -71,7 +75,7 @@ class GroupTraces:
             yield
 
     def trace_refusal(self, group: Obj, key: GroupKey, step: GroupStep, message: str) -> None:
-        """Emits a span for a decision that found no place, with the message of its condition."""
+        """Emits a span for a decision that found no place for a replica: its reason, `message` and what each placement lacks."""
         now = self._clock.now()
         with tracing.trace_step(t.SOLVE, group, _build_attributes(key), start=now, end=now) as span:
             span.set_attributes({t.REFUSED: True, t.REASON: step.reason, t.MESSAGE: message})
@@ -80,7 +84,9 @@ class GroupTraces:
                 span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
 
     def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
-        """Emits the span that ends when all ungated pods are on their nodes."""
+        """Emits the span that ends when all ungated pods of a replica are on their nodes. `pods`: how many; nothing where none
+        was ungated.
+        """
         since = self._let_go.pop(key, None)
         if since is None:
             return

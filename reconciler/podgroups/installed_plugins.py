@@ -13,7 +13,7 @@ from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProc
 
 
 def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
-    """Of the chosen ones those that are neither built in nor off."""
+    """Yields the chosen plugins that are neither built in nor off (weight 0)."""
     found = find_installed()
     for which, one in rules.chosen:
         if not which.is_built_in and one.weight:
@@ -21,7 +21,7 @@ def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
 
 
 def find_installed() -> dict[str, list[EntryPoint]]:
-    """Returns the entry points by name: one each, unless two packages have the same name."""
+    """Returns the entry points of installed plugins by name: one each, unless several packages use the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         found.setdefault(entry.name, []).append(entry)
@@ -29,7 +29,8 @@ def find_installed() -> dict[str, list[EntryPoint]]:
 
 
 def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
-    """Mistakes in what is known to be installed, and warnings of plugins that cannot be tried now.
+    """Returns mistakes in the configuration of installed plugins, and warnings of plugins that cannot be tried now. Each plugin is loaded
+    in a process of its own.
 
     Runs an event loop of its own, for a second or two where there are any.
     """

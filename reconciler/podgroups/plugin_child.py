@@ -51,13 +51,14 @@ class Cluster:
         self._places: dict[str, int] = {}
 
     def add_nodes(self, nodes: Sequence[Sequence[Any]]) -> None:
+        """Adds nodes, each a name and its labels; their indexes follow the order in which they come."""
         for name, labels in nodes:
             self._places[name] = len(self._names)
             self._names.append(name)
             self._labels.append(labels)
 
     def list_nodes(self, question: Json) -> dict[str, Json]:
-        """By name: labels, amounts and whether pods can go there."""
+        """Returns the nodes by name: labels, the allocatable and free amounts of a question by resource, and whether pods can go there."""
         amounts, usable = question["amounts"], question["usable"]
         found: dict[str, Json] = {}
         for at, name in enumerate(self._names):
@@ -67,13 +68,18 @@ class Cluster:
         return found
 
     def read_placement(self, shown: Json) -> Json:
+        """Returns a placement with its name, its rank and the names of its nodes instead of their indexes."""
         return {"name": shown["name"], "rank": shown["rank"], "nodes": [self._names[at] for at in shown["nodes"]]}
 
     def read_candidate(self, shown: Json) -> Json:
+        """Returns a candidate: a placement with its pods, its room and, for each pod set, the pods by the name of the node."""
         sets = [{self._names[at]: count for at, count in zip(*of_set, strict=True)} for of_set in shown["assignment"]]
         return {**self.read_placement(shown), "pods": shown["pods"], "room": shown["room"], "assignment": sets}
 
     def find_places(self, names: Any, placement: str) -> list[int]:
+        """Returns the indexes of nodes by name, in the order of `names`. Raises _Nonsense where one is not known, or `names` is no list of
+        names; `placement` is named in the message.
+        """
         try:
             return [self._places[name] for name in names]
         except KeyError as error:
@@ -86,7 +92,9 @@ class Cluster:
 
 
 def load(order: Json) -> Any:
-    """The plugin, made with its arguments. Raises _Refused where it cannot be used so, and whatever the plugin raises."""
+    """Returns the plugin that an order names, made with its arguments. Raises _Refused where it cannot be used so, and whatever the plugin
+    raises.
+    """
     target = importlib.metadata.EntryPoint(order["name"], order["value"], "").load()
     if not callable(target):
         raise _Refused(why="the entry point is neither a class nor a function that makes a plugin")
@@ -100,7 +108,7 @@ def load(order: Json) -> Any:
 
 
 def list_events(plugin: Any, known: Sequence[str]) -> list[str] | None:
-    """The events that a plugin names in `events`, None where it names none. Raises _Refused."""
+    """Returns the events that a plugin names in `events`, sorted; None where it names none. Raises _Refused where one is not `known`."""
     events = getattr(plugin, "events", None)
     if events is None:
         return None
@@ -126,7 +134,9 @@ def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> No
 
 
 def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
-    """Returns the plugin's answer, checked, with nodes by their indexes. Raises _Nonsense, and whatever the plugin raises."""
+    """Returns the plugin's checked answer: for SCORE the scores in the order of the candidates, else placements with nodes by their
+    indexes. Raises _Nonsense, and whatever the plugin raises.
+    """
     nodes = cluster.list_nodes(question)
     if question["ask"] == SCORE:
         candidates = [cluster.read_candidate(shown) for shown in question["candidates"]]
@@ -175,10 +185,13 @@ class Parents:
                     self._of_node.setdefault(place, []).append((rank, at))
 
     def find(self, places: Sequence[int]) -> tuple[int, int] | None:
-        """The first that has all of some nodes."""
+        """Returns rank and position of the first earlier placement that has all nodes with some indexes (at least one); None where no
+        placement has.
+        """
         return next((where for where in self._of_node.get(places[0], ()) if self._members[where[0]][where[1]].issuperset(places)), None)
 
     def rank(self, where: tuple[int, int]) -> int:
+        """Returns the rank that the earlier placement at a rank and position has."""
         return int(self._ranks[where[0]][where[1]]["rank"])
 
 
@@ -206,6 +219,7 @@ def _rank(one: Mapping[str, Any], usual: int) -> int:
 
 
 def main() -> None:
+    """Answers the questions of the reconciler until that closes the socket. Ends the process with status 3 where it is out of memory."""
     own = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -58,6 +58,7 @@ class Launch:
 
     @property
     def order(self) -> dict[str, Any]:
+        """Returns what the process is asked to load, as JSON: role, name, entry point, arguments, and the names of all events."""
         return {
             "role": self.which.role,
             "name": self.which.name,
@@ -194,18 +195,21 @@ class PluginProcess:
 
     @property
     def pid(self) -> int | None:
+        """Returns the id of the process; None while none runs."""
         return None if self._child is None else self._child.process.pid
 
     async def ask(self, question: Question) -> Any:
-        """What it answers, whatever that is. Raises PluginFailed, and its process is ended."""
+        """Returns what the plugin answers to a question, whatever JSON that is; starts its process where none runs. Raises PluginFailed,
+        and its process is ended.
+        """
         return await self._request(question)
 
     async def load(self) -> None:
-        """Only starts it. Raises PluginFailed."""
+        """Starts the process and loads the plugin, without a question. Raises PluginFailed, and its process is ended."""
         await self._request(None)
 
     async def close(self) -> None:
-        """Ends its process, if there is one."""
+        """Ends the plugin's process, if there is one, and all that it has started."""
         child, self._child = self._child, None
         if child is not None:
             await child.end()

@@ -255,7 +255,7 @@ class PodGroups:
         return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
     def count_states(self) -> dict[str, int]:
-        """How many replicas of groups that have pods are placed, and how many are waiting; by the values of the metric's label `state`."""
+        """Returns how many replicas of groups that have pods are placed and how many wait, by the values of the metric's label `state`."""
         placed = sum(self._is_placed.values())
         return {GROUP_PLACED: placed, GROUP_WAITS: len(self._is_placed) - placed}
 
@@ -267,7 +267,9 @@ class PodGroups:
         return await self.look(key)
 
     async def look(self, key: GroupKey) -> Result:
-        """The next step of one replica of a group, or of all that wait. Raises what the API server refuses for a time."""
+        """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). Returns
+        RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails.
+        """
         if key == ALL:
             self._wake()
             return Done()

@@ -41,8 +41,9 @@ class Reasons:
         self._is_stale = asyncio.Event()
 
     def defer(self, judged: Judged) -> bool:
-        """Whether a verdict is a refusal that is written later, by this; any other is the caller's to write. What was to be written of the
-        workload before is not."""
+        """Returns True and writes a verdict later, if it is a refusal that can wait; False if the caller is to write it now. Drops what was
+        to be written of the workload before.
+        """
         uid = judged.verdict.workload.uid
         self._later.pop(uid, None)
         seconds = self._find_delay(judged.verdict)
@@ -53,18 +54,20 @@ class Reasons:
         return True
 
     def note_stale(self) -> None:
-        """Records that workloads behind others of their kind do not have the reason yet that was found for these."""
+        """Records that workloads behind others of their kind do not have the reason yet that was found for these: `run` writes it
+        to them.
+        """
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:
-        """All that is to be written later."""
+        """Yields all refusals that are to be written later, and removes them; then those of workloads behind others of their kind."""
         for uid in list(self._later):
             yield self._later.pop(uid)
         while (verdict := self._cycle.update_next_reason()) is not None:
             yield Judged(verdict, self._clock.now(), self._clock.now())
 
     def run(self, group: asyncio.TaskGroup) -> None:
-        """Begins to write, in tasks of the group."""
+        """Starts to write deferred and stale reasons, in tasks of the group that never end."""
         start_eternal(group, "other words", self._write_later())
         start_eternal(group, "catching up", self._update_reasons())
 

@@ -70,7 +70,7 @@ class StepTime:
         self._ends, self._is_asked = clock.monotonic() + seconds, False
 
     def is_left(self) -> bool:
-        """Whether the step may go on."""
+        """Whether the step may go on. The first call ensures that at least half of the step's time is left."""
         now = self._clock.monotonic()
         if not self._is_asked:
             self._ends, self._is_asked = max(self._ends, now + self._seconds / 2), True
@@ -78,7 +78,7 @@ class StepTime:
 
 
 def may_go_on(time: StepTime, judged: Sequence[object]) -> bool:
-    """Whether a cycle that has come to so many verdicts may go on."""
+    """Whether a cycle with the verdicts `judged` may go on: time is left, and there are fewer than `pacing.MOST_VERDICTS`."""
     return time.is_left() and len(judged) < pacing.MOST_VERDICTS
 
 
@@ -159,7 +159,9 @@ class Scheduler:
         self._wake.set()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Runs a cycle whenever something has changed that could help a workload. Never returns; raises what ends a part, in an exception
+        group.
+        """
         async with asyncio.TaskGroup() as self._background:
             start_eternal(self._background, "requeuing", self._wake_when_due())
             self._reasons.run(self._background)
@@ -223,7 +225,7 @@ class Scheduler:
                 await self._clock.sleep(pacing.REASONS_REFRESH_S)
 
     async def run_cycle(self) -> None:
-        """One batch of decisions, long ones to their end. Their writes are under way when it returns, see `settle`."""
+        """Runs one batch of decisions, long ones to their end. The writes of the verdicts are under way when it returns, see `settle`."""
         while not self._is_draining and await self._run_part():
             try:
                 for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, pacing.PIECE_S).is_left), False):
@@ -274,7 +276,7 @@ class Scheduler:
 
     @property
     def behind_s(self) -> float:
-        """For how long what has changed waits to be decided on."""
+        """Returns for how many seconds what has changed waits to be decided on; 0 where nothing does."""
         return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
@@ -285,7 +287,7 @@ class Scheduler:
 
     @property
     def makes_room(self) -> bool:
-        """Whether workloads are being evicted for another one, which gets what they release."""
+        """Whether any workload is being evicted for another one, which gets what that releases."""
         return self._cycle.makes_room
 
     async def drain(self) -> None:
@@ -295,7 +297,7 @@ class Scheduler:
             await asyncio.wait(self._tasks)
 
     async def settle(self) -> None:
-        """Returns once all verdicts are written and all reasons are reported, whatever the pace otherwise."""
+        """Writes all verdicts and all reasons, whatever the pace otherwise; returns once they and all events are written."""
         for judged in self._reasons.drain():
             await self._verdicts.write(judged)
         while self._tasks:
@@ -341,20 +343,28 @@ class Scheduler:
     # --- what writing verdicts asks of the loop (reconciler.schedule.verdicts.Loop) ----------------------------------------
 
     def drop_decision(self, uid: str) -> None:
+        """Drops what was decided on the workload with a uid, so that it is decided on again; see `Loop.drop_decision`."""
         self._cycle.requeue_workload(uid)
 
     def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
+        """Refuses a workload until it or a configuration changes; see `Loop.refuse`."""
         self._cycle.unwritable.add(workload, why)
 
     def judge_later(self, uid: str, seconds: float) -> None:
+        """Judges the workload with a uid again after some seconds; see `Loop.judge_later`."""
         self._due.add_after(uid, seconds, "second pass")
 
     def wake_in(self, seconds: float) -> None:
+        """Runs a cycle after some seconds, and a short window in which events are gathered; see `Loop.wake_in`. Needs the running event
+        loop.
+        """
         asyncio.get_running_loop().call_later(seconds + pacing.DECIDING_WINDOW_S, self._wake.set)
 
     def exclude_victim(self, key: str) -> None:
+        """Excludes the workload with a key as a victim and runs a cycle in `pacing.VERDICT_RETRY_S` seconds; see `Loop.exclude_victim`."""
         self._cycle.exclude_victim(key)
         self.wake_in(pacing.VERDICT_RETRY_S)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Starts a task with a name in the background, once `run` has begun; see `Loop.start`."""
         self._background.create_task(work, name=name)

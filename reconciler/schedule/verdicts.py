@@ -43,22 +43,22 @@ class Loop(Protocol):
     """What is asked of the loop that decides."""
 
     def drop_decision(self, uid: str) -> None:
-        """Drops what was decided on a workload."""
+        """Drops what was decided on the workload with a uid: it is decided on again."""
 
     def judge_later(self, uid: str, seconds: float) -> None:
-        """Judges a workload again after a time, whether anything has changed or not."""
+        """Judges the workload with a uid again after some seconds, whether anything has changed or not."""
 
     def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
-        """A decision cannot be written: it is not made again until the workload or a configuration changes."""
+        """Refuses a workload with a decision that cannot be written: it is not made again until the workload or a configuration changes."""
 
     def wake_in(self, seconds: float) -> None:
-        """Decides once more after a time, on whatever there is to decide."""
+        """Decides once more after some seconds, on whatever there is to decide."""
 
     def exclude_victim(self, key: str) -> None:
-        """Records that a victim could not be evicted: the workload that waits for its room is decided on again."""
+        """Records that the workload with a key could not be evicted: the workload that waits for its room is decided on again."""
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Does something beside, to its end."""
+        """Runs work in a task of its own with a name, to its end; does not wait for it."""
 
 
 class Verdicts:
@@ -82,16 +82,18 @@ class Verdicts:
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
     def is_resting(self, uid: str) -> bool:
-        """Whether the verdict on a workload could not be written a moment ago."""
+        """Whether the verdict on the workload with a uid could not be written a moment ago, so that it is passed over for a pause."""
         _, until = self._held_back.get(uid, (0, 0.0))
         return self._clock.monotonic() < until
 
     def drop(self, uid: str) -> None:
-        """A workload is gone."""
+        """Removes the pause of the workload with a uid, which is gone."""
         self._held_back.pop(uid, None)
 
     async def write(self, judged: Judged) -> None:
-        """Writes one verdict; returns once it is written, reverted, or to be looked up."""
+        """Writes one verdict and evicts its victims. Returns once it is written or reverted, or a task looks up what became of it; raises
+        nothing for a write that fails.
+        """
         verdict = judged.verdict
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)

@@ -51,7 +51,7 @@ class DriftAudit:
             self._relabelled.set()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Audits soon after its start, once in `pacing.AUDIT_S` seconds, and soon after a node got other labels. Never returns."""
         while True:  # at first without a wait: leaders that follow one another within a minute would never look
             await self._clock.sleep(pacing.DRIFT_SETTLE_S)  # a rack is relabelled node by node
             self._relabelled.clear()
@@ -61,7 +61,9 @@ class DriftAudit:
                     await self._relabelled.wait()
 
     async def audit(self) -> None:
-        """Looks at all workloads once."""
+        """Compares the running pods of all workloads with their assignments once, writes the condition of each workload that changed, and
+        sets `counts`. A workload that cannot be judged is set aside; a write that fails is logged.
+        """
         found: Counter[DriftKind] = Counter()
         keys = list(self._observed.state.workloads.facts)
         seen = 0

@@ -24,7 +24,7 @@ class Pausing:
 
     @property
     def state(self) -> Pause:
-        """What is paused now."""
+        """Returns which decisions an administrator has paused now, and why."""
         return self._observed.state.pause
 
     def _on_change(self, change: Change) -> None:

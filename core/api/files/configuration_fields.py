@@ -128,7 +128,7 @@ def _check_gates(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def filter_placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
-    """Of the gates of a file those that topogate serves."""
+    """Returns those of the feature gates of a file that topogate serves."""
     return {name: value for name, value in values.items() if name in GATES}
 
 

@@ -54,7 +54,9 @@ def read_configuration(text: str | bytes, plugins: Collection[str] | None = None
 
 
 def read_configuration_file(path: str, plugins: Collection[str] | None = None) -> Configuration:
-    """What the file of this name says. Raises InvalidFile, with the path before each mistake."""
+    """Returns the configuration in the file of a path; `plugins` as in `read_configuration`. Raises InvalidFile, with the path before each
+    mistake, also where the file cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
             return read_configuration(file.read(MAX_BYTES + 1), plugins)
@@ -67,7 +69,9 @@ def read_configuration_file(path: str, plugins: Collection[str] | None = None) -
 
 
 def build_configuration(file: ConfigurationFile) -> Configuration:
-    """The values of a file that is well-formed."""
+    """Returns the values of a well-formed file, durations in seconds, with a warning for each key that has no effect or another default
+    than Kueue's.
+    """
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_build_pods_ready(file),

@@ -175,7 +175,7 @@ class PodGroupPlugins(Strict):
 
     @property
     def rules(self) -> GroupPluginRules:
-        """As values."""
+        """Returns the block as values, with defaults for what is not given."""
         usual, limits = GroupPluginRules(), PluginLimits()
         generators = usual.generators if self.generators is None else tuple(_build_choice(one) for one in self.generators)
         scorers = usual.scorers if self.scorers is None else tuple(_build_choice(one, one.weight) for one in self.scorers)

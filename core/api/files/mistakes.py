@@ -34,20 +34,20 @@ class InvalidFile(ValueError):
 
 
 def format_choice(names: Iterable[str]) -> str:
-    """Names as a choice: A, B or C."""
+    """Returns names as a choice: `A, B or C`. Raises ValueError without any name."""
     *some, last = names
     return f"{', '.join(some)} or {last}" if some else last
 
 
 def find_nearest(key: str, names: Iterable[str]) -> str | None:
-    """The known name nearest to what was written, if one is near."""
+    """Returns the known name nearest to what was written, without regard to case; None if none is near."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
 def format_value(value: object) -> str:
-    """A value as it may stand in a message: in one line, and never long."""
+    """Returns a value as it may stand in a message: in one line, and never long."""
     if isinstance(value, str):
         short = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
         return json.dumps(short, ensure_ascii=not short.isprintable())  # what begins a new line, and halves of characters, are escaped
@@ -62,7 +62,7 @@ def format_value(value: object) -> str:
 
 
 def build_path(path: str, *parts: str | int) -> str:
-    """A path with more parts: a.b[0][odd/key]."""
+    """Returns a path with more parts: `a.b[0][odd/key]`."""
     for part in parts:
         if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
             path = f"{path}.{part}" if path else part

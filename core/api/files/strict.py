@@ -58,7 +58,7 @@ class Strict(BaseModel):
 
     @classmethod
     def read_text(cls, text: str | bytes, context: Any = None) -> Self:
-        """The object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile."""
+        """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes."""
         value, twice = parse_yaml(text)
         try:
             found = cls.read(value, context)
@@ -70,7 +70,7 @@ class Strict(BaseModel):
 
     @classmethod
     def read(cls, value: object, context: Any = None) -> Self:
-        """The object that parsed YAML or JSON holds. Raises InvalidFile."""
+        """Returns the object that parsed YAML or JSON holds; `context` is for validators. Raises InvalidFile with all mistakes."""
         halves = [Mistake(path, "text without half characters is expected") for path in _find_half_characters(value)]
         if halves:  # pydantic cannot name a key that is not text
             raise InvalidFile(halves)
@@ -82,17 +82,17 @@ class Strict(BaseModel):
 
 
 def refuse(accepted: str) -> PydanticCustomError:
-    """For a validator to raise: the value at hand is not accepted, this would be."""
+    """Returns what a validator raises for the value at hand; `accepted` describes what would be accepted."""
     return PydanticCustomError("refused", "{accepted}", {"accepted": accepted})
 
 
 def refuse_inside(mistakes: Iterable[Mistake]) -> PydanticCustomError:
-    """For a validator to raise: mistakes inside the value at hand, with paths from there."""
+    """Returns what a validator raises for mistakes inside the value at hand, with paths from there."""
     return PydanticCustomError("refused_inside", "mistakes inside", {"mistakes": tuple(mistakes)})
 
 
 def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterValidator:
-    """Text that matches a pattern as a whole."""
+    """Returns a validator that accepts texts of at most `longest` characters that match a pattern as a whole."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(text: str) -> str:
@@ -104,7 +104,7 @@ def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterVa
 
 
 def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
-    """One warning for each field that is given and has no effect."""
+    """Yields one warning for each field that is given and has no effect."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:
@@ -119,7 +119,7 @@ def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
 
 
 def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
-    """Objects of such files that a field may hold, alone or in a list."""
+    """Yields the models of such files that a field of this annotation may hold, alone or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield annotation
     for part in get_args(annotation):

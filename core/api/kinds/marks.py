@@ -30,6 +30,7 @@ class Mark:
 
 
 def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a schema with the values of a mark; lists are added to those that the schema has."""
     merged = dict(schema)
     for key, value in values.items():
         merged[key] = [*merged[key], *value] if isinstance(value, list) and key in merged else value
@@ -37,7 +38,7 @@ def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_rule(expression: str, message: str) -> Mark:
-    """A CEL rule; the message is what a user reads, so it says what would be right."""
+    """Returns the mark of a CEL rule; the message is what a user reads, so it says what would be right."""
     return Mark({RULES: [{"rule": " ".join(expression.split()), "message": message}]})
 
 
@@ -45,12 +46,12 @@ IMMUTABLE = add_rule("self == oldSelf", "the field cannot be changed")
 
 
 def default_on_server(value: Any) -> Mark:
-    """The API server fills this in where the field is absent."""
+    """Returns the mark of a default, which the API server fills in where the field is absent."""
     return Mark({SERVER_DEFAULT: value})
 
 
 def list_map(*keys: str) -> Mark:
-    """A list with items that these keys distinguish: server-side apply owns item by item."""
+    """Returns the mark of a list with items that these keys distinguish: server-side apply owns item by item."""
     return Mark({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
@@ -60,4 +61,5 @@ ATOMIC_MAP = Mark({"x-kubernetes-map-type": "atomic"})
 
 
 def set_int_format(name: str) -> Mark:
+    """Returns the mark of an integer's format: `int32` or `int64`."""
     return Mark({"format": name})

@@ -139,7 +139,7 @@ Conditions = Annotated[tuple[ConditionFields, ...], Field(max_length=16), list_m
 
 
 def find_condition(conditions: tuple[ConditionFields, ...], kind: str) -> ConditionFields | None:
-    """The condition of that type."""
+    """Returns the condition of a type; None where there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 

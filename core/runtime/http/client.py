@@ -54,8 +54,9 @@ class Client:
     async def connect(
         cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str, timeout_s: float = 30.0
     ) -> Client:
-        """By the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside the cluster. Sends nothing
-        yet. Raises UnusableKubeconfig."""
+        """Returns a client that connects by the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside
+        the cluster. `timeout_s` bounds each request. Sends nothing yet. Raises UnusableKubeconfig.
+        """
         os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
@@ -92,7 +93,9 @@ class Client:
     def connect_to(
         cls, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, user_agent: str = "topogate", timeout_s: float = 30.0
     ) -> Client:
-        """Straight to an address, without any configuration file."""
+        """Returns a client of the API server at an address, without any configuration file. `tls` None: the system's certificates are
+        trusted.
+        """
 
         async def authorize() -> str | None:
             return f"Bearer {token}" if token else None
@@ -101,7 +104,7 @@ class Client:
 
     @classmethod
     def make_offline(cls) -> Client:
-        """Has no API server, for state that is filled from files: every verb raises Unreachable."""
+        """Returns a client without an API server, for state that is filled from files: every verb raises Unreachable."""
         return cls(Nowhere())
 
     async def __aenter__(self) -> Self:
@@ -112,13 +115,17 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Of the API server, to name it to people."""
+        """Returns the URL of the API server, without credentials, to name it to people."""
         return self._transport.address
 
     async def aclose(self) -> None:
+        """Closes all connections; the client cannot be used afterwards."""
         await self._transport.aclose()
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
+        """Returns an object, or its subresource, as the API server has it now. Raises NotFound where there is none, and any other
+        KubeError.
+        """
         return await self._send(
             "get", "GET", resource, resource.build_path(namespace, name, subresource), subresource=subresource, repeatable=True
         )
@@ -134,8 +141,9 @@ class Client:
         field_selector: str | None = None,
         resource_version: str | None = None,
     ) -> Page:
-        """One page; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out in lists of
-        built-in types."""
+        """Returns one page of a list; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out
+        in lists of built-in types. Raises Gone where `continue_token` is too old, and any other KubeError.
+        """
         params = _build_params(
             limit=limit,
             labelSelector=label_selector,
@@ -160,7 +168,7 @@ class Client:
         field_selector: str | None = None,
         limit: int = PAGE_LIMIT,
     ) -> Page:
-        """All pages as one consistent list.
+        """Returns all pages as one consistent list, read in pages of `limit` objects. Raises KubeError.
 
         When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for at once: the
         server's offer to go on from a newer state would mix two moments.
@@ -193,7 +201,10 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Create; the namespace is the body's when not given. `name` and `subresource` for those that are posted to (eviction, token)."""
+        """Creates an object and returns it as the server has stored it; the namespace is the body's when not given. `name` and
+        `subresource` are for those that are posted to (eviction, token). Raises AlreadyExists where the name is taken, and any other
+        KubeError.
+        """
         path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
         params = _write_params(field_manager, field_validation, dry_run)
         return await self._send("create", "POST", resource, path, params=params, body=body, subresource=subresource)
@@ -207,7 +218,9 @@ class Client:
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Replace the object that the body names; guarded by the body's resourceVersion when it has one."""
+        """Replaces the object that the body names, and returns it as stored. Raises Conflict where the body has a resourceVersion that is
+        not the present one, and any other KubeError.
+        """
         metadata = body["metadata"]
         path = resource.build_path(metadata.get("namespace"), metadata["name"], subresource)
         return await self._send(
@@ -228,8 +241,9 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Patches an object. An apply is the one kind that may be repeated blindly, since it describes the result and
-        not the change."""
+        """Patches an object and returns it as stored. An apply is the one kind that may be repeated blindly, since it describes the result
+        and not the change. Raises KubeError, of which NotFound where there is no such object.
+        """
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"
@@ -258,7 +272,11 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Server-side apply: exactly the fields of `body` are this manager's from now on. JSON is valid YAML, so the body goes as it is."""
+        """Applies fields to an object (server-side apply) and returns it as stored: exactly the fields of `body` are this manager's from
+        now on. Creates it where it does not exist. JSON is valid YAML, so the body goes as it is.
+
+        Raises Conflict where metadata of `body` does not hold or, without `force`, another manager owns a field; and any other KubeError.
+        """
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         whole["metadata"] = {**body.get("metadata", {}), "name": name}
         return await self.patch(
@@ -285,8 +303,10 @@ class Client:
         propagation: str | None = None,
         grace_period_s: int | None = None,
     ) -> Obj:
-        """Delete; with `uid` or `resource_version` only the very object that was seen (else Conflict). Propagation: Background, Foreground
-        or Orphan."""
+        """Deletes an object and returns the server's answer: a Status, or the object while something holds it. `propagation`: Background,
+        Foreground or Orphan. Raises Conflict where the object has another `uid` or `resource_version`, NotFound where it is gone, and any
+        other KubeError.
+        """
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}
         options: Obj = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if preconditions:
@@ -307,11 +327,10 @@ class Client:
         field_selector: str | None = None,
         timeout_seconds: int,
     ) -> AsyncGenerator[Obj, None]:
-        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes
-        the stream.
+        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes the stream, after
+        `timeout_seconds` at the latest. Raises KubeError.
 
-        To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on
-        silence.
+        To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on silence.
         """
         params = _build_params(
             watch="true",
@@ -332,7 +351,9 @@ class Client:
     async def request_raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
-        """Requests any path, for discovery, probes and versions; answers of 300 and above raise errors as in other methods."""
+        """Requests any path, for discovery, probes and versions; returns the body of the answer. Answers of 300 and above raise KubeErrors
+        as in other methods.
+        """
         return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
 
     async def _send(

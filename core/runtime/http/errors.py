@@ -31,7 +31,7 @@ MAX_TEXT = 1024
 
 
 def truncate(text: str, limit: int = MAX_TEXT) -> str:
-    """At most `limit` characters; the cut is visible."""
+    """Returns the text with at most `limit` characters; an ellipsis shows that it was cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -59,7 +59,7 @@ class KubeError(Exception):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """`details` of the Status: which object, which causes, which field managers are in the way."""
+        """Returns `details` of the Status, empty where it has none: which object, which causes, which field managers are in the way."""
         details = self.body.get("details")
         return details if isinstance(details, dict) else {}
 
@@ -140,7 +140,9 @@ _TOO_LARGE = "request is too large"
 
 
 def build_error(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> KubeError:
-    """The error for an answer: `body` is what the server sent, raw, or a Status object already parsed (an ERROR event of a watch)."""
+    """Returns the error for an answer with a status of 300 or above; it is not raised. `body` is what the server sent, raw, or a Status
+    object already parsed (an ERROR event of a watch). `headers` may have Retry-After.
+    """
     parsed = body if isinstance(body, Mapping) else _parse_status(body)
     if parsed is None:
         assert not isinstance(body, Mapping)

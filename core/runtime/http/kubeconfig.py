@@ -43,7 +43,9 @@ def find_kubeconfig(given: str | None) -> str | None:
 
 
 def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconfig:
-    """What to raise for an error that came of reading a kubeconfig, or of the service account of a pod where there is none."""
+    """Returns what to raise for an error that came of reading the kubeconfig `path`, or of the service account of a pod where `path` is
+    None. Entries of users, which have credentials, are removed from its text.
+    """
     why = _strip_entries(" ".join(str(error).split()))
     if path is None:
         return UnusableKubeconfig(
@@ -56,7 +58,7 @@ def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconf
 
 
 def strip_record(record: logging.LogRecord) -> bool:
-    """A filter of the library's logger, which writes what it raises."""
+    """Removes credentials from a log record of the library, which logs what it raises. Returns True: a filter that keeps every record."""
     record.msg = _strip_entries(str(record.msg))
     return True
 
@@ -75,12 +77,16 @@ def find_namespace(given: str | None, context: str | None = None) -> str | None:
 
 
 def find_context(named: str) -> str | None:
-    """The current context of kubeconfig files: the first one that is named, as for kubectl. The library would take the last one."""
+    """Returns the current context of kubeconfig files (paths as in $KUBECONFIG): the first one that is named, as for kubectl. The library
+    would take the last one. None where no file names one. Raises ValueError where a file is broken YAML, and OSError where it cannot be
+    read.
+    """
     return _find_current_context(list(_list_parts(named)))
 
 
 def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str], ...]:
-    """The headers by which the requests of a context's user act as another one, as client-go writes them; none where it is the user itself.
+    """Returns the headers, as names and values, by which the requests of a context's user act as another one, as client-go writes them.
+    Empty where it is the user itself. `named` are paths as in $KUBECONFIG.
 
     Raises ValueError for a missing context or user, and for fields that cannot be honoured: to pass over one is to act as another user.
     """

@@ -25,7 +25,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def encode(value: Any) -> bytes:
-    """JSON of plain values, without spaces. Raises TypeError for what is none."""
+    """Returns plain values as JSON, in UTF-8 and without spaces. Raises TypeError for a value that JSON lacks."""
     try:
         return to_json(value)
     except PydanticSerializationError:
@@ -33,7 +33,7 @@ def encode(value: Any) -> bytes:
 
 
 def parse_object(data: bytes) -> Obj:
-    """A JSON object. Raises ServerError if the text is something else."""
+    """Returns the JSON object in a text. Raises ServerError if the text is something else."""
     try:
         parsed = from_json(data, cache_strings="keys")
     except ValueError:
@@ -54,7 +54,9 @@ def _parse_slowly(data: bytes) -> Any:
 
 
 async def parse_list(data: bytes) -> Obj:
-    """The same of a list with `items`; of a long one other tasks have their turns meanwhile: 100 pods of 1.5 MB take a second."""
+    """Returns the JSON object of a list with `items`, as `parse_object`. During a long one other tasks have their turns: 100 pods of 1.5 MB
+    take a second. Raises ServerError if the text is something else.
+    """
     if len(data) <= PIECE_CHARS or data[:1] != b"{":
         return parse_object(data)
     try:

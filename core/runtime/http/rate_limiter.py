@@ -13,7 +13,9 @@ _yields: ContextVar[bool] = ContextVar("yields", default=False)
 
 @contextmanager
 def yield_to_others() -> Iterator[None]:
-    """What is asked for within (an event, a counter) is of less use just now than all else, and lets that pass where turns are short."""
+    """Marks turns that are asked for within as less important (an event, a counter): `RateLimiter.wait_turn` lets others pass where turns
+    are short.
+    """
     token = _yields.set(True)
     try:
         yield
@@ -37,7 +39,9 @@ class RateLimiter:
         self._next_yielding = float("-inf")
 
     def try_turn(self, leaves: float = 0) -> bool:
-        """Takes a turn if there is one now, and that `leaves` so large a share of a full burst, from 0 to 1. False if it does not."""
+        """Takes a turn and returns True, if there is one now and a share `leaves` of a full burst, from 0 to 1, is there. Returns False and
+        takes none otherwise.
+        """
         now, mine = self._find_turn()
         if (now - mine) / self._apart_s + 1 < max(1.0, leaves * self._burst):
             return False
@@ -45,7 +49,7 @@ class RateLimiter:
         return True
 
     async def wait_turn(self) -> None:
-        """Returns when it is this request's turn."""
+        """Takes the next free turn and returns when it has come; inside `yield_to_others` later, where turns are short."""
         if not _yields.get():
             await self._wait()
             return

@@ -57,8 +57,8 @@ class Throttle:
         self._leave()
 
     async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Runs a request at the pace that the server can take. A request that it sheds is sent again when the server
-        allows it, up to `MOST_SHED` times in a row.
+        """Runs a request at the pace that the server can take, and returns its answer. A request that it sheds is sent again when the
+        server allows it, up to `MOST_SHED` times in a row.
 
         Raises what `request` raises.
         """
@@ -74,14 +74,16 @@ class Throttle:
         return await request()
 
     def record_success(self) -> None:
-        """A request was answered."""
+        """Records that a request was answered: after as many answers as the limit of requests at once, it grows by one, up to `most`."""
         self._successes += 1
         if self._successes >= self.limit and self.limit < self.most:
             self.limit += 1
             self._successes = 0
 
     def record_refusal(self, retry_after_s: float | None) -> None:
-        """A request was refused with 429."""
+        """Records that a request was refused with 429: no request begins for `retry_after_s` seconds (None: 1 s), and the limit is halved.
+        Of refusals within that time the first halves it.
+        """
         now = self._clock.monotonic()
         self._not_before = max(self._not_before, now + (1.0 if retry_after_s is None else retry_after_s))
         if now >= self._halved_at:

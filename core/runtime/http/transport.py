@@ -68,6 +68,9 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Returns the lines that end in a chunk, without their ends, and without blank ones. Raises ServerError where a line is longer than
+        the limit.
+        """
         head, *rest = chunk.split(b"\n")
         if not rest:
             self._keep(head)
@@ -79,7 +82,7 @@ class LineSplitter:
         return [line for line in lines if line.strip()]
 
     def get_rest(self) -> bytes:
-        """What came after the last line end."""
+        """Returns the bytes that came after the last line end."""
         return b"".join(self._parts)
 
     def _keep(self, part: bytes) -> None:
@@ -116,10 +119,11 @@ class Transport:
 
     @property
     def address(self) -> str:
-        """The address to which requests go, without credentials, for messages."""
+        """Returns the URL to which requests go, without credentials, for messages."""
         return remove_credentials(self._endpoint.url)
 
     async def aclose(self) -> None:
+        """Closes all connections."""
         await self._session.close()
 
     async def request(
@@ -133,11 +137,11 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """Returns the body of a good answer.
+        """Returns the body of an answer with a status below 300. Raises the KubeError of any other answer, and Unreachable where no whole
+        answer comes within `timeout_s` seconds (None: the usual limit).
 
-        `fence` returns the seconds for which the request may still be made: it is called just before the request is
-        sent on a connection, and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was
-        sent.
+        `fence` returns the seconds for which the request may still be made: it is called just before the request is sent on a connection,
+        and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
@@ -153,8 +157,10 @@ class Transport:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
 
     async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yields the lines of an endless answer. Only its beginning is bounded in time; the reader decides how long a
-        silence may last."""
+        """Yields the lines of an endless answer, without blank ones. Only its beginning is bounded in time; the reader decides how long a
+        silence may last. Raises the KubeError of a refusal, Unreachable where the answer breaks off, and ServerError for a line that is too
+        long.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._open("GET", path, params, None, "", None)

@@ -26,7 +26,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 @contextmanager
 def add_fields(**fields: Any) -> Iterator[None]:
-    """Fields for every line logged inside, by this task and those it starts."""
+    """Adds fields to every line that is logged inside, by this task and those it starts."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -39,6 +39,7 @@ class JsonFormatter(logging.Formatter):
     str."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns a log record as one line of JSON, without credentials in its URLs."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -63,13 +64,14 @@ class LineFormatter(logging.Formatter):
         self._prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns a log record as one line of text for people: `prefix`, message, then the fields."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
         return self._prefix + " ".join(text.split())
 
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
-    """Make JSON lines on `stream` (stderr) the only output of all loggers. Calling it again replaces what it set up."""
+    """Makes JSON lines on `stream` (None: stderr) the only output of all loggers. Calling it again replaces what it set up."""
     handler = _Handler(stream if stream is not None else _open_stderr())
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -83,18 +83,22 @@ Reading = Mapping[Instrument, Rows]
 class Sink(Protocol):
     """Where what happens is counted."""
 
-    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None: ...
+    def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
+        """Adds `by` to the counter of an instrument with these label values, in the order of its labels."""
 
-    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None: ...
+    def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
+        """Records one measurement, in the unit of the instrument's name, with these label values; `traceparent` names its trace."""
 
 
 class Unmeasured:
     """A sink that keeps nothing."""
 
     def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
+        """Does nothing; see `Sink.add`."""
         return
 
     def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
+        """Does nothing; see `Sink.record`."""
         return
 
 
@@ -137,11 +141,11 @@ class Metrics:
     # --- counting -----------------------------------------------------------------------------------
 
     def add(self, instrument: Instrument, *values: str, by: float = 1) -> None:
-        """Counts. Values beyond those that are known, or too many, are counted as `other`."""
+        """Adds `by` to a counter; see `Sink.add`. Label values beyond those that are known, or too many, are counted as `other`."""
         self._made[instrument.name].add(by, self._limit_labels(instrument, values))
 
     def record(self, instrument: Instrument, value: float, *values: str, traceparent: str | None = None) -> None:
-        """Notes one measurement; with a `traceparent` that was sampled it may become the example of its bucket."""
+        """Records one measurement; see `Sink.record`. With a `traceparent` that was sampled it may become the example of its bucket."""
         self._made[instrument.name].record(value, self._limit_labels(instrument, values), build_context(traceparent))
 
     def _begin(self, counter: Instrument) -> None:
@@ -162,11 +166,15 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Adds a function that returns values of gauges and totals from now on, beside other such functions."""
+        """Adds a function that returns values of gauges and totals, per instrument by label values, beside other such functions. Where it
+        raises, its values are missing.
+        """
         self._readers.append(read)
 
     def refresh(self) -> None:
-        """Reads what is so now, on the event loop."""
+        """Reads the present values of gauges and totals, on the event loop, for the next scrape or export. A reader that fails is logged:
+        its values are missing.
+        """
         now: dict[str, list[Observation]] = {}
         for read in self._readers:
             try:
@@ -177,21 +185,25 @@ class Metrics:
         self._read = now
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """All of it as a scraper that accepts such content wants it, and the content's type. May be called on another thread."""
+        """Returns all metrics as a scraper that accepts such content wants them, and the content's type. May be called on another
+        thread.
+        """
         from prometheus_client.exposition import choose_encoder
 
         encode, content_type = choose_encoder(accept)
         return encode(self._exemplars), content_type
 
     async def run(self, clock: Clock) -> Never:
-        """Reads for the exporter, for ever."""
+        """Reads the present values for the exporter every `READ_EVERY_S` seconds. Never returns."""
         while True:
             await clock.sleep(READ_EVERY_S)
             if self.sends:
                 self.refresh()
 
     def shutdown(self, timeout_s: float = 2.0) -> bool:
-        """Send what there is and stop; whether that was done within `timeout_s`. Blocks no longer: a last reading is not worth it."""
+        """Sends what there is and stops. Returns whether that was done within `timeout_s` seconds; blocks no longer: a last reading is not
+        worth it.
+        """
         provider, self._provider = self._provider, None
         if provider is None:
             return True

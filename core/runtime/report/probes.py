@@ -31,7 +31,8 @@ async def serve_probes(
     why_not_alive: WhyNot = str,
     why_not_ready: WhyNot = str,
 ) -> AsyncGenerator[None]:
-    """Serves until the block ends; a port of 0 is not served, and both may be the same. `metrics_host` is another than that of probes.
+    """Serves probes and metrics until the block ends. A port of 0 is not served, and both may be the same. `metrics_host` is another than
+    that of probes (None: the same). A probe answers 503 with the reason, where its function returns one, else 200.
 
     Raises OSError where a port is taken.
     """

@@ -25,31 +25,44 @@ class Status(Protocol):
     """How a span ended."""
 
     @property
-    def is_ok(self) -> bool: ...
+    def is_ok(self) -> bool:
+        """Whether the span has ended without an error."""
 
 
 class Context(Protocol):
     """Which span it is."""
 
     @property
-    def trace_id(self) -> int: ...
+    def trace_id(self) -> int:
+        """Returns the id of the trace, of 128 bits."""
 
 
 class Ended(Protocol):
     """A span that is over, as far as it matters here; times in nanoseconds."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Returns the name of the span."""
+
     @property
-    def context(self) -> Any: ...
+    def context(self) -> Any:
+        """Returns the trace and the id of the span: a `Context`."""
+
     @property
-    def attributes(self) -> Mapping[str, Any] | None: ...
+    def attributes(self) -> Mapping[str, Any] | None:
+        """Returns the attributes by name; None where there are none."""
+
     @property
-    def status(self) -> Status: ...
+    def status(self) -> Status:
+        """Returns how the span ended."""
+
     @property
-    def start_time(self) -> int | None: ...
+    def start_time(self) -> int | None:
+        """Returns the nanoseconds from 1970 to its begin; None where they are not known."""
+
     @property
-    def end_time(self) -> int | None: ...
+    def end_time(self) -> int | None:
+        """Returns the nanoseconds from 1970 to its end; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +77,14 @@ class Sampling:
     work: frozenset[str] = field(default_factory=frozenset)
 
     def is_worth_it(self, span: Ended) -> bool:
-        """Whether a span is worth its trace."""
+        """Whether a span makes its whole trace worth sending: it failed, has the attribute `keeps`, or is slow work."""
         if not span.status.is_ok or (span.attributes or {}).get(self.keeps) is True:
             return True
         took_ns = (span.end_time or 0) - (span.start_time or 0)
         return span.name in self.work and took_ns >= self.slow_s * 1e9
 
     def is_sent_alone(self, span: Ended) -> bool:
-        """Whether it is sent though its trace may not be."""
+        """Whether a span is sent though its trace may not be: it has the attribute `alone`."""
         return (span.attributes or {}).get(self.alone) is True
 
 
@@ -92,7 +105,7 @@ class HeldSpans(Generic[_Span]):
         return self._count
 
     def add_span(self, span: _Span) -> None:
-        """Sends a span, with those before it of its trace, or holds it."""
+        """Sends a span, with those before it of its trace, or holds it, and drops spans that are too old or too many."""
         with self._lock:
             trace = span.context.trace_id
             self._drop_old()

@@ -52,10 +52,12 @@ class Telemetry:
 
     @property
     def enabled(self) -> bool:
+        """Whether spans are sent: there is a collector, and `shutdown` was not called."""
         return self._provider is not None
 
     def shutdown(self, timeout_s: float = 5.0) -> bool:
-        """Send what is queued and stop; whether that was done within `timeout_s`. Blocks so long at most, whatever the collector does.
+        """Sends what is queued and stops. Returns whether that was done within `timeout_s` seconds. Blocks so long at most, whatever the
+        collector does.
 
         On a daemon thread: an exporter that hangs must not keep the process from exiting.
         """
@@ -85,11 +87,11 @@ def set_up(
     sampling: Sampling = Sampling(),  # noqa: B008, a frozen value
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Telemetry:
-    """Sends spans to `endpoint`, the base address of an OTLP collector; None: by the standard environment variables,
-    else nothing is sent.
+    """Starts to send spans to `endpoint`, the base address of an OTLP collector; None: by the standard environment variables, else nothing
+    is sent. Returns what stops it.
 
-    `protocol` is `grpc` or `http/protobuf`, and `ratio` the share of traces that is sent whatever their contents: by
-    default those of the standard variables, else the latter, and all.
+    `protocol` is `grpc` or `http/protobuf`, and `ratio` the share of traces that is sent whatever their contents: by default those of the
+    standard variables, else the latter, and all.
     """
     has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
     share = ratio if ratio is not None else read_ratio(os.environ)
@@ -112,8 +114,9 @@ def set_up(
 
 
 def read_ratio(environ: Mapping[str, str]) -> float | None:
-    """The share of traces that the standard variables ask for; None: no traces at all. What is none of their values draws a line in the
-    log, and all are sent."""
+    """Returns the share of traces, from 0 to 1, that the standard variables ask for; None: no traces at all. For a value that is none of
+    theirs a warning is logged, and all are sent (1).
+    """
     sampler, share = environ.get(SAMPLER_VARIABLE) or _ALL[0], environ.get(RATIO_VARIABLE) or "1"
     if sampler in _NONE:
         return None
@@ -138,7 +141,9 @@ def _warn_of_value(variable: str, value: str, accepted: str, instead: str) -> No
 
 
 def make_tracer(name: str) -> trace.Tracer:
-    """A tracer that may be kept: what it does follows `setup` and `shutdown`. Those of `opentelemetry.trace.get_tracer` do the same."""
+    """Returns a tracer that may be kept: what it does follows `set_up` and `Telemetry.shutdown`. Those of `opentelemetry.trace.get_tracer`
+    do the same.
+    """
     return _Tracer(name)
 
 
@@ -173,7 +178,7 @@ class _Switch(trace.TracerProvider):
 
 
 def get_current_traceparent() -> str | None:
-    """The W3C traceparent of the current span, to be carried across the API server; None when nothing is being traced."""
+    """Returns the W3C traceparent of the current span, to be carried across the API server; None when nothing is being traced."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return None
@@ -181,13 +186,13 @@ def get_current_traceparent() -> str | None:
 
 
 def build_links(traceparent: str | None) -> list[Link]:
-    """A link to that span, for work that it caused but does not wait for; none when it cannot be read."""
+    """Returns a link to the span of a traceparent, for work that it caused but does not wait for; none when it cannot be read."""
     context = _parse(traceparent)
     return [] if context is None else [Link(context)]
 
 
 def build_context(traceparent: str | None) -> Context | None:
-    """A context in which that span is the parent; None, which means the current one, when it cannot be read."""
+    """Returns a context in which the span of a traceparent is the parent; None, which means the current one, when it cannot be read."""
     context = _parse(traceparent)
     return None if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
 

@@ -117,6 +117,7 @@ class Informer:
         self._latecomers = None
 
     async def run(self) -> Never:
+        """Lists and watches until it is cancelled, and folds in what comes. Never returns."""
         self._runs += 1
         try:
             await self.watcher.run(self._apply_event)
@@ -124,32 +125,38 @@ class Informer:
             self._runs -= 1
 
     async def wait_synced(self) -> None:
+        """Returns once a first list is in the store and the handlers have been called with it."""
         await self._synced.wait()
 
     async def list_once(self) -> None:
-        """Lists once, without a watch, for callers that read once and handle a failure themselves. Raises a `KubeError`."""
+        """Fills the store with one list, without a watch, for callers that read once and handle a failure themselves. Raises a
+        `KubeError`.
+        """
         labels, fields = self._selectors
         page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
         self.fill(page.items)
 
     def fill(self, objects: Iterable[Obj]) -> None:
-        """As if the server had listed exactly these."""
+        """Replaces all objects of the store, and calls handlers with the changes, as if the server had listed exactly these."""
         self._fold(Init())
         for obj in objects:
             self._fold(InitApply(obj))
         self._fold(InitDone())
 
     def put(self, obj: Obj) -> None:
-        """Applies one object, new or changed, as if the server had sent an event."""
+        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event."""
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:
-        """The server has answered a write with this object, or a read of it alone: readers need not wait for its event."""
+        """Folds in an object that the server has answered a write with, or a read of it alone, if it is newer: readers need not wait for
+        its event.
+        """
         self._notify_handlers(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
 
     def drop_all(self) -> None:
-        """Calls handlers with the deletion of every object, and drops all state: for a resource that is not served any
-        more, once `run` is cancelled."""
+        """Removes all objects and calls handlers with the deletion of each; the informer is not synced then. For a resource that is not
+        served any more, once `run` is cancelled.
+        """
         self._fold(Init())
         self._fold(InitDone())
         self._synced.clear()

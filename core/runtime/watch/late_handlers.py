@@ -32,7 +32,7 @@ class Latecomers:
         self._handlers: list[Handler] = []
 
     def add(self, handler: Handler) -> None:
-        """One more, before anything has changed since the first came."""
+        """Adds a handler, and queues its calls with all objects; only before anything has changed since the first handler came."""
         self._handlers.append(handler)
         self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
 
@@ -53,13 +53,15 @@ class Late:
         self._latecomers: list[Latecomers] = []
 
     def expect(self, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> Latecomers:
-        """Those of one more informer."""
+        """Returns the late handlers of one more informer, none yet. `on_end` is called with them after their calls."""
         latecomers = Latecomers(self, store, on_end)
         self._latecomers.append(latecomers)
         return latecomers
 
     async def run_calls(self, clock: Clock, at_once: int = AT_ONCE) -> None:
-        """Returns when all of them have been called with every object, and with all changes until then."""
+        """Makes all queued calls, `at_once` between two turns of the event loop. Returns when all handlers have been called with every
+        object, and with all changes until then. Raises what a handler raises.
+        """
         for call, _ in enumerate(self._list_calls(), 1):
             if call % at_once == 0:
                 await clock.sleep(0)
@@ -80,8 +82,9 @@ _late: ContextVar[Late | None] = ContextVar("late", default=None)
 
 @contextmanager
 def delay_handlers() -> Iterator[Late]:
-    """Delays the calls of handlers that are added inside the context until `Late.run_calls`. Nothing may change inside
-    it, and nothing may be awaited."""
+    """Yields what delays the calls of handlers that are added inside the context until `Late.run_calls`. Nothing may change inside it, and
+    nothing may be awaited.
+    """
     late = Late()
     token = _late.set(late)
     try:
@@ -91,5 +94,5 @@ def delay_handlers() -> Iterator[Late]:
 
 
 def find_gathering() -> Late | None:
-    """What handlers are gathered in just now, if they are."""
+    """Returns what delays handlers that are added now; None outside of `delay_handlers`."""
     return _late.get()

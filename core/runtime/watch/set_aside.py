@@ -42,15 +42,17 @@ class SetAside:
 
     @property
     def objects(self) -> Collection[Aside]:
-        """All of them, the one that was added last at the end."""
+        """Returns all objects that are set aside, the one that was added last at the end."""
         return self._objects.values()
 
     def count_by_resource(self) -> Mapping[str, int]:
-        """How many there are by resource (`plural.group`)."""
+        """Returns how many objects are set aside by resource (`plural.group`)."""
         return Counter(str(resource) for resource, _ in self._objects)
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
-        """Sets an object aside for an error; of several errors the first stands."""
+        """Sets the object with a key aside for an error; of several errors the first stands. Logs it and calls `on_add`, at most once a
+        minute.
+        """
         at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
@@ -70,7 +72,7 @@ class SetAside:
             report(aside)
 
     def remove(self, resource: Resource, key: str) -> None:
-        """An object has changed or is gone: it is tried again."""
+        """Removes the object with a key that has changed or is gone: it is tried again."""
         if self._objects:
             self._objects.pop((resource, key), None)
 

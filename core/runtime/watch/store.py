@@ -21,7 +21,7 @@ Objs = list[Obj]
 
 
 def build_object_key(obj: Obj) -> str:
-    """`namespace/name`, or `name` for what lives in no namespace."""
+    """Returns the key of an object: `namespace/name`, or `name` for what lives in no namespace."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def obj(self) -> Obj:
-        """The newest state known, whatever happened."""
+        """Returns the newest known state of the object, of a deleted one the last."""
         obj = self.new if self.new is not None else self.old
         assert obj is not None
         return obj
@@ -80,27 +80,30 @@ class Store:
 
     @property
     def gathered(self) -> int:
-        """How many objects of a list that is under way have come."""
+        """Returns how many objects have come of a list that is under way; 0 where none is."""
         return len(self._relisted) if self._relisted is not None else 0
 
     def get(self, key: str) -> Obj | None:
+        """Returns the object with a key; None where there is none."""
         return self._objects.get(key)
 
     def list(self) -> Objs:
-        """All objects, by key: the order never depends on the order of events."""
+        """Returns all objects, in the order of their keys: it never depends on the order of events."""
         return [self._objects[key] for key in sorted(self._objects)]
 
     @property
     def objects(self) -> Mapping[str, Obj]:
-        """All objects by key; the mapping shows their present state."""
+        """Returns a view of all objects by key, which shows their present state and cannot be written."""
         return MappingProxyType(self._objects)
 
     def list_keys(self) -> Iterable[str]:
+        """Returns a view of the keys of all objects, in no order; it must not be iterated over while objects come or go."""
         return self._objects.keys()
 
     def add_index(self, name: str, fn: IndexFn) -> None:
-        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added
-        at any time, once by name."""
+        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added at any time. Raises
+        ValueError where an index has that name.
+        """
         if name in self._indexes:
             raise ValueError(f"the index {name} exists")
         index = _Index(fn)
@@ -118,16 +121,19 @@ class Store:
             self._on_error(obj, error)
 
     def list_by_index(self, name: str, value: str) -> Objs:
-        """Returns the objects with the value `value` in the index, by key."""
+        """Returns the objects with the value `value` in the index, in the order of their keys. Raises KeyError where there is no such
+        index.
+        """
         return [self._objects[key] for key in sorted(self._indexes[name].list_keys_of(value))]
 
     def count_by_index(self, name: str, value: str) -> int:
-        """How many objects that is."""
+        """Returns how many objects have the value `value` in the index. Raises KeyError where there is no such index."""
         return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Applies one event and returns the changes. The same name with another uid is another object: deleted and
-        created, two changes."""
+        """Applies one event and returns the changes, in their order; the objects of a list change with its end. The same name with another
+        uid is another object: deleted and created, two changes.
+        """
         match event:
             case Init():
                 self._relisted = {}
@@ -161,7 +167,8 @@ class Store:
 
     def put_reply(self, reply: Obj) -> Changes:
         """Folds in an object that the API server has answered a write with, or a read of it alone, if that is newer than what is here. Of a
-        list that is being taken the state in the list is folded in instead, where that is newer."""
+        list that is being taken the state in the list is folded in instead, where that is newer. Returns the changes.
+        """
         key = build_object_key(reply)
         if not self.is_news(reply):
             return self._fold_listed(key, initial=not self.synced)
@@ -175,8 +182,8 @@ class Store:
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 
     def apply_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
-        """The same as `apply(InitDone(version))`, so many objects at once, each as if it had come by itself. Nothing else may be folded in
-        meanwhile but replies, and a new list, which makes this one void.
+        """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself.
+        Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void.
         """
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
@@ -260,6 +267,6 @@ def _get_version(obj: Obj) -> str:
 
 
 def read_version(obj: Obj) -> int:
-    """The resource version of an object as a number; 0 where it is none."""
+    """Returns the resource version of an object as a number; 0 where it is none."""
     version = str(obj["metadata"].get("resourceVersion") or "")
     return int(version) if version.isdecimal() else 0

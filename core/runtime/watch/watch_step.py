@@ -233,14 +233,15 @@ class WatchPolicy:
 
 
 def begin(policy: WatchPolicy) -> tuple[State, Action]:
-    """Where every watcher starts."""
+    """Returns the state in which every watcher starts, and its first action: the first page of a list."""
     return Empty(), ListPage("", policy.page_limit)
 
 
 def plan_step(state: State, given: Input, *, now: float, chance: float, policy: WatchPolicy) -> WatchStep:
-    """What follows. Total: an input that makes no sense in a state ends in a new list after a pause, never in an exception or a gap.
+    """Returns the state that follows an input, with the events to emit and the next action. Total: an input that makes no sense in a state
+    ends in a new list after a pause, never in an exception or a gap.
 
-    `now` is monotonic; `chance` in [0, 1) is all the randomness there is.
+    `now` is monotonic, in seconds; `chance` in [0, 1) is all the randomness there is.
     """
     match state, given:
         case ((Empty() | InitPage()), Page()):

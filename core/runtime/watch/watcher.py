@@ -80,12 +80,15 @@ class Watcher:
         self._silence_s = 0.0
 
     def compute_event_age(self, clock: Clock | None = None) -> float | None:
-        """Seconds since the server last gave a sign of life (page, event, bookmark); None before the first. In liveness checks and a
-        gauge."""
+        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. Used in liveness
+        checks and a gauge.
+        """
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
     def has_reached(self, version: str, opened: int) -> bool:
-        """Whether everything up to a version has been handed on: also by a list that was begun when `opened` was this number already."""
+        """Whether everything up to a resource version has been handed on: also by a list that was begun when `opened` was this number
+        already.
+        """
         return not is_behind(self.version, version) or self.delivered > opened
 
     def refresh(self, version: str) -> None:
@@ -101,7 +104,8 @@ class Watcher:
                 self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self, sink: Callable[[Event], Awaitable[None]]) -> Never:
-        """Never returns. Whatever `sink` raises is a bug and ends the run: an event half folded in must not be passed over.
+        """Lists and watches, and calls `sink` with each event. Never returns. Whatever `sink` raises is a bug and ends the run: an event
+        half folded in must not be passed over.
 
         However many events come at once, others have their turn in between.
         """
@@ -208,5 +212,7 @@ class Watcher:
 
 
 def is_behind(version: str, now: str) -> bool:
-    """Whether a resource version is older than another, as far as they can be compared. Versions of all resources are one sequence."""
+    """Whether a resource version is older than another; also True where they cannot be compared. Versions of all resources are one
+    sequence.
+    """
     return not (version.isdecimal() and now.isdecimal()) or int(version) < int(now)
