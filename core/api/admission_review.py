@@ -1,7 +1,7 @@
 """AdmissionReview v1: what the API server asks a webhook, and how it is answered.
 
 Two channels of error are kept apart. A request that is no review at all is refused as such (`core.api.body`). An object that
-breaks a rule is a good review with the answer no: `denied`, with every field error at once.
+breaks a rule is a good review with the answer no: `deny`, with every field error at once.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class Reference:
 class Referring(Protocol):
     """A kind of job that refers to an object with its pod templates, instead of holding them.
 
-    Reconciler and webhook look that object up and pass it to `expanded`. All other functions take the job that
-    `expanded` returns, and do not change what it has added.
+    Reconciler and webhook look that object up and pass it to `expand`. All other functions take the job that
+    `expand` returns, and do not change what it has added.
     """
 
     related: ClassVar[tuple[RelatedKind, ...]]

@@ -6,7 +6,7 @@ from core.model.podset import PodSetRequest
 from core.placement.algorithms.decision import subtract_pods
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 
-Usage = tuple[PodSetRequest, Sequence[tuple[str, int]]]  # a pod set and its pods per node, as in `Placement.nodes`
+Usage = tuple[PodSetRequest, Sequence[tuple[str, int]]]  # a pod set and its pods per node, as in `PodSetPlacement.nodes`
 
 
 class WhatIf:

@@ -84,7 +84,6 @@ def plan_step(
         message = f"{len(live) + done} of {desired} desired pods are there; more are waited for, up to {patience_s:g} s after the last"
         return GroupStep(False, WAITING, message, retry_s=patience_s - waited_s)
     sets = split(waiting, view.neighbours)
-    waiting = [member for equal in sets for member in equal]
     group = PodGroupInfo(
         key.namespace,
         key.name,
@@ -98,7 +97,7 @@ def plan_step(
     )
     outcome = decide(view, group, plugins)
     if outcome.chosen is not None:
-        keep = tuple(_choose_places(outcome.chosen, waiting, group.pod_sets))
+        keep = tuple(_choose_places(outcome.chosen, [member for equal in sets for member in equal], group.pod_sets))
         places = len(keep) + len(placed)
         return GroupStep(False, SCHEDULED, f"{_name(outcome.chosen)} has places for {places} of {len(live)} pods", keep=keep, waits=True)
     if len(placed) < needed and placed and all(member.gated for member in placed):
@@ -106,9 +105,8 @@ def plan_step(
     lacks = explain(view, group, outcome.tried, plugins.states, outcome.why)
     if len(placed) >= needed:
         whole = _build_whole_step(placed, adrift, done)
-        return replace(
-            whole, message=f"{whole.message}; {_format_pod_count(len(waiting))} more wait: {lacks}", waits=True, explanation=lacks
-        )
+        message = f"{whole.message}; {_format_pod_count(len(waiting))} more wait: {lacks}"
+        return replace(whole, message=message, waits=True, explanation=lacks)
     return GroupStep(False, UNSCHEDULABLE, str(lacks), waits=True, explanation=lacks)
 
 

@@ -28,7 +28,7 @@ _SET_STEPS = 100  # of placing one set of pods in some placements
 
 @dataclass(slots=True)
 class Checked:
-    """Placements and what each of them takes of the group; `pods` and `room` as `framework.Candidates` has them."""
+    """Placements and what each of them takes of the group; `pods` and `room` as `framework.FeasiblePlacements` has them."""
 
     cycle: PlacementCycle
     group: PodGroupInfo

@@ -49,7 +49,7 @@ class QueueState:
     """Pure. Every time given is monotonic and never goes back.
 
     A key is in at most one entry: adding it again merges reasons, keeps the higher priority and the earlier time. An entry that becomes due
-    while its key is being worked on waits for `done`.
+    while its key is being worked on waits for `finish`.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Ledger:
         self._table = UsageTable(partial(_list_slots, self._taken))
         self._keys: dict[str, dict[PodSetKey, None]] = {}  # of `_taken`, by workload
         self._unnamed: dict[PodSetKey, None] = {}  # of `_taken`: those with nodes that are places in a tree
-        self._versions: dict[str, int] = {}  # of what `held_by` returns, by workload
+        self._versions: dict[str, int] = {}  # of what `list_held` returns, by workload
         self._moves = 0
         self.neighbours = ClusterNeighbours(self._pods, node_labels, namespace_labels)
         self.daemons = DaemonSets(partial(_use_daemon_share, self._table, self.neighbours), windows)

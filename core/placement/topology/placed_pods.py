@@ -19,7 +19,7 @@ _NOWHERE = -1
 class PlacedPodSet:
     """A pod set and the assignment it was admitted with.
 
-    `nodes` names the node that each pod is counted on, as `Placement.nodes` does. Where the lowest level is the
+    `nodes` names the node that each pod is counted on, as `PodSetPlacement.nodes` does. Where the lowest level is the
     hostname the assignment names it; in other topologies it must be given. `stuck` has the number of its pods that a
     node rejects although it serves the others: these need another place, those stay. `outside` has the labels of nodes
     that exist and are not in the tree, by the domain of the assignment: they have left the flavor or the topology, and

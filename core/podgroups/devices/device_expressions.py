@@ -218,7 +218,7 @@ def _subtract(one: Fields, other: Fields) -> Fields:
 
 def _get_numbers(one: Fields) -> tuple[int, int, int]:
     match = _SEMVER.fullmatch(one[_SEMVER_KEY])
-    assert match is not None  # `semver` made it
+    assert match is not None  # `parse_semver` made it
     return int(match[1]), int(match[2]), int(match[3])
 
 

@@ -24,7 +24,7 @@ def yield_to_others() -> Iterator[None]:
 
 
 class RateLimiter:
-    """`per_second` from a monotonic clock, and up to `burst` at once after a quiet time. `turn` waits, `take` does not.
+    """`per_second` from a monotonic clock, and up to `burst` at once after a quiet time. `wait_turn` waits, `try_turn` does not.
 
     Requests inside `yield_to_others` step into the line when it is empty, one by one, or when a tenth of all turns would be theirs.
     """

@@ -16,7 +16,7 @@ MOST_SHED = 20  # times in a row that one request may be refused with 429
 
 
 class Throttle:
-    """Used as `async with throttle:` around one request; `succeeded` or `shed` records its outcome.
+    """Used as `async with throttle:` around one request; `record_success` or `record_refusal` records its outcome.
 
     The limit grows by one for each round of requests that all succeed, up to `most`. After a 429 it is halved, and no
     request begins before the server's Retry-After has passed. Of the requests that were under way together only the

@@ -1,6 +1,6 @@
 """Logs as one JSON object a line, with the context of the work in each.
 
-Fields go in `extra`, never into the message: messages stay countable. `context` adds fields to every line logged inside it, in whichever
+Fields go in `extra`, never into the message: messages stay countable. `add_fields` adds fields to every line logged inside it, in whichever
 module.
 """
 

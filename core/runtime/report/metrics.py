@@ -323,7 +323,7 @@ def _make_prometheus_reader(exemplars: _Exemplars) -> Any:
 
 
 def _make_exporter(endpoint: str | None, protocol: str | None) -> MetricExporter:
-    # Errors of the exporter are logged by `_telling`, once.
+    # Errors of the exporter are logged by `_wrap_exporter`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     protocol = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None)
     if protocol == GRPC:

@@ -92,7 +92,7 @@ _Span = TypeVar("_Span", bound=Ended)
 
 
 class HeldSpans(Generic[_Span]):
-    """Spans of traces that are sent only if they are worth it. `take` may be called on any thread, and never waits for anything."""
+    """Spans of traces that are sent only if they are worth it. `add_span` may be called on any thread, and never waits for anything."""
 
     def __init__(self, sampling: Sampling, send: Callable[[_Span], None], monotonic: Callable[[], float]) -> None:
         self._sampling, self._send, self._monotonic = sampling, send, monotonic

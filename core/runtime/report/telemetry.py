@@ -46,7 +46,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 @dataclass
 class Telemetry:
-    """The result of `setup`; `enabled`: whether spans are sent."""
+    """The result of `set_up`; `enabled`: whether spans are sent."""
 
     _provider: TracerProvider | None = None
 
@@ -285,7 +285,7 @@ def _mark_sampled(span: ReadableSpan) -> ReadableSpan:
 
 def _make_exporter(endpoint: str | None, protocol: str | None) -> tuple[SpanExporter, str, str]:
     """The exporter, by which protocol it sends and whither."""
-    # Errors of the exporter are logged by `_telling`, once.
+    # Errors of the exporter are logged by `_wrap_exporter`, once.
     logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL + 1)
     asked = protocol or next((value for name in PROTOCOL_VARIABLES if (value := os.environ.get(name))), None) or HTTP
     if asked not in (GRPC, HTTP):
