@@ -31,6 +31,7 @@ from core.placement.topology.topology_spread import with_spread_kept
 from core.placement.topology.tree import Indices, TopologyTree
 
 __all__ = ["Decision", "OneDomain", "PodSetPlacement", "place", "subtract_pods"]
+Scores = tuple[Indices, ...]
 
 
 def place(
@@ -134,11 +135,11 @@ def _order_placements(requests: Sequence[PodSetRequest], placed: Mapping[str, Po
 def _place_one(
     view: FreeCapacity, request: PodSetRequest, profile: Profile, world: Matrix | None, free: Matrix | None
 ) -> tuple[PodSetPlacement] | NotFit:
-    found = _resolve(view, request, free)
+    found = _resolve(view, request, free, profile)
     if isinstance(found, NotFit):
         return found
-    tree, (shape, on_nodes, topology) = view.tree, found
-    fits, scores = on_nodes.sum_up(tree, shape), _compute_scores(view, request, profile, on_nodes)
+    tree, (shape, on_nodes, topology, scores) = view.tree, found
+    fits = on_nodes.sum_up(tree, shape)
     if scores is not None:
         fits = replace(fits, scores=scores)
     algorithm = profile.get_algorithm(topology.mode)
@@ -166,15 +167,14 @@ def _place_group(
     # Leader and workers share a place by the workers' topology; the leader itself is never sliced.
     sliced = leader.topology is not None and leader.topology.slices
     whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None and sliced else leader
-    found, of_leader = _resolve(view, workers, free), _resolve(view, whole, free)
+    found, of_leader = _resolve(view, workers, free, profile), _resolve(view, whole, free)
     if isinstance(found, NotFit):
         return replace(found, group=names)
     if isinstance(of_leader, NotFit):
         return replace(of_leader, group=names)
-    tree, (shape, on_nodes, topology) = view.tree, found
+    tree, (shape, on_nodes, topology, scores) = view.tree, found
     group = fits_of_group(view, workers, whole, free)
     fits = group.sum_up(tree, shape)
-    scores = _compute_scores(view, workers, profile, on_nodes)
     if scores is not None:
         fits = replace(fits, alone=replace(fits.alone, scores=scores), beside=replace(fits.beside, scores=scores))
     algorithm = profile.get_algorithm(topology.mode)
@@ -201,8 +201,11 @@ def _place_group(
     )
 
 
-def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) -> tuple[Shape, NodeFits, TopologyRequest] | NotFit:
-    """Levels of a request and what fits on the nodes it may use, or why it can have no place whatever is free."""
+def _resolve(
+    view: FreeCapacity, request: PodSetRequest, free: Matrix | None, profile: Profile | None = None
+) -> tuple[Shape, NodeFits, TopologyRequest, Scores | None] | NotFit:
+    """Levels of a request, what fits on the nodes it may use, and their scores where a profile counts these; or why it can have no place
+    whatever is free."""
     shape = find_shape(view.tree, request)
     if isinstance(shape, NotFit):
         return shape
@@ -210,15 +213,16 @@ def _resolve(view: FreeCapacity, request: PodSetRequest, free: Matrix | None) ->
         return refuse_without_nodes(view, request, shape)
     try:
         on_nodes = fits_on_nodes(view, request, free)
+        scores = _compute_scores(view, request, on_nodes) if profile is not None and profile.respects_preferred_affinity else None
     except InvalidSelector as error:
         return NotFit(RefusalKind.INVALID_SELECTOR, request.name, f"pod set {request.name}: {error}")
     assert request.topology is not None  # find_shape refused that
-    return shape, on_nodes, request.topology
+    return shape, on_nodes, request.topology, scores
 
 
-def _compute_scores(view: FreeCapacity, request: PodSetRequest, profile: Profile, on_nodes: NodeFits) -> tuple[Indices, ...] | None:
-    """Per level the sums of preferred-affinity scores, where these count."""
-    scores = view.compute_preferred_scores(request, on_nodes.eligible) if profile.respects_preferred_affinity else None
+def _compute_scores(view: FreeCapacity, request: PodSetRequest, on_nodes: NodeFits) -> Scores | None:
+    """Per level the sums of preferred-affinity scores; None where nothing is preferred. Raises InvalidSelector."""
+    scores = view.compute_preferred_scores(request, on_nodes.eligible)
     return None if scores is None else tuple(view.tree.sum_nodes(level, scores) for level in range(view.tree.lowest + 1))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.model.podset import Mode, PodSetRequest
+from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.placement.algorithms.profile import MIXED
 from core.placement.changes import Amount, Never, NoSuchNode, PodTooLarge, TooMany
 from core.placement.engine import place
@@ -152,3 +152,17 @@ def test_a_selector_that_cannot_be_is_named_also_where_no_node_is_usable():
     assert refusal is not None
     assert refusal.kind is RefusalKind.INVALID_SELECTOR
     assert "Near" in refusal.detail
+
+
+@pytest.mark.parametrize("group", [None, "a"])
+def test_preferred_affinity_that_cannot_be_evaluated_is_refused_with_its_operator(group: str | None):
+    term = {"weight": 1, "preference": build_term(build_expression("gen", "Gt", "abc"))}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    asked = [request(1, affinity=affinity)]
+    if group is not None:
+        topology = TopologyRequest(Mode.REQUIRED, THREE_LEVELS[1], group=group)
+        asked = [replace(request(count, affinity=affinity), name=f"set-{count}", topology=topology) for count in (1, 2)]
+    refusal = place(build_view(THREE_LEVELS, NODES), asked, replace(MIXED, respects_preferred_affinity=True)).refusal
+    assert refusal is not None
+    assert refusal.kind is RefusalKind.INVALID_SELECTOR
+    assert "Gt" in refusal.detail
