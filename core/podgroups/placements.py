@@ -44,8 +44,9 @@ class Placements(Sequence[Placement]):
         self.names, self.order, self.starts, self.rank, self.parents = tuple(names), order, starts, rank, tuple(parents)
 
     def compute_sums(self, per_node: Indices) -> Indices:
-        """Returns the sums of a per-node array by placement."""
-        return np.add.reduceat(per_node[self.order], self.starts) if len(self.starts) else self.starts
+        """Returns the sums of a per-node array by placement; each summand is cut so that no sum leaves int64."""
+        most = np.iinfo(np.int64).max // max(1, len(per_node))
+        return np.add.reduceat(np.clip(per_node, -most, most)[self.order], self.starts) if len(self.starts) else self.starts
 
     def list_nodes(self, at: int) -> Indices:
         """Returns the places, ascending, that the nodes of the placement at a position have in the tree."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.podset import PodSetRequest
+from core.model.quantity import LARGEST
 from core.model.step_budget import SENTENCE, StepBudget
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.free_capacity import FreeCapacity
@@ -22,7 +23,7 @@ from core.podgroups.placement_feasibility import are_apart, check_apart, check_o
 from core.podgroups.placements import Placement, build_whole
 from core.podgroups.scorers import RankDistance
 from core.podgroups.topology_placement import TopologyPlacement
-from tests.builders import BLOCK, RACK, build_view
+from tests.builders import BLOCK, RACK, Node, build_view, request
 from tests.podgroups.builders import (
     ask,
     build_cluster,
@@ -307,3 +308,12 @@ def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_ch
     asked = group((1, 4), (1, 3), (1, 2))
     outcome = ask(view.copy_with_budget(StepBudget(1)), asked)
     assert sum(count_placed_pods(outcome).values()) == 3
+
+
+@pytest.mark.parametrize("amount", [2**40, LARGEST - 1])
+def test_amounts_of_any_size_are_summed_without_leaving_int64(amount: int):
+    """Found by a reader: a group of unlike pods found no place, and no reason, beside nodes with the largest amounts."""
+    nodes = [Node(name, {HOSTNAME_LABEL: name, RACK: "r", BLOCK: "b"}, {"memory": amount, "cpu": 8000, "pods": 110}) for name in "abc"]
+    sets = tuple(request(1, requests={"cpu": cpu * 1000, "memory": 1}, name=f"set-{cpu}") for cpu in (1, 2))
+    asked = replace(group((1, 1), (1, 2)), pod_sets=sets)
+    assert sum(count_placed_pods(ask(build_view([HOSTNAME_LABEL], nodes), asked)).values()) == 2
