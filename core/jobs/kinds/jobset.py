@@ -67,11 +67,8 @@ class JobSet(TemplatedKind):
         done = self.count_reclaimable_pods(job)
         in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
         replicated = get(job, ("spec", "replicatedJobs")) or ()
-        counts = [
-            role.count - done.get(role.pod_set, 0)
-            for role, one in zip(self.list_roles(job), replicated, strict=True)
-            if not one.get("dependsOn")
-        ]
+        roles = zip(self.list_roles(job), replicated, strict=False)  # of too many, which are refused, only the first have one
+        counts = [role.count - done.get(role.pod_set, 0) for role, one in roles if not one.get("dependsOn")]
         return Gang(sum(counts[:1] if in_order else counts))
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.jobs.annotation_catalog import GROUPED, OF_A_TEMPLATE
+from core.jobs.kinds.jobset import JobSet
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.podgroup_annotation import Grouping
@@ -470,3 +471,12 @@ def test_of_two_reviews_that_refuse_a_queue_beside_a_group_one_says_why(groups: 
     if not allowed:
         assert list(get_causes(response)) == ["spec.template.spec.schedulingGates"]
     assert list(get_causes(validate_object(queued, stored))) == [f"metadata.labels[{QUEUE_NAME_LABEL}]"]
+
+
+def test_group_of_more_templates_than_a_workload_has_is_refused():
+    """Found by a reader: a JobSet with 20 of them was admitted, and its PodGroup was never made."""
+    obj = build_object("JobSet")
+    one = obj["spec"]["replicatedJobs"][0]
+    obj["spec"]["replicatedJobs"] = [{**one, "name": f"j{number}"} for number in range(40)]
+    assert "at most" in get_causes(validate_object(obj))["spec"]
+    assert JobSet().find_gang(obj).min_count > 0
