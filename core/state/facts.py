@@ -346,7 +346,7 @@ class PodSetFacts:
             dict(spec.get("nodeSelector") or {}),
             spec.get("affinity"),
             tuple(spec.get("tolerations") or ()),
-            read_index(notes.get(POD_INDEX_OFFSET, "")),
+            read_index(notes.get(POD_INDEX_OFFSET, "").removeprefix("+")),
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             read_template_traits(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
             list_zero_requests(spec, requests),
@@ -362,7 +362,7 @@ def _count_reclaimed(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool
     done = reclaimed.get(pod_set.get("name") or MAIN_POD_SET, 0)
     request = parse_topology_request(pod_set.get("topologyRequest")) if done and waits else None
     size = max((layer.size for layer in request.slices), default=1) if request is not None else 1
-    return done - done % size
+    return done - done % max(1, size)  # a Workload may be written past the rules
 
 
 def _list_future_labels(spec: Json, owner: Json | None) -> dict[str, str]:

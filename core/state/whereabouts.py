@@ -1,7 +1,7 @@
 """A short text about where a workload's pods are, for messages about its last admission and its next."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from core.model.admission import Admission
 from core.model.quantity import show_count
@@ -50,22 +50,30 @@ def describe_move(before: Admission, after: Admission, failed: Iterable[str] = (
     if not left or not taken:
         return ""
     what = _find_lowest_level(after)
+    names = _name_domains((*left, *taken))
     others = "; the others stay" if new.total() > taken.total() else ""
     lost = sorted(failed)
     why = f"lost: {_format_list(lost, 'node')}" if lost else "they were stuck"
     go = "goes" if taken.total() == 1 else "go"
     return (
-        f"{show_count(taken.total(), 'pod')} of {_format_list(list(left), what)} {go} to {_format_list(list(taken), what)}{others} ({why})"
+        f"{show_count(taken.total(), 'pod')} of {_format_list([names[one] for one in left], what)} {go} to "
+        f"{_format_list([names[one] for one in taken], what)}{others} ({why})"
     )
 
 
-def _count_domains(admission: Admission) -> Counter[str]:
-    """Pods by the lowest domain that they are assigned to."""
-    found: Counter[str] = Counter()
+def _count_domains(admission: Admission) -> Counter[tuple[str, ...]]:
+    """Pods by the values of the lowest domain that they are assigned to: racks of two blocks may have one name."""
+    found: Counter[tuple[str, ...]] = Counter()
     for given in admission.pod_sets:
         for domain in given.assignment.domains if given.assignment is not None else ():
-            found[domain.values[-1]] += domain.count
+            found[domain.values] += domain.count
     return found
+
+
+def _name_domains(domains: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Their last values, or all of them where two domains have one last value."""
+    are_clear = len({domain[-1] for domain in domains}) == len(set(domains))
+    return {domain: domain[-1] if are_clear else "/".join(domain) for domain in domains}
 
 
 def _find_lowest_level(admission: Admission) -> str:

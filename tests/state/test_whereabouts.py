@@ -102,3 +102,9 @@ def test_racks_that_are_left_are_called_racks():
 def test_nodes_that_were_lost_are_why():
     before, after = admitted(HOSTS, hosts("a", "b")), admitted(HOSTS, hosts("c", "b"))
     assert describe_move(before, after, {"a"}) == "1 pod of node a goes to node c; the others stay (lost: node a)"
+
+
+def test_move_between_racks_of_one_name_names_their_blocks():
+    levels = (BLOCK, RACK)
+    before, after = admitted(levels, [("b0", "r1")]), admitted(levels, [("b1", "r1")])
+    assert describe_move(before, after) == f"1 pod of {RACK} b0/r1 goes to {RACK} b1/r1 (they were stuck)"

@@ -131,12 +131,14 @@ def plan_provisioning(
 
 
 def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
-    """Returns the requests of a workload that those of later attempts have replaced, sorted by name; none before these are there.
-    `checks` and `requests` are by name."""
-    current = {request_name(workload["metadata"]["name"], name, count_attempts(entry)) for name, entry in checks.items()}
-    if not current <= requests.keys():
-        return []
-    return [request for name, request in sorted(requests.items()) if name not in current and is_owned(request, workload)]
+    """Returns the requests of a workload that those of later attempts of the same check have replaced, sorted by name; none of a check
+    before its own is there. `checks` and `requests` are by name."""
+    replaced = set[str]()
+    for check, entry in checks.items():
+        *former, current = (request_name(workload["metadata"]["name"], check, 1 + n) for n in range(count_attempts(entry)))
+        if current in requests:
+            replaced.update(former)
+    return [request for name, request in sorted(requests.items()) if name in replaced and is_owned(request, workload)]
 
 
 def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:

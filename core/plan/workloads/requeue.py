@@ -20,7 +20,7 @@ from core.placement.refusals import MAX_MESSAGE, truncate
 from core.plan.steps.actions import Evict, format_rounded_up, to_time
 from core.plan.steps.conditions import Condition
 from core.plan.steps.eviction_counts import count_evictions
-from core.state.facts import find_condition, is_condition_true
+from core.state.facts import find_condition, is_condition_true, read_index
 
 Json = Mapping[str, Any]
 
@@ -44,8 +44,7 @@ def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: dat
 def count_in_a_row(workload: Json) -> int:
     """Returns how often a workload was evicted for lost nodes, and did not run well in between."""
     text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
-    forgotten = int(text) if text.isdecimal() else 0
-    return max(0, count_evictions(workload, REASON_NODE_FAILURES) - forgotten)
+    return max(0, count_evictions(workload, REASON_NODE_FAILURES) - (read_index(text) or 0))
 
 
 def build_reset(workload: Json) -> dict[str, str]:

@@ -449,3 +449,10 @@ def test_pod_sets_without_pods_are_not_in_a_request_for_nodes():
     pod_sets = [{"name": name, "count": count, "template": {"spec": {}}} for name, count in (("head", 1), ("workers", 0))]
     needed = list_needed_pod_sets({"spec": {"podSets": pod_sets}}, ProvisioningConfig("c", "class"))
     assert [pod_set["name"] for pod_set in needed] == ["head"]
+
+
+def test_earlier_attempts_go_though_another_check_needs_no_request():
+    wire, checks = build_workload(), {"nodes": entry(retryCount=1), "others": entry()}
+    first, second = request(wire), request(wire, attempt=2)
+    assert list_superseded(wire, checks, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
+    assert list_superseded(wire, checks, {"w-nodes-1": first}) == []

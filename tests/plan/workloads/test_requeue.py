@@ -236,3 +236,10 @@ def test_requeue_rules_with_base_zero_cause_no_wait():
     for now in range(5):
         life.admit(now * 2)
         assert life.evict(now * 2 + 1) is None
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "x", "", "-1"])
+def test_forgotten_failures_that_are_no_number_count_as_none(text: str):
+    life = Life(schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]})
+    life.wire["metadata"].setdefault("annotations", {})[FORGOTTEN_FAILURES] = text
+    assert count_in_a_row(life.wire) == 3
