@@ -2,6 +2,7 @@
 
 import argparse
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -138,7 +139,8 @@ def _list_misfits(given: Given, file: ConfigurationFile) -> Iterator[str]:
         return  # an unknown kind
     needed, unwanted = (FILES, OWN | OWN_TIMES) if mode == "files" else (OWN, FILES)
     has_folder = mode == "files" and file.webhook.certificates is not None
-    if missing := [flag for name, flag in needed.items() if not given.has(name) and not has_folder]:
+    named = [name for name in needed if given.has(name)]
+    if missing := [flag for name, flag in needed.items() if name not in named and (not has_folder or named)]:
         yield f"the following arguments are required: {', '.join(missing)}"
     if extra := [flag for name, flag in unwanted.items() if given.has(name)]:
         yield f"not allowed with --cert-mode {mode}: {', '.join(extra)}"
@@ -214,6 +216,6 @@ def _parse_configuration(text: str) -> BundleHolder:
 
 
 def _parse_seconds(text: str) -> timedelta:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 366 * 86400:
+    if not re.fullmatch("[0-9]{1,8}", text) or not 1 <= int(text) <= 366 * 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; whole seconds, from 1 to a year, are expected")
     return timedelta(seconds=int(text))

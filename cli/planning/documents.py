@@ -102,7 +102,7 @@ def _load(path: Path) -> list[Any]:
     try:
         if text[:1] == b"{":  # what kubectl writes as JSON is YAML, too, but is read ten times as fast
             return [json.loads(text)]
-    except ValueError:
+    except (ValueError, RecursionError):
         pass  # YAML may begin so; its parser reports what is wrong, and where
     try:
         found = list(yaml.load_all(text, Loader=_Loader))

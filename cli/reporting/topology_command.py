@@ -54,6 +54,8 @@ def read_pod(text: str) -> PodShape:
     requests = {}
     for part in text.split(","):
         name, _, amount = part.strip().partition("=")
+        if name in requests:
+            raise BadInput(f"--pod {text}: {name} is given twice; leave one out")
         try:
             requests[name] = parse_canonical(name, amount)
         except InvalidQuantity as error:

@@ -52,7 +52,7 @@ class Outlook:
             self.state,
             settings.profiles,
             settings.pods_ready,
-            NodeReplacement.from_gates(settings.gates),
+            NodeReplacement.from_gates(settings.gates, settings.node_health.leaving_taints),
             settings.fair_sharing,
             shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
         )

@@ -109,3 +109,11 @@ def test_unknown_plugin_names_are_reported_with_other_mistakes_if_installed_plug
         f'{scorer}[3].name: "zzz" is not accepted; {no_such}; use PodCount, BinPacking, RankDistance or acme-price',
         f'{PATH}.memory: "1" is not accepted; a quantity such as "512Mi", of 64Mi or more, is expected',
     ]
+
+
+def test_plugin_arguments_with_aliases_that_multiply_are_refused():
+    """Found by a reader: they were written out as JSON, beyond all memory."""
+    bomb = "".join(f"            x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]\n" for level in range(1, 30))
+    text = f"{as_text(build_file())}topogate:\n  podGroups:\n    plugins:\n      scorers:\n        - name: acme\n          arguments:\n"
+    with pytest.raises(InvalidFile, match="at most 10000 values are expected"):
+        read_configuration(f"{text}            x0: &x0 [a]\n{bomb}")

@@ -344,6 +344,9 @@ def test_files_may_be_json(topogate: Commands, tmp_path: Path):
     assert ran.code == 2
     assert f"{tmp_path / 'nodes.json'}: YAML syntax error: " in ran.err
     assert "in line 2" in ran.err
+    (tmp_path / "nodes.json").write_text('{"a":' * 5000)
+    ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 2)), *files)
+    assert (ran.code, "this is a bug" in ran.err) == (2, False), ran.err
 
 
 def least(asked: dict[str, Any], fewest: int) -> dict[str, Any]:

@@ -123,6 +123,7 @@ def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_
         (["none"], 1, "there is no Topology none; there is default"),
         (["--pod", "gpu"], 2, "--pod gpu: 'gpu' is not accepted; RESOURCE=QUANTITY is expected"),
         (["--pod", "cpu=0"], 2, "--pod cpu=0: 'cpu=0' is not accepted"),
+        (["--pod", "cpu=4,cpu=8"], 2, "--pod cpu=4,cpu=8: cpu is given twice; leave one out"),
         (["--seats", "--resource", "memory"], 2, "--resource memory: nodes have up to"),
         (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: No such file or directory"),
     ],

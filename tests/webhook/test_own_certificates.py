@@ -57,6 +57,7 @@ WRONG = {
         ["--cert-file", "a", "--key-file", "b", *SECRET],
         "not allowed with --cert-mode files: --cert-secret, ",
     ),
+    "endless": ([*OWN, "--cert-settle", "9" * 5000], "whole seconds, from 1 to a year, are expected"),
     "mode": (["--cert-mode", "magic"], "argument --cert-mode: 'magic' is not accepted; use files or own"),
     "kind": (
         [*OWN, "--cert-configuration", "deployment/x"],

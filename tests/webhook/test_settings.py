@@ -117,3 +117,9 @@ def test_unknown_feature_gate_is_reported_with_other_mistakes(capsys: pytest.Cap
     told = capsys.readouterr().err
     assert "argument --feature-gates: unknown feature gate 'Nonsense'; known are " in told
     assert "argument --port: " in told
+
+
+def test_certificate_file_alone_is_not_paired_with_the_key_of_a_folder(config: Callable[[str], str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse(["--cert-file", "a"], environ={"TOPOGATE_CONFIG": config("webhook: {certDir: /certs}\n")})
+    assert "the following arguments are required: --key-file" in capsys.readouterr().err

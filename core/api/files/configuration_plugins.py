@@ -30,6 +30,7 @@ from core.model.plugin_choice import (
 from core.model.quantity import LARGEST, parse_quantity
 
 PATH = "topogate.podGroups.plugins"
+MOST_VALUES = 10_000  # in the arguments of a plugin
 LISTS = {GENERATE: "generators", SCORE: "scorers"}
 _HEAVIEST = 1000
 
@@ -51,12 +52,23 @@ def _parse_memory(value: object) -> int:
 
 
 def _validate_plain(value: dict[str, Any]) -> dict[str, Any]:
-    """It goes to another process as JSON."""
+    """It goes to another process as JSON, where each alias of the file is written out."""
     try:
-        json.dumps(value, allow_nan=False)
+        is_small = _count_values(value, {}) <= MOST_VALUES
+        if is_small:
+            json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise refuse("text, numbers, true, false, null, lists and objects of these are expected") from None
+    if not is_small:
+        raise refuse(f"at most {MOST_VALUES} values are expected")
     return value
+
+
+def _count_values(value: Any, known: dict[int, int]) -> int:
+    """Values inside a value, itself included. Raises RecursionError for one that holds itself."""
+    if isinstance(value, dict | list) and id(value) not in known:
+        known[id(value)] = 1 + sum(_count_values(inner, known) for inner in (value.values() if isinstance(value, dict) else value))
+    return known.get(id(value), 1) if isinstance(value, dict | list) else 1
 
 
 Weight = Annotated[float, BeforeValidator(_parse_weight)]
