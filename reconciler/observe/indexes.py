@@ -28,13 +28,6 @@ def find_owned(store: Store, owner: Obj) -> list[Obj]:
     return store.list_by_index("controller", show_as_owner(owner))
 
 
-def find_siblings(store: Store, obj: Obj) -> list[Obj]:
-    """Returns the objects of `store` with the same controller as `obj`, itself included, in the order of their keys; none where it has no
-    controller.
-    """
-    return [sibling for owner in _find_controller(obj) for sibling in store.list_by_index("controller", owner)]
-
-
 def show_as_owner(obj: Obj) -> str:
     """Returns the key by which indexes name an object as the owner of others: its namespace and uid."""
     return show_owner(obj["metadata"].get("namespace"), obj["metadata"]["uid"])

@@ -15,7 +15,7 @@ from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.podgroups.algorithm import decide, default_plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
 from core.podgroups.group_explanation import explain
-from core.podgroups.identical_groups import decide_in_turn
+from tests.podgroups.identical_groups import decide_in_turn
 
 RACK = "cloud/rack"
 RACKS, NODES_PER_RACK = 50, 100

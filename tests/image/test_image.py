@@ -188,7 +188,7 @@ def test_the_licence_of_every_package_is_in_it(made: Made):
 
 
 def test_the_bill_of_materials_has_every_package_once_and_scanners_find_the_same(made: Made):
-    said = json.loads(sbom.build(made.image, "topogate", "0.1.0", made.archive.digest, CREATED))
+    said = json.loads(sbom.build(made.image, "topogate", "0.2.0", made.archive.digest, CREATED))
     assert (said["bomFormat"], said["specVersion"], said["version"]) == ("CycloneDX", "1.5", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", said["serialNumber"])
     assert said["metadata"]["component"]["purl"] == f"pkg:oci/topogate@{made.archive.digest.replace(':', '%3A')}"

@@ -18,7 +18,7 @@ from core.podgroups.algorithm import default_plugins
 from core.podgroups.framework import PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
-from core.podgroups.identical_groups import decide_in_turn, decide_replicas
+from tests.podgroups.identical_groups import decide_in_turn, decide_replicas
 from core.podgroups.placement_feasibility import are_apart, check_apart, check_one
 from core.podgroups.placements import Placement, build_whole
 from core.podgroups.scorers import RankDistance
