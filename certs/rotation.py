@@ -149,12 +149,12 @@ class Rotation:
         """
         while True:
             try:
-                await self.look()
+                await self.reconcile()
             except KubeError as error:
                 self._report_problem(str(error))
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Executes steps until nothing is to be done now, `MAX_STEPS` at most. Raises the KubeError that kept something from being read or
         written, and what `serve` raises.
         """

@@ -19,7 +19,7 @@ from core.runtime.http.errors import Forbidden, NotFound
 from core.runtime.watch.informer import Informer
 from core.state.facts import NodeFacts
 from reconciler.measure.outlook import Outlook
-from reconciler.podgroups.group_steps import keep_places
+from reconciler.podgroups.group_steps import hold_places
 from reconciler.settings import Settings
 
 USER_AGENT = "topogate-cli"
@@ -44,11 +44,11 @@ async def connect(target: Target) -> AsyncIterator[Client]:
         yield client
 
 
-async def look(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
+async def list_cluster(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
     """Returns the whole cluster, listed once. Raises Failure where a list fails; a ConfigMap that may not be read counts as missing."""
     outlook = Outlook(client, SystemClock(), settings, kinds)
     await outlook.observed.list_once(_list)
-    keep_places(outlook.observed)
+    hold_places(outlook.observed)
     return outlook
 
 
@@ -91,13 +91,13 @@ def find_event_time(event: Obj) -> str:
     return str(repeated or event.get("lastTimestamp") or event.get("eventTime") or "")[:19]
 
 
-async def look_at(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
+async def read_cluster(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
     """Returns the cluster that files describe, if there are any, else the live one. Raises Failure, of which BadInput for all mistakes in
     the files.
     """
     if not files:
         async with connect(target) as client:
-            return await look(client, settings, kinds)
+            return await list_cluster(client, settings, kinds)
     wrong: list[str] = []
     outlook, others = build_offline(read_documents(files, wrong), settings, kinds, namespace, wrong)
     if wrong:
@@ -125,7 +125,7 @@ def build_offline(
         labels = {"kubernetes.io/metadata.name": name}
         objects[r.NAMESPACES].append({"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}})
     outlook.observed.fill(objects)
-    keep_places(outlook.observed)
+    hold_places(outlook.observed)
     return outlook, list(cluster.others)
 
 

@@ -39,14 +39,14 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
     """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name. Raises Failure."""
     settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
 
-    async def look() -> Report:
+    async def read() -> Report:
         if source.files:
-            outlook = await cluster_view.look_at(source.files, target, settings, list_kinds(), namespace)
+            outlook = await cluster_view.read_cluster(source.files, target, settings, list_kinds(), namespace)
             return podgroup_report.explain_if_asked(outlook, asked, namespace) or set_explains.explain(
                 outlook, finding.find_workload(outlook.observed, asked, namespace)
             )
         async with cluster_view.connect(target) as client:
-            outlook = await cluster_view.look(client, settings, list_kinds())
+            outlook = await cluster_view.list_cluster(client, settings, list_kinds())
             report = podgroup_report.explain_if_asked(outlook, asked, namespace)
             if report is not None:
                 return report
@@ -64,7 +64,7 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
                 report |= set_explains.report_warning(outlook, workload, about_pods)
             return report
 
-    report = run(look())
+    report = run(read())
     if form is not None:
         write_data(make_console(), report, form)
     elif report["kind"] == r.POD_GROUPS.kind:
@@ -81,7 +81,7 @@ def show_topology(
     """
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
     target, settings = choose_target(source), read_settings(decisions)
-    outlook = run(cluster_view.look_at(source.files, target, settings, list_kinds(), choose_namespace(source)))
+    outlook = run(cluster_view.read_cluster(source.files, target, settings, list_kinds(), choose_namespace(source)))
     outlook.state.refresh()
     names = topology_command.find_names(outlook.state, name)
     if counted is not None:

@@ -154,9 +154,9 @@ def run_on_own_loop(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Cal
     """
     home = asyncio.get_running_loop()
 
-    async def look(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+    async def search(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:
         if asyncio.get_running_loop() is home:
             return await look_up(*args, **kwargs)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look_up(*args, **kwargs), home))
 
-    return look
+    return search

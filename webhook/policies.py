@@ -112,7 +112,7 @@ def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> lis
     """Returns the policies about all kinds, each followed by its binding. `reconciler`: the user name of its service account."""
     made = [
         _build_pod_policy(kinds),
-        _keep_dependents(kinds),
+        _build_dependents_policy(kinds),
         _build_owner_policy(kinds),
         _name_workload(kinds),
         _build_owned_pod_policy(kinds),
@@ -139,7 +139,7 @@ def _build_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     policy = build_policy(
         "pods",
         [build_pod_rule("UPDATE")],
-        [*_keep_marks(), *_keep_owner(kinds)],
+        [*_build_mark_policy(), *_build_kept_owner_policy(kinds)],
         [
             {"name": "written-by-another", "expression": f"!{IS_TOPOGATE}"},
             {
@@ -164,7 +164,7 @@ def _build_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     return policy
 
 
-def _keep_marks() -> list[dict[str, Any]]:
+def _build_mark_policy() -> list[dict[str, Any]]:
     """Gates, labels and annotations of pods that topogate has set."""
     validations = [
         {
@@ -196,7 +196,7 @@ def _keep_marks() -> list[dict[str, Any]]:
     ]
 
 
-def _keep_owner(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
+def _build_kept_owner_policy(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     """The owner of a pod of an admitted workload, and the labels by which that finds it."""
     known = [_show_key(kind) for kind in _list_controllers(kinds)]
     return [
@@ -225,7 +225,7 @@ def _keep_owner(kinds: Sequence[JobKind]) -> list[dict[str, Any]]:
     ]
 
 
-def _keep_dependents(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_dependents_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
     """A pod that is made again takes along the pods that it controls, as the driver of a SparkApplication does its executors."""
     policy = build_policy(
         "orphans",

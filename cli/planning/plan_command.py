@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from cli.cluster_view import Target, add_related, build_offline, connect, look, warn_of_unused_documents
+from cli.cluster_view import Target, add_related, build_offline, connect, list_cluster, warn_of_unused_documents
 from cli.failures import ADMITTED, WAITS, BadInput
 from cli.planning.documents import complete, read_documents
 from cli.planning.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
@@ -50,7 +50,7 @@ async def plan(
         raise BadInput(wrong)
     else:
         async with connect(target) as client:
-            outlook = await look(client, settings, kinds)
+            outlook = await list_cluster(client, settings, kinds)
         others = add_related(outlook, others, namespace, wrong)
     planned = await Planner(outlook, kinds).plan(jobs, namespace, wrong)
     warn_of_unused_documents(others)

@@ -22,7 +22,7 @@ from core.runtime.watch.store import build_object_key
 from core.state.facts import find_controller
 from reconciler.measure.outlook import Outlook
 from reconciler.observe.observed import Observed
-from reconciler.podgroups.group_steps import keep_place, list_members, list_replicas
+from reconciler.podgroups.group_steps import hold_place, list_members, list_replicas
 
 POD_GROUP_API = r.POD_GROUPS.api_version, r.POD_GROUPS.kind
 MOST_PODS = 100_000  # of one document
@@ -142,7 +142,7 @@ def _find_priority(observed: Observed, key: GroupKey) -> int:
 def _plan_one(outlook: Outlook, key: GroupKey) -> Report:
     members, step = outlook.plan_group(key)
     for member, node in step.keep:
-        keep_place(outlook.observed, replace(member, kept=node), node)
+        hold_place(outlook.observed, replace(member, kept=node), node)
     answer: Report = {"apiVersion": r.POD_GROUPS.api_version, "kind": r.POD_GROUPS.kind, "namespace": key.namespace, "name": key.name}
     answer |= {"replica": key.replica} if key.replica else {}
     group = outlook.observed.pod_groups.store.get(f"{key.namespace}/{key.name}")

@@ -258,7 +258,7 @@ class LeaderElection:
 
         try:
             async with asyncio.TaskGroup() as group:
-                renewal = group.create_task(self._keep_renewing(), name=f"renew lease {self._name}")
+                renewal = group.create_task(self._renew_in_time(), name=f"renew lease {self._name}")
                 group.create_task(run_work(), name=f"leader of {self._name}").add_done_callback(lambda _: renewal.cancel())
         except BaseExceptionGroup as group_error:
             # One failure is the rule, and callers should see it and not its wrapping; with several, having lost the lease explains the
@@ -270,7 +270,7 @@ class LeaderElection:
                 raise group_error.exceptions[0] from None
             raise
 
-    async def _keep_renewing(self) -> None:
+    async def _renew_in_time(self) -> None:
         if self._connect is None:
             self._progress_at = float("inf")
             await self._renew()
@@ -311,7 +311,7 @@ class LeaderElection:
                 async with asyncio.timeout(self._retry_period_s * 2):
                     if not self.leads:
                         # Too late to be sure of it: another process may have led meanwhile, and what it wrote we may not have seen.
-                        await self._look()
+                        await self._observe()
                     if not self._election.was_taken(ours):
                         await self._write_or_look(ours)
             except (KubeError, TimeoutError) as error:
@@ -325,22 +325,22 @@ class LeaderElection:
             await self._write()
         except (Conflict, NotFound):
             # It was touched: by another holder, or only a label was set. Look once, and decide by what is there.
-            await self._look()
+            await self._observe()
             if not self._election.was_taken(ours):
                 await self._write()
 
     async def _try(self) -> bool:
         """One attempt to get or keep the lease; whether we lead after it. As leader the Lease known is written without reading it first."""
         if not self._election.is_leader(self._clock.monotonic()):
-            await self._look()
+            await self._observe()
         try:
             return await self._write()
         except (Conflict, NotFound):
             # The Lease was changed: by another holder, or only in a label. Read it once, and decide by what is there.
-            await self._look()
+            await self._observe()
             return await self._write()
 
-    async def _look(self) -> None:
+    async def _observe(self) -> None:
         try:
             lease: Obj | None = await self._client.get(LEASE, self._name, self._namespace)
         except NotFound:

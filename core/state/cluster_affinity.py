@@ -243,7 +243,7 @@ class ClusterNeighbours:
             asked = chain.from_iterable(self._speaks_of.get(namespace, ()) for namespace in (traits.namespace, None))
             terms = islice(asked, _MOST_TERMS)
             found = [term for term in terms if term.is_match(traits.namespace, traits.labels, self.get_namespace_labels)]
-            _keep(self._repelling, key, found)
+            _cache(self._repelling, key, found)
         return found
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
@@ -257,7 +257,7 @@ class ClusterNeighbours:
         found = self._matching.get(key)
         if found is None:
             found = self._build_table().find_nodes(key, self.get_namespace_labels)
-            _keep(self._matching, key, found)
+            _cache(self._matching, key, found)
         return found
 
     def _build_table(self) -> _Table:
@@ -303,7 +303,7 @@ def _add(table: dict[K, Counter[str]], key: K, node: str, times: int) -> bool:
 V = TypeVar("V")
 
 
-def _keep(answers: dict[K, V], key: K, answer: V) -> None:
+def _cache(answers: dict[K, V], key: K, answer: V) -> None:
     answers[key] = answer
     if len(answers) > _KEPT:
         del answers[next(iter(answers))]

@@ -49,7 +49,7 @@ class WholeView:
         """Returns the name of the node on which a place is kept for a pod; None where none is."""
         return self._kept.get((f"podgroup {group}", pod, None))
 
-    def keep(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
+    def hold_place(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
         """Keeps a place on a node for a pod that is not bound yet; None removes it. `requests` are of the pod without its one of `pods`."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:

@@ -82,9 +82,9 @@ class PodGroupsOfJobs:
 
     async def _reconcile(self, item: Item) -> Result:
         assert isinstance(item.key, JobKey)
-        return await self.look(item.key)
+        return await self.reconcile(item.key)
 
-    async def look(self, key: JobKey) -> Result:
+    async def reconcile(self, key: JobKey) -> Result:
         """Writes the PodGroup of a job where it is missing or differs, and reports its condition as an event. Returns RequeueAfter where
         the write met another one or was refused, else Done.
 

@@ -89,9 +89,9 @@ class DomainHealth:
     # --- one workload -------------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
-        return await self.look(str(item.key))
+        return await self.reconcile(str(item.key))
 
-    async def look(self, key: str) -> Result:
+    async def reconcile(self, key: str) -> Result:
         """Evicts a workload when one of its domains has lacked room for `not_ready_delay_s` seconds. Returns RequeueAfter with the seconds
         until it is to be judged again, else Done.
 

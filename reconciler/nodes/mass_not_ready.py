@@ -71,7 +71,7 @@ class Storms:
         seconds.
         """
         if self._is_stale and self._clock.monotonic() >= self._next_look:
-            self._look()
+            self._refresh()
         found = self._found.get(topology)
         return found if found is not None and self._clock.now() < found.until else None
 
@@ -109,7 +109,7 @@ class Storms:
     def _list_topologies(self) -> set[str]:
         return {facts.topology for facts in self._observed.state.flavors.values() if facts.topology}
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._is_stale, self._next_look = False, self._clock.monotonic() + pacing.STORMS_EVERY_S
         if len(self._since) < self._rules.min_nodes and not self._found:
             return

@@ -123,9 +123,9 @@ class NodeHealth:
     # --- one workload -------------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
-        return await self.look(str(item.key))
+        return await self.reconcile(str(item.key))
 
-    async def look(self, key: str) -> Result:
+    async def reconcile(self, key: str) -> Result:
         """Judges all nodes of a workload: deletes pods that wait for lost nodes, and writes which nodes are lost. Returns RequeueAfter with
         the seconds until it is to be judged again, else Done.
 

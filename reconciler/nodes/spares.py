@@ -19,7 +19,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.steps import make_plan
 from core.plan.workloads.reports import name_spares, report_spares, restore_borrowed
-from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
+from core.queueing.cycle.kept_spares import KeptSpares, list_kept_spares, with_kept
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
@@ -138,9 +138,9 @@ class Spares:
     # --- one workload -------------------------------------------------------------------------------------------
 
     async def _reconcile(self, item: Item) -> Result:
-        return await self.look(str(item.key))
+        return await self.reconcile(str(item.key))
 
-    async def look(self, key: str) -> Result:
+    async def reconcile(self, key: str) -> Result:
         """Fills up and writes the spare nodes of a workload, reports them in its condition, and restores its annotation of borrowed nodes.
         Returns RequeueAfter while it may hold spares, else Done. Raises KubeError where a write fails.
         """
@@ -160,7 +160,7 @@ class Spares:
             return RequeueAfter(pacing.SPARES_BATCH_S)
         if facts.unhealthy_nodes or self._is_held(facts):
             return RequeueAfter(pacing.SPARES_FILL_S)  # its spares are for the pods of these nodes first; and in a storm no node is judged
-        kept = keep_spares(state, facts, self._leaving_taints, fills=not self._makes_room())
+        kept = list_kept_spares(state, facts, self._leaving_taints, fills=not self._makes_room())
         if not kept:
             return Done()
         workload = await self._hold(key, workload, facts, kept)

@@ -31,10 +31,10 @@ class Troubles:
     async def run(self) -> Never:
         """Looks at the watches every `pacing.TROUBLES_LOOK_S` seconds. Never returns."""
         while True:
-            self.look()
+            self.check()
             await self._clock.sleep(pacing.TROUBLES_LOOK_S)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Logs once what is wrong now and was at the last look, and again every `pacing.TROUBLES_REMIND_S` seconds; and once that it is
         over.
         """

@@ -49,31 +49,33 @@ def read_once(observed: Observed, pod: Obj) -> Member | None:
     return known[1]
 
 
-def keep_place(observed: Observed, member: Member, place: str) -> None:
+def hold_place(observed: Observed, member: Member, place: str) -> None:
     """Keeps a place on the node `place` for a pod until it is bound (empty: none); from then on the pod itself counts. Its devices do once
     they are allocated.
     """
     if observed.devices is not None:
         is_placed = member.is_live and bool(place)
-        observed.devices.inventory.keep(member.uid, PlacedClaims(member.group.namespace, place, member.claims) if is_placed else None)
+        observed.devices.inventory.record_claims(
+            member.uid, PlacedClaims(member.group.namespace, place, member.claims) if is_placed else None
+        )
     if member.is_live and not member.node and place:
-        observed.state.whole.keep(str(member.group), member.uid, place, member.request.requests, member.request.traits)
+        observed.state.whole.hold_place(str(member.group), member.uid, place, member.request.requests, member.request.traits)
     else:
-        observed.state.whole.keep(str(member.group), member.uid, None, {})
+        observed.state.whole.hold_place(str(member.group), member.uid, None, {})
 
 
-def keep_places(observed: Observed) -> None:
-    """Keeps the places of pods of all groups (`keep_place`): once, for a command that reads a cluster that does not change."""
+def hold_places(observed: Observed) -> None:
+    """Keeps the places of pods of all groups (`hold_place`): once, for a command that reads a cluster that does not change."""
     for key in list_replicas(observed):
         for member in list_members(observed, key).values():
-            keep_place(observed, member, member.place)
+            hold_place(observed, member, member.place)
 
 
 def drop_place(observed: Observed, key: GroupKey, uid: str) -> None:
     """Drops the place and the devices that are kept for the pod of a group with a uid, which is gone or has no place any more."""
-    observed.state.whole.keep(str(key), uid, None, {})
+    observed.state.whole.hold_place(str(key), uid, None, {})
     if observed.devices is not None:
-        observed.devices.inventory.keep(uid, None)
+        observed.devices.inventory.record_claims(uid, None)
 
 
 def list_replicas(observed: Observed, group: str | None = None) -> list[GroupKey]:

@@ -47,8 +47,8 @@ from reconciler.podgroups.group_steps import (
     HANDED_OVER,
     drop_place,
     find_lost,
+    hold_place,
     is_native,
-    keep_place,
     list_members,
     plan_next_step,
     read_once,
@@ -114,7 +114,7 @@ class PodGroups:
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.pod_groups.add_handler(self._on_group)
-        observed.node_topologies.add_handler(lambda change: self._look_again(GroupEvent.NODE_TOPOLOGY_CHANGED))
+        observed.node_topologies.add_handler(lambda change: self._queue_again(GroupEvent.NODE_TOPOLOGY_CHANGED))
         observed.nodes.add_handler(self._on_node)
         if observed.native is not None:
             observed.native.pod_groups.add_handler(self._on_native)
@@ -133,7 +133,7 @@ class PodGroups:
             self._drop_pod(before, uid)
         if group is None or change.new is None:
             if self._waiting and (change.new is None or (change.new.get("status") or {}).get("phase") in ("Succeeded", "Failed")):
-                self._look_again(GroupEvent.POD_GONE)
+                self._queue_again(GroupEvent.POD_GONE)
             return
         member = read_once(self._observed, change.new)
         assert member is not None  # it names a group
@@ -162,7 +162,7 @@ class PodGroups:
             self._refused_until.pop(group, None)
             self.plugins.drop_missed(group)
         self._is_due(group)
-        self._look_again(GroupEvent.POD_GONE)
+        self._queue_again(GroupEvent.POD_GONE)
 
     def _is_due(self, group: GroupKey) -> None:
         if group in self._waiting:
@@ -172,9 +172,9 @@ class PodGroups:
     def _fold(self, member: Member) -> None:
         whole = self._observed.state.whole
         before = whole.find_kept_node(str(member.group), member.uid)
-        keep_place(self._observed, member, self._add_known_place(member).place)
+        hold_place(self._observed, member, self._add_known_place(member).place)
         if before is not None and not member.node and whole.find_kept_node(str(member.group), member.uid) is None:
-            self._look_again(GroupEvent.PLACE_RETURNED)
+            self._queue_again(GroupEvent.PLACE_RETURNED)
 
     def _add_known_place(self, member: Member) -> Member:
         """Returns the member with the place that was decided on, where the pod does not have it yet, or kube-scheduler
@@ -217,11 +217,11 @@ class PodGroups:
 
     def _on_node(self, change: Change) -> None:
         if self._waiting and (change.old is None or change.new is None or place_of(change.old) != place_of(change.new)):
-            self._look_again(GroupEvent.NODE_CHANGED)
+            self._queue_again(GroupEvent.NODE_CHANGED)
 
     def _on_devices(self, change: Change) -> None:
         if self._waiting and not _has_same_spec(change):
-            self._look_again(GroupEvent.DEVICES_CHANGED)
+            self._queue_again(GroupEvent.DEVICES_CHANGED)
 
     def _on_claim(self, change: Change) -> None:
         """Queues the groups that a change of a ResourceClaim affects: waiting groups may use devices that are free now,
@@ -235,9 +235,9 @@ class PodGroups:
             if group is not None:
                 self._is_due(group)
         if self._waiting:
-            self._look_again(GroupEvent.CLAIM_CHANGED)
+            self._queue_again(GroupEvent.CLAIM_CHANGED)
 
-    def _look_again(self, event: GroupEvent) -> None:
+    def _queue_again(self, event: GroupEvent) -> None:
         """Groups that wait and depend on an event are judged again, once for all events of a moment."""
         self._events[event] += 1
         if self._waiting:
@@ -264,9 +264,9 @@ class PodGroups:
     async def _reconcile(self, item: Item) -> Result:
         key = item.key
         assert isinstance(key, GroupKey)
-        return await self.look(key)
+        return await self.reconcile(key)
 
-    async def look(self, key: GroupKey) -> Result:
+    async def reconcile(self, key: GroupKey) -> Result:
         """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). Returns
         RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails.
         """
@@ -278,11 +278,11 @@ class PodGroups:
             await self._observed.devices.judge(key.namespace, templates)
         while True:
             try:
-                return await self._look(key, answers)
+                return await self._judge(key, answers)
             except Unanswered as open_question:
                 await self.plugins.answer(open_question.question, answers)  # and all is read again: it may have changed meanwhile
 
-    async def _look(self, key: GroupKey, answers: Answers) -> Result:
+    async def _judge(self, key: GroupKey, answers: Answers) -> Result:
         group = self._observed.find_pod_group(f"{key.namespace}/{key.name}")
         is_free = group is not None and self._is_free(group)
         if is_free and not any(member.gated for member in list_members(self._observed, key).values()):
@@ -387,7 +387,7 @@ class PodGroups:
             self._fold(present)
         else:
             drop_place(self._observed, member.group, member.uid)
-            self._look_again(GroupEvent.PLACE_RETURNED)
+            self._queue_again(GroupEvent.PLACE_RETURNED)
 
     def _plan(self, key: GroupKey, group: Obj | None, members: Sequence[Member], answers: Answers) -> GroupStep:
         """Raises Unanswered."""
@@ -415,7 +415,7 @@ class PodGroups:
                 return GroupStep(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
             self._decided[member.uid] = node
-            keep_place(self._observed, member, node)
+            hold_place(self._observed, member, node)
         for member in step.give_back:
             self._decided.pop(member.uid, None)
         given_back = [(member, "") for member in step.give_back]

@@ -76,7 +76,7 @@ class DriftAudit:
                 continue
             seen += 1 + sum(given.count for given in facts.admission.pod_sets) if facts.admission is not None else 1
             try:
-                drifts = await self._look(facts, workload)
+                drifts = await self._find_drifts(facts, workload)
             except Exception as error:
                 self._observed.set_aside.add(self._observed.workloads.resource, key, workload, error)
                 continue
@@ -87,7 +87,7 @@ class DriftAudit:
             await self._report(workload, drifts, runs=facts.runs)
         self.counts = {kind: found[kind] for kind in DriftKind}
 
-    async def _look(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
+    async def _find_drifts(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
         if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
             return ()
         pods = self._observed.list_pods(find_family(workload))

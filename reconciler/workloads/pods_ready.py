@@ -73,10 +73,10 @@ class PodsReady:
         workload = self._observed.workloads.store.get(key)
         if workload is None:
             return Done()
-        action = plan_pods_ready(workload, self._look(workload), self._rules, self._clock.now(), self._jitter())
+        action = plan_pods_ready(workload, self._observe(workload), self._rules, self._clock.now(), self._jitter())
         return await self._executor.execute(plan_action(workload, action, self._executor.format_now()))
 
-    def _look(self, workload: Obj) -> Seen:
+    def _observe(self, workload: Obj) -> Seen:
         """Returns whether the pods are ready: by the status of the job where it shows that, else by the pods."""
         owner = find_controller(workload)
         if owner is None or r.build_owner_key(owner) not in self._observed.kinds:

@@ -108,12 +108,12 @@ class Queues:
     def _on_node(self, change: Change) -> None:
         if change.old is not None and change.new is not None and _get_labels(change.old) == _get_labels(change.new):
             return
-        self._look_at_topologies("nodes changed")
+        self._queue_topologies("nodes changed")
 
     def _on_storm(self) -> None:
-        self._look_at_topologies("a storm has begun or is over")
+        self._queue_topologies("a storm has begun or is over")
 
-    def _look_at_topologies(self, reason: str) -> None:
+    def _queue_topologies(self, reason: str) -> None:
         for name in list(self._observed.topologies.store.list_keys()):
             self._queue.add_after((r.TOPOLOGIES.plural, name), pacing.QUEUES_SETTLE_S, reason)
 

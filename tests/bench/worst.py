@@ -39,7 +39,7 @@ from core.podgroups.devices.node_limits import Rations, SharedCell
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, read_member
 from core.podgroups.podgroup_facts import PodGroupFacts
-from core.queueing.cycle.kept_spares import keep_spares
+from core.queueing.cycle.kept_spares import list_kept_spares
 from core.runtime.garbage import exclude_live_objects, exclude_survivors_of_long_collections
 from core.state.cluster import ClusterState
 from core.state.cluster_affinity import ClusterNeighbours
@@ -311,7 +311,7 @@ def spares_on_which_2_048_borrowers_stand() -> Steps:
             scene.run()
     scene.run()
     assert len(scene.lent()) == lent
-    return once(lambda: keep_spares(scene.state, scene.facts("w")))
+    return once(lambda: list_kept_spares(scene.state, scene.facts("w")))
 
 
 # --- selectors and tolerations ------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Replica:
     def step(self) -> bool:
         """Lets one request through; whether the look goes on after it."""
         if self._looking is None:
-            self._looking = self.rotation.look()
+            self._looking = self.rotation.reconcile()
         try:
             self._looking.send(None)
         except StopIteration:

@@ -61,7 +61,7 @@ class Paper:
             self.state.observe_pod(f"{NAMESPACE}/{name}", PodFacts.read(pod))
         for member in self.members:
             place = member.place if member.is_live and not member.node else None
-            self.state.whole.keep(str(KEY), member.uid, place or None, member.request.requests)
+            self.state.whole.hold_place(str(KEY), member.uid, place or None, member.request.requests)
 
     def step(self, waited_s: float = 100.0) -> GroupStep:
         self.fold()
@@ -178,10 +178,10 @@ def test_a_place_on_a_node_that_goes_is_given_back_and_another_is_found() -> Non
 
 def test_two_groups_never_get_the_same_place() -> None:
     paper = Paper({"r1": [2]}, min_count=2)
-    paper.state.whole.keep("ns/other", "uid-other", "r1-0", {"cpu": 1000})
+    paper.state.whole.hold_place("ns/other", "uid-other", "r1-0", {"cpu": 1000})
     paper.add(0, 1)
     assert not paper.settle().is_scheduled
-    paper.state.whole.keep("ns/other", "uid-other", None, {})
+    paper.state.whole.hold_place("ns/other", "uid-other", None, {})
     assert paper.settle().is_scheduled
     assert paper.state.ledger.find_drift() == {}
 

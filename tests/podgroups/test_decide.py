@@ -18,7 +18,6 @@ from core.podgroups.algorithm import default_plugins
 from core.podgroups.framework import PlacementCycle
 from core.podgroups.group import PodGroupInfo
 from core.podgroups.group_explanation import explain
-from tests.podgroups.identical_groups import decide_in_turn, decide_replicas
 from core.podgroups.placement_feasibility import are_apart, check_apart, check_one
 from core.podgroups.placements import Placement, build_whole
 from core.podgroups.scorers import RankDistance
@@ -36,6 +35,7 @@ from tests.podgroups.builders import (
     racks,
     small_sets,
 )
+from tests.podgroups.identical_groups import decide_in_turn, decide_replicas
 
 
 def test_all_pods_go_to_one_rack_that_holds_them():

@@ -120,7 +120,7 @@ def test_a_claim_for_all_is_given_devices_that_all_of_its_pods_reach(hall: Hall,
     there = hall.inventory
     there.observe_claim("ns/ours", read_claim(build_claim("ours", spec=build_claim_spec(hall.count))))
     if is_promised:
-        there.keep("other", PlacedClaims("ns", "n0", OWN))
+        there.record_claims("other", PlacedClaims("ns", "n0", OWN))
     outcome = decide(hall.view, replace(hall.asked, claims=((PodClaim("", "ours"),),)), plugins_for(there)[1])
 
     def fits(pool: str) -> bool:
@@ -176,7 +176,7 @@ def test_groups_one_after_the_other_never_have_more_than_there_is(hall: Hall) ->
         for on, count in count_placed_pods(outcome).items():
             way[on] += count
             for pod in range(count):
-                there.keep(f"{number}-{on}-{pod}", PlacedClaims("ns", on, OWN))
+                there.record_claims(f"{number}-{on}-{pod}", PlacedClaims("ns", on, OWN))
     devices = {name: sum(hall.free(pool)[0][int(name[1:])] for pool in hall.own) for name in way}
     of_all = sum(hall.free(pool)[1] for pool in hall.own)
     beyond = sum(max(0, count * hall.count - devices[name]) for name, count in way.items())

@@ -108,13 +108,13 @@ def test_a_rack_and_a_pool_are_both_shared(view: FreeCapacity) -> None:
 
 def test_pods_that_are_placed_count_until_their_devices_are_allocated(view: FreeCapacity) -> None:
     there = build_inventory(*pool_of_nodes("p", {"a": 2}))
-    there.keep("uid", PlacedClaims("ns", "a", (PodClaim(TEMPLATE, "its-claim"),)))
+    there.record_claims("uid", PlacedClaims("ns", "a", (PodClaim(TEMPLATE, "its-claim"),)))
     assert ask(view, there, build_group(2)).chosen is None
     assert count_placed_pods(ask(view, there, build_group(1))) == {"a": 1}
     there.observe_claim("ns/its-claim", get_claim(build_claim("its-claim", [("p", "a-1")])))
     assert count_placed_pods(ask(view, there, build_group(1))) == {"a": 1}
     assert ask(view, there, build_group(2)).chosen is None
-    there.keep("uid", None)
+    there.record_claims("uid", None)
     there.observe_claim("ns/its-claim", None)
     assert count_placed_pods(ask(view, there, build_group(2))) == {"a": 2}
 
@@ -295,9 +295,9 @@ def test_device_expected_for_pods_of_another_template_is_not_free(view: FreeCapa
     fast = build_template("fast", build_claim_spec(1, f'{ATTRIBUTES}.kind == "fast"'))
     kinds = [{"name": f"x-{kind}", "attributes": {"kind": {"string": kind}}} for kind in ("fast", "slow")]
     there = build_inventory(fast, build_resource_slice("p", kinds, node="a"))
-    there.keep("uid", PlacedClaims("ns", "a", OWN))
+    there.record_claims("uid", PlacedClaims("ns", "a", OWN))
     assert ask(view, there, build_group(1, PodClaim("fast", "")), templates=("fast",)).chosen is None, "it may be given the fast one"
-    there.keep("uid", PlacedClaims("ns", "b", OWN))
+    there.record_claims("uid", PlacedClaims("ns", "b", OWN))
     assert count_placed_pods(ask(view, there, build_group(1, PodClaim("fast", "")), templates=("fast",))) == {"a": 1}, (
         "its node does not reach that"
     )
@@ -305,7 +305,7 @@ def test_device_expected_for_pods_of_another_template_is_not_free(view: FreeCapa
 
 def test_pods_outside_a_placement_use_devices_shared_by_its_nodes(view: FreeCapacity) -> None:
     there = build_inventory(build_resource_slice("fabric", 2))
-    there.keep("uid", PlacedClaims("ns", "d", OWN))
+    there.record_claims("uid", PlacedClaims("ns", "d", OWN))
     assert ask(view, there, build_group(2, by=(RACK,))).chosen is None
     assert sum(count_placed_pods(ask(view, there, build_group(1, by=(RACK,)))).values()) == 1
 
@@ -365,14 +365,14 @@ def test_unlike_pods_take_of_the_same_devices(view: FreeCapacity) -> None:
 def test_a_claim_for_all_that_is_to_come_is_counted_once(view: FreeCapacity) -> None:
     there = build_inventory(build_resource_slice("p", 3, node="a"), build_claim("ours"))
     for pod in ("one", "other"):
-        there.keep(pod, PlacedClaims("ns", "a", (PodClaim("", "ours"),)))
+        there.record_claims(pod, PlacedClaims("ns", "a", (PodClaim("", "ours"),)))
     assert count_placed_pods(ask(view, there, build_group(2))) == {"a": 2}
     assert ask(view, there, build_group(3)).chosen is None
 
 
 def test_pods_outside_a_placement_use_devices_of_their_own_node_first(view: FreeCapacity) -> None:
     there = build_inventory(build_resource_slice("p", 1, node="d", slices=2), build_resource_slice("p", 1, slices=2))
-    there.keep("uid", PlacedClaims("ns", "d", OWN))
+    there.record_claims("uid", PlacedClaims("ns", "d", OWN))
     plugins, wanted = build_plugins(there), build_group(2, by=(RACK,))
     facts = explain(view, wanted, decide(view, wanted, plugins).tried, plugins.states).facts
     assert {fact.name: fact.fit for fact in facts} == {"r1 pool gpu.example.com/p": 1, "r2 pool gpu.example.com/p": 1}
@@ -413,5 +413,5 @@ def test_answers_of_many_matchers_are_not_kept_for_ever() -> None:
 def test_pool_for_which_an_expression_of_another_group_fails_is_served(view: FreeCapacity, expression: str) -> None:
     bad = build_template("bad", build_claim_spec(1, expression), namespace="other")
     there = build_inventory(*pool_of_nodes("p", {"a": 2, "b": 1}), bad)
-    there.keep("theirs", PlacedClaims("other", "a", (PodClaim("bad", ""),)))
+    there.record_claims("theirs", PlacedClaims("other", "a", (PodClaim("bad", ""),)))
     assert count_placed_pods(ask(view, there, build_group(3))) == {"a": 2, "b": 1}

@@ -116,7 +116,7 @@ class GroupsHarness(Harness):
 
     def look(self, name: str = "g", replica: int = 0) -> Result | KubeError:
         try:
-            return self.wait_for(self.groups.look(GroupKey(NAMESPACE, name, replica)))
+            return self.wait_for(self.groups.reconcile(GroupKey(NAMESPACE, name, replica)))
         except KubeError as error:
             return error
 

@@ -90,7 +90,7 @@ class NodesHarness(Harness):
         self.clock.time += pacing.NODE_GONE_S
 
     def look(self) -> Result:
-        return self.wait_for(self.health.look(KEY))
+        return self.wait_for(self.health.reconcile(KEY))
 
     @property
     def statuses(self) -> list[Mapping[str, Any]]:

@@ -85,7 +85,7 @@ async def place(opened: GroupsHarness, count: int = 2, group: str = "g") -> dict
 async def settle(opened: GroupsHarness, group: str = "g") -> Done | RequeueAfter:
     for _ in range(10):
         before = len(opened.steps)
-        result = await opened.groups.look(GroupKey(NAMESPACE, group))
+        result = await opened.groups.reconcile(GroupKey(NAMESPACE, group))
         if len(opened.steps) == before:
             return result
     raise AssertionError("it does not come to rest")

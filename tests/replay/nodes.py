@@ -44,7 +44,7 @@ class NodesOfCase(Harness):
 
     def run(self) -> float | None:
         """Looks at every workload once; when it is to look again."""
-        results = [self.wait_for(self.health.look(_key(workload))) for workload in self.all("Workload")]
+        results = [self.wait_for(self.health.reconcile(_key(workload))) for workload in self.all("Workload")]
         waits = [result.seconds for result in results if isinstance(result, RequeueAfter)]
         return min(waits, default=None)
 

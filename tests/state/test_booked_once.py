@@ -99,10 +99,10 @@ def test_a_place_of_a_group_that_is_given_up_helps_workloads_that_wait():
     scene.rack("r", 1)
     woken: list[int] = []
     scene.state.on_free.append(lambda: woken.append(scene.state.changes))
-    scene.state.whole.keep("ns/g", "pod", "r-n0", {"cpu": 4000}, NO_TRAITS)
+    scene.state.whole.hold_place("ns/g", "pod", "r-n0", {"cpu": 4000}, NO_TRAITS)
     scene.submit("w", 1, cpu="4")
     assert list_admitted(scene.run()) == set()
-    scene.state.whole.keep("ns/g", "pod", None, {})
+    scene.state.whole.hold_place("ns/g", "pod", None, {})
     assert woken
     assert list_admitted(scene.run()) == {"w"}
 

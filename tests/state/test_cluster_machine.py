@@ -275,7 +275,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def other_nodes_are_spare(self, data: st.DataObject, fails: bool, seen_first: bool, done_meanwhile: bool) -> None:
         """Counted from the moment of the decision until the event of its write is folded, or until the write fails.
 
-        With `done_meanwhile` all pods become reclaimable while the write is on its way; `keep_spares` decides none once they are.
+        With `done_meanwhile` all pods become reclaimable while the write is on its way; `list_kept_spares` decides none once they are.
         """
         name = data.draw(st.sampled_from(sorted(set(self.objects.workloads) - set(self.objects.assumed))))
         if self.objects.holding(name) is None:

@@ -199,14 +199,14 @@ class _Choice:
         needed = compute_fewest(caps, wanted)
         least = max(1, wanted - int(largest[: needed - 1].sum()))
         children, caps = children[caps >= least], caps[caps >= least]
-        self._look_ahead(below, children, np.minimum(caps, wanted) - least + 1, wanted)
+        self._estimate_work(below, children, np.minimum(caps, wanted) - least + 1, wanted)
         offers = [self._compute_offer(below, child, wanted, least) for child in children.tolist()]
         parts: list[Chosen] = []
         for place, size in trace(offers, cover(offers, wanted, self._steps), wanted):
             parts += self._choose(below, int(children[place]), size * self._compute_ratio(below))
         return parts
 
-    def _look_ahead(self, level: int, domains: Indices, sizes: Indices, wanted: int) -> None:
+    def _estimate_work(self, level: int, domains: Indices, sizes: Indices, wanted: int) -> None:
         """Gives up before anything is counted if it will be too much: so many sizes at most of each domain, or one a leaf."""
         counts = np.ones_like(sizes)
         for lower in range(level, self._problem.tree.lowest):

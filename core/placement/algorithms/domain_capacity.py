@@ -86,7 +86,7 @@ def fits_on_nodes(
         kept = _count_nodes(view, request, view.free, beside)
     elif len(changed):
         _update_fits(view, request, beside, kept, changed)
-    view.keep(key, kept)
+    view.cache(key, kept)
     return kept
 
 

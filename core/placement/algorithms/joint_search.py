@@ -163,7 +163,7 @@ class JointSearch:
             offer = np.where(offer >= 0, offer // ratios[0], _NO)
         for tie in self._ties:
             if tie.level == level:
-                offer = _keep_tie(offer, tie)
+                offer = _filter_tie(offer, tie)
         return offer
 
     def _combine(self, offers: Sequence[Indices], level: int) -> list[Indices]:
@@ -217,7 +217,7 @@ class JointSearch:
         return shares
 
 
-def _keep_tie(offer: Indices, tie: Tie) -> Indices:
+def _filter_tie(offer: Indices, tie: Tie) -> Indices:
     """Only what has all members of a tie or none; at its level each of them is whole, so there is one unit or none of it."""
     offer = offer.copy()
     for given in np.ndindex(offer.shape):

@@ -113,7 +113,7 @@ def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequ
         for shape_key, fits in kept.by_shape.items():
             _count_levels(view.tree, shape_key, kept, fits, changed)
     if keeps:
-        view.keep(key, kept)
+        view.cache(key, kept)
     return kept
 
 

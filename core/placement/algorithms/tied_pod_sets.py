@@ -71,7 +71,7 @@ def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], f
     decision = in_order(view, requests, free)
     if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
         return decision
-    placements = look_ahead(view, requests, free)
+    placements = find_joint_fit(view, requests, free)
     return decision if placements is None else Decision(placements, looked_ahead=True)
 
 
@@ -98,7 +98,7 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
         if decision.refusal is None:
             return decision
         refusal = decision.refusal
-    placements = look_ahead(view, requests, free, level) if len(domains) else None
+    placements = find_joint_fit(view, requests, free, level) if len(domains) else None
     if placements is not None:
         return Decision(placements, looked_ahead=True)
     if refusal is None:
@@ -119,7 +119,7 @@ def _require_level(request: PodSetRequest, level: str) -> PodSetRequest:
     return replace(request, topology=replace(topology, mode=Mode.REQUIRED, level=level, group=None))
 
 
-def look_ahead(
+def find_joint_fit(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, tied_at: int | None = None
 ) -> tuple[PodSetPlacement, ...] | None:
     """Returns a fit of all pod sets at once, in their order, with `tied_at` in one domain of that level; None if none was found.

@@ -49,7 +49,7 @@ def resize(
     for request in sorted(requests, key=lambda request: int(_find_eligible(view, request).sum())):
         mates = [before[mate.name] for mate in requests if mate is not request and _is_same_group(mate, request)]
         away = {domain: outside[domain.values] for domain in beyond[request.name]}
-        part = _keep(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)
+        part = _find_kept(view, request, before[request.name], sum(mates, np.zeros_like(before[request.name])), free, away, runs=runs)
         if away and (why := _find_obstacle(view, part, previous[request.name])):
             named = ", ".join("/".join(domain.values) for domain in away)
             sentence = f"pod set {request.name}: pods run outside of the topology, in {named}; {why}"
@@ -112,7 +112,7 @@ def _find_pods(view: FreeCapacity, assignment: TopologyAssignment | None) -> Ind
     return counts
 
 
-def _keep(
+def _find_kept(
     view: FreeCapacity,
     request: PodSetRequest,
     before: Indices,

@@ -143,7 +143,7 @@ class FreeCapacity:
             return _NONE
         return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
 
-    def keep(self, key: Hashable, value: Any) -> None:
+    def cache(self, key: Hashable, value: Any) -> None:
         """Keeps what was counted under a key, as the last to be forgotten; of more than 48 the oldest is dropped."""
         self.kept.pop(key, None)
         self.kept[key] = value

@@ -122,7 +122,7 @@ class PodNeighbours:
         """Returns a flag per node of the tree: whether it shares the value of label `key` with any of some nodes of the cluster, by
         name."""
         if isinstance(nodes, frozenset) and nodes <= self._tree.index.keys():
-            return self._tree.keep_domains(key, nodes, self._find_domains)
+            return self._tree.cache_domains(key, nodes, self._find_domains)
         return self._find_domains(key, nodes)
 
     def are_in_one_domain(self, key: str, nodes: Iterable[str], others: Iterable[str]) -> bool:

@@ -181,7 +181,7 @@ class TopologyTree:
         flags[level.starts[domain] : level.ends[domain]] = True
         return flags
 
-    def keep_domains(self, label: str, names: frozenset[str], find: Callable[[str, frozenset[str]], Flags]) -> Flags:
+    def cache_domains(self, label: str, names: frozenset[str], find: Callable[[str, frozenset[str]], Flags]) -> Flags:
         """Returns the flags per node that `find` returns for a label and nodes of this tree, and keeps them for the next time.
 
         Labels never change within a tree.

@@ -211,7 +211,7 @@ def _plan_while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active:
         return _start(f, workload)
     if active and f.started and is_evicted and f.is_suspended_by_another:
         return _plan_early_suspension(f, workload)
-    return _plan_after_stop(f, workload) if f.started or is_evicted else _keep_in_step(f, workload)
+    return _plan_after_stop(f, workload) if f.started or is_evicted else _plan_in_step(f, workload)
 
 
 def _plan_while_running(f: JobFacts, workload: Obj) -> Plan:
@@ -354,7 +354,7 @@ def _plan_after_stop(f: JobFacts, workload: Obj) -> Plan:
     released = give_back(workload, f.place, f.now)
     if f.started:
         return _restore(f, workload).extend(released)
-    return make_plan(released) if released is not None else _keep_in_step(f, workload)
+    return make_plan(released) if released is not None else _plan_in_step(f, workload)
 
 
 def _restore(f: JobFacts, workload: Obj | None) -> Plan:
@@ -383,7 +383,7 @@ def _has_changed(f: JobFacts, workload: Obj) -> bool:
     return has_other_pod_sets(f.kind.list_pod_sets(f.job), workload)
 
 
-def _keep_in_step(f: JobFacts, workload: Obj) -> Plan:
+def _plan_in_step(f: JobFacts, workload: Obj) -> Plan:
     if f.prebuilt is not None and f.prebuilt != workload["metadata"]["name"]:
         return make_plan(plan_deletion(workload))  # made for it before it named another
     if f.prebuilt is not None and (difference := find_difference(f.kind.list_pod_sets(f.job), workload)) is not None:

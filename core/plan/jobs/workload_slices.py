@@ -89,11 +89,11 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
     usage = {name: amount * count // given.count for name, amount in given.usage.items()}
     if given.assignment is None or not count:  # no pods are nowhere
         return replace(given, count=count, usage=usage, assignment=None)
-    assignment = keep_places(given.assignment, count, Counter(_find_domain(pod, given.assignment.levels) for pod in mine))
+    assignment = list_kept_places(given.assignment, count, Counter(_find_domain(pod, given.assignment.levels) for pod in mine))
     return replace(given, count=count, usage=usage, assignment=assignment) if assignment is not None else None
 
 
-def keep_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
+def list_kept_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
     """Returns the places of an assignment that `count` pods keep, those of the pods that live first; None where more live than that.
 
     `live`: pods by the level values of their domain. Domains without a pod are left out.

@@ -120,7 +120,7 @@ def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
     again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
     return make_plan(
         *_plan_strays(f, ungatings.strays),
-        _keep_until_pods_end(f) if ungatings.actions else None,
+        _plan_finalizer(f) if ungatings.actions else None,
         *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
         *(_ungate(f, ungatings.actions) if ungatings.actions else ()),
         report_rank_order(f.workload, ungatings.broken, f.now, kept=ranked),
@@ -172,7 +172,7 @@ def _build_log_of_stray(pod: PodFacts) -> Log:
     return Log("pod outside of its workload's assignment", {"pod": pod.key, "node": pod.node}, warning=True)
 
 
-def _keep_until_pods_end(f: UngatingFacts) -> Step | None:
+def _plan_finalizer(f: UngatingFacts) -> Step | None:
     """With a finalizer: a Workload without an owner that is deleted holds its quota while pods of it run (`core.plan.pods.orphans`)."""
     finalizers = f.workload["metadata"].get("finalizers") or []
     if not f.is_unowned or RESOURCE_IN_USE_FINALIZER in finalizers:

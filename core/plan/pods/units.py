@@ -407,11 +407,11 @@ def _plan_while_waiting(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | N
         if not group.missing and group.roles != {p["name"]: p["count"] for p in workload["spec"]["podSets"]}:
             return make_plan(*before, plan_deletion(workload))  # its present pods are others
         requests = group.requests
-    plan = _keep_in_step(f, workload, wanted, requests)
+    plan = _plan_in_step(f, workload, wanted, requests)
     return plan.begin_with(*before)
 
 
-def _keep_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, requests: Mapping[str, Any]) -> Plan:
+def _plan_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, requests: Mapping[str, Any]) -> Plan:
     queue = wanted.queue if wanted is not None else queue_to_follow(f.made_of)
     changes: dict[str, Any] = {}
     if queue and workload["spec"].get("queueName") != queue:

@@ -144,7 +144,7 @@ def _send_with_room(
     # What ends has its place until it is gone, however long it takes: a pod may have asked for a day.
     ending = [pod for pod in live if pod.terminating and not pod.dropped and is_up(pod.node)]
     used = [*ending, *others]
-    sent = _keep_with_room(sent, assignment, live, ended, used) if used else sent
+    sent = _filter_with_room(sent, assignment, live, ended, used) if used else sent
     # A pod outside of the assignment takes no place of it, and yet it is one of those that were admitted; one that was never sent
     # anywhere is deleted before it is bound (`strays`).
     nowhere = sum(1 for pod in live if _is_nowhere(pod, assignment.levels))
@@ -243,7 +243,7 @@ def _remove_followers(planned: list[Ungate], leaving: Sequence[PodFacts], places
     return free[: max(0, places - len(leaving))]
 
 
-def _keep_with_room(
+def _filter_with_room(
     sent: list[Ungate], assignment: TopologyAssignment, live: Sequence[PodFacts], ended: Counter[tuple[str, ...]], used: Sequence[PodFacts]
 ) -> list[Ungate]:
     """Returns those for which their domain has a place left beside pods that still use places there: they end, or have another owner."""

@@ -120,7 +120,7 @@ def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
     }
     return make_plan(
         _report_unknown_profile(r.CLUSTER_QUEUES, f.obj),
-        *keep_finalizer(r.CLUSTER_QUEUES, f.obj, f.users),
+        *plan_finalizer(r.CLUSTER_QUEUES, f.obj, f.users),
         _report(r.CLUSTER_QUEUES, f.obj, status),
     )
 
@@ -149,7 +149,7 @@ def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
 
 def plan_flavor(flavor: Obj, users: Users) -> Plan:
     """Returns the plan for the finalizer of a ResourceFlavor: it has no status."""
-    return make_plan(*keep_finalizer(r.RESOURCE_FLAVORS, flavor, users))
+    return make_plan(*plan_finalizer(r.RESOURCE_FLAVORS, flavor, users))
 
 
 def plan_topology(f: TopologyState, now: str) -> Plan:
@@ -170,7 +170,7 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
         condition = Condition(NODES_PLACED, True, "AllNodesPlaced", f"{held}{carried} all level labels")
     status = {"conditions": _set(f.obj, now, condition, *_show_storm(f))}
     return make_plan(
-        _report_unknown_profile(r.TOPOLOGIES, f.obj), *keep_finalizer(r.TOPOLOGIES, f.obj, f.users), _report(r.TOPOLOGIES, f.obj, status)
+        _report_unknown_profile(r.TOPOLOGIES, f.obj), *plan_finalizer(r.TOPOLOGIES, f.obj, f.users), _report(r.TOPOLOGIES, f.obj, status)
     )
 
 
@@ -186,7 +186,7 @@ def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) 
     return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
 
 
-def keep_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
+def plan_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
     """Returns the steps that set the finalizer of an object in use, so that it cannot vanish under its users, or remove it from
     another.
 

@@ -75,7 +75,7 @@ class Inventory:
             self._taken.update(found.devices)
         _put(self._claims, key, found)
 
-    def keep(self, pod: str, kept: PlacedClaims | None) -> None:
+    def record_claims(self, pod: str, kept: PlacedClaims | None) -> None:
         """Keeps what a pod, by uid, claims where it is placed (None: it is not placed, or is gone)."""
         _put(self.kept, pod, kept if kept is not None and kept.claims else None)
 

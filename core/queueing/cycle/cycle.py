@@ -195,7 +195,7 @@ class Cycle:
         if not self._is_cut:
             self._round_began = self._read_moment()
             self._portions.begin_round(self._pending.last_number)
-        yield from self._keep_promises(run)
+        yield from self._judge_promised(run)
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
@@ -286,7 +286,7 @@ class Cycle:
 
     # --- promises -----------------------------------------------------------------------------------
 
-    def _keep_promises(self, run: Run) -> Iterator[Verdict]:
+    def _judge_promised(self, run: Run) -> Iterator[Verdict]:
         """Decides first on the workloads for which other workloads were evicted.
 
         Such a workload gets what its victims release before any other workload has a turn. Otherwise one earlier in the order could

@@ -65,7 +65,7 @@ class KeptSpares:
         return text
 
 
-def keep_spares(
+def list_kept_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[KeptSpares, ...]:
     """Returns the spare nodes for each pod set that asks for some and has an assignment.
@@ -89,7 +89,7 @@ def keep_spares(
         request = state.request_for(pod_set, view.flavor)
         for other, free in worlds.values():
             subtract_pods(other.capacity, free, request, view.list_spares(given), -1)
-        found = _keep(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
+        found = _list_kept(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
         for other, free in worlds.values():
             subtract_pods(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
         kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
@@ -113,7 +113,7 @@ def _list_nodes(view: FlavorView, given: PodSetAdmission) -> list[str]:
     return [name for domain in domains for name in view.list_domain_nodes(domain.values)]
 
 
-def _keep(
+def _list_kept(
     state: ClusterState,
     view: FlavorView,
     workload: WorkloadFacts,

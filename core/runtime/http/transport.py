@@ -73,19 +73,19 @@ class LineSplitter:
         """
         head, *rest = chunk.split(b"\n")
         if not rest:
-            self._keep(head)
+            self._append(head)
             return []
-        self._keep(head)
+        self._append(head)
         lines = [b"".join(self._parts), *rest[:-1]]
         self._parts, self._size = [], 0
-        self._keep(rest[-1])
+        self._append(rest[-1])
         return [line for line in lines if line.strip()]
 
     def get_rest(self) -> bytes:
         """Returns the bytes that came after the last line end."""
         return b"".join(self._parts)
 
-    def _keep(self, part: bytes) -> None:
+    def _append(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._max:
             raise ServerError(0, "LineTooLong", f"a watch line is longer than {self._max} bytes")

@@ -112,14 +112,14 @@ class HeldSpans(Generic[_Span]):
             if trace in self._kept or self._sampling.is_worth_it(span):
                 for earlier in self._drop(trace):
                     self._send(earlier)
-                self._keep(trace)
+                self._send_trace(trace)
                 self._send(span)
             elif self._sampling.is_sent_alone(span):
                 self._send(span)
             else:
                 self._hold(trace, span)
 
-    def _keep(self, trace: int) -> None:
+    def _send_trace(self, trace: int) -> None:
         self._kept[trace] = None
         self._kept.move_to_end(trace)
         if len(self._kept) > MOST_KEPT:

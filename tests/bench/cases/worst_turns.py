@@ -180,10 +180,10 @@ class WholeCluster(Watching):
             self.observed.pods.put(_make_newer(made))
 
     def look_at_nodes(self) -> Steps:
-        return turns(NodeHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
+        return turns(NodeHealth(self.observed, self.executor, SystemClock(), HealthRules()).reconcile("ns/w"))
 
     def look_at_domains(self) -> Steps:
-        return turns(DomainHealth(self.observed, self.executor, SystemClock(), HealthRules()).look("ns/w"))
+        return turns(DomainHealth(self.observed, self.executor, SystemClock(), HealthRules()).reconcile("ns/w"))
 
     def look_for_drift(self) -> Steps:
         return turns(DriftAudit(self.observed, self.executor, SystemClock()).audit())

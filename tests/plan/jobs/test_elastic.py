@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.jobs.kinds.job import Job
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import FINISHED, QUEUE_NAME_LABEL, SLICE_NAME, SLICE_REPLACES
-from core.plan.jobs.workload_slices import build_successor, find_present, find_successor, keep_places
+from core.plan.jobs.workload_slices import build_successor, find_present, find_successor, list_kept_places
 from core.plan.workloads.desired_workload import build_workload
 from core.state.facts import WorkloadFacts, find_family
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
@@ -71,12 +71,12 @@ def build_assignment(counts: list[int]) -> TopologyAssignment:
 
 
 def test_the_most_scattered_places_go_where_no_pod_holds_them():
-    kept = keep_places(build_assignment([1, 3, 2]), 3, {})
+    kept = list_kept_places(build_assignment([1, 3, 2]), 3, {})
     assert kept == TopologyAssignment(("host",), (DomainCount(("n1",), 3),))
-    assert keep_places(build_assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
+    assert list_kept_places(build_assignment([1, 3, 2]), 3, {("n0",): 1, ("n2",): 2}) == TopologyAssignment(
         ("host",), (DomainCount(("n0",), 1), DomainCount(("n2",), 2))
     )
-    assert keep_places(build_assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
+    assert list_kept_places(build_assignment([2, 2]), 1, {("n0",): 1, ("n1",): 1}) is None, "one of them is still to go"
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), st.data())
@@ -84,7 +84,7 @@ def test_places_of_pods_that_live_are_kept_and_as_many_as_are_wanted(domains: li
     given_counts = [count for count, _ in domains]
     live: dict[tuple[str, ...], int] = {(f"n{i}",): here for i, (_, here) in enumerate(domains)}
     count = data.draw(st.integers(1, sum(given_counts)))
-    kept = keep_places(build_assignment(given_counts), count, live)
+    kept = list_kept_places(build_assignment(given_counts), count, live)
     held = {(f"n{i}",): min(pair) for i, pair in enumerate(domains)}
     if kept is None:
         assert sum(held.values()) > count

@@ -13,7 +13,7 @@ from core.model.admission import Admission
 from core.model.configuration import ResourceRules
 from core.model.spare_nodes import must_be_named, show_held_spares
 from core.names import HOSTNAME_LABEL, LEAVING_TAINTS, SLICE_NAME, SLICE_REPLACES, SPARE_NODES, SPARES
-from core.queueing.cycle.kept_spares import KeptSpares, keep_spares, with_kept
+from core.queueing.cycle.kept_spares import KeptSpares, list_kept_spares, with_kept
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
@@ -51,7 +51,7 @@ class Sparing(Running):
     def keep(self, name: str) -> KeptSpares:
         key = f"{NAMESPACE}/{name}"
         facts = self.state.workloads.facts[key]
-        (kept,) = keep_spares(self.state, facts, LEAVING_TAINTS)
+        (kept,) = list_kept_spares(self.state, facts, LEAVING_TAINTS)
         assert facts.admission is not None
         admission = with_kept(facts.admission, [kept])
         self.state.assume_spares(key, admission)
@@ -287,12 +287,12 @@ def test_keep_spares_without_fill_adds_no_new_spare_node() -> None:
     scene.ask("w", 1, 1)
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
-    (kept,) = keep_spares(scene.state, facts, fills=False)
+    (kept,) = list_kept_spares(scene.state, facts, fills=False)
     assert kept.serving == ("r0-n1",)
     scene.break_down("r0-n1")
-    (kept,) = keep_spares(scene.state, facts, fills=False)
+    (kept,) = list_kept_spares(scene.state, facts, fills=False)
     assert (kept.serving, kept.nodes) == ((), ("r0-n1",))
-    (kept,) = keep_spares(scene.state, facts)
+    (kept,) = list_kept_spares(scene.state, facts)
     assert kept.nodes == ("r0-n2",)
 
 
@@ -336,7 +336,7 @@ def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
     scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
-    kept = keep_spares(scene.state, facts)
+    kept = list_kept_spares(scene.state, facts)
     assert facts.admission is not None
     assert with_kept(facts.admission, kept) == facts.admission
     assert [one.serving for one in kept] == [("r0-n1",), ("r0-n1",)]
@@ -359,10 +359,10 @@ def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one
     scene.workload(build_workload_json("w", sets, owner="owner-w"))
     scene.run()
     facts = scene.state.workloads.facts[f"{NAMESPACE}/w"]
-    assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n1",), ("r0-n3",)]
+    assert [one.serving for one in list_kept_spares(scene.state, facts)] == [("r0-n1",), ("r0-n3",)]
     scene.break_down("r0-n1")
     scene.break_down("r0-n3")
-    assert [one.serving for one in keep_spares(scene.state, facts)] == [("r0-n4",), ("r0-n5",)]
+    assert [one.serving for one in list_kept_spares(scene.state, facts)] == [("r0-n4",), ("r0-n5",)]
 
 
 @pytest.mark.parametrize("spares", [0, 1])

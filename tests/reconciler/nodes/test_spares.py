@@ -71,7 +71,7 @@ class SparesHarness(NodesHarness):
         self.put({**workload, "metadata": metadata})
 
     def keep(self) -> Result:
-        return self.wait_for(self.spares.look(KEY))
+        return self.wait_for(self.spares.reconcile(KEY))
 
     @property
     def named(self) -> str | None:

@@ -102,24 +102,24 @@ def test_sync_error_is_logged_once_then_periodically_and_at_its_end(scene: Scene
         return lines
 
     scene.fail(MISSING, scene.observed.topologies)
-    scene.troubles.look()
+    scene.troubles.check()
     assert told() == [], "it may be over before anybody could read it"
-    scene.troubles.look()
+    scene.troubles.check()
     assert told() == ["WARNING the cluster cannot be seen"]
     scene.clock.time += pacing.TROUBLES_REMIND_S - 1
-    scene.troubles.look()
+    scene.troubles.check()
     assert told() == []
     scene.clock.time += 1
-    scene.troubles.look()
+    scene.troubles.check()
     assert told() == ["WARNING the cluster cannot be seen"]
     scene.fail(LISTED, scene.observed.topologies)
-    scene.troubles.look()
-    scene.troubles.look()
+    scene.troubles.check()
+    scene.troubles.check()
     assert told() == ["WARNING the cluster cannot be seen"]
     scene.fail(None)
-    scene.troubles.look()
-    scene.troubles.look()
-    scene.troubles.look()
+    scene.troubles.check()
+    scene.troubles.check()
+    scene.troubles.check()
     assert told() == ["INFO the cluster can be seen"]
 
 

@@ -211,7 +211,7 @@ def test_decision_evaluates_no_expression_however_many_unlike_devices_others_wer
             build_claim_spec(1, f"{number} * {5 + kind} >= 0")["devices"]["requests"][0] | {"name": f"r{kind}"} for kind in range(5)
         ]
         harness.devices(build_template(f"t{number}", {"devices": {"requests": requests}}, namespace="others"))
-        inventory.keep(f"pod-{number}", PlacedClaims("others", "r1-0", (PodClaim(f"t{number}", ""),)))
+        inventory.record_claims(f"pod-{number}", PlacedClaims("others", "r1-0", (PodClaim(f"t{number}", ""),)))
     harness.wait_for(harness.observed.devices.judge(NAMESPACE, (TEMPLATE,)))
     evaluated: list[str] = []
     monkeypatch.setattr("core.podgroups.devices.claims.is_selected", lambda one, fields: evaluated.append(one) or is_selected(one, fields))  # type: ignore[func-returns-value]

@@ -48,7 +48,7 @@ async def place(opened: GroupsHarness, name: str, count: int) -> set[str]:
     pods = [f"{name}-{number}" for number in range(count)]
     opened.add(*pods, group=name)
     for _ in range(4):
-        await opened.groups.look(GroupKey(NAMESPACE, name))
+        await opened.groups.reconcile(GroupKey(NAMESPACE, name))
     return {node for pod, node in opened.where().items() if pod in pods}
 
 

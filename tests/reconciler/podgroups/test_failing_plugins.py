@@ -120,9 +120,9 @@ async def test_plugin_with_a_different_question_each_time_is_skipped():
         opened.gang(2)
         opened.add("a", "b")
         with pytest.raises(Unanswered) as error:
-            await opened.groups._look(KEY, answers)
+            await opened.groups._judge(KEY, answers)
         await opened.plugins.answer(error.value.question, answers)
-        await opened.groups._look(KEY, answers)
+        await opened.groups._judge(KEY, answers)
         await settle(opened)
         assert opened.where()["a"] == "r1-0"
         assert answers.missed == {Which(SCORE, NAME): "nodes and pods change faster than it answers"}
@@ -134,7 +134,7 @@ async def test_pod_state_after_a_lost_answer_is_read_again_after_a_plugin_answer
     async with harness(launch("Answers", GENERATE, code="placements"), racks={"r1": (1, 1, 1)}) as opened:
         opened.gang(2)
         opened.add("a", "b")
-        await opened.groups.look(KEY)
+        await opened.groups.reconcile(KEY)
         assert opened.held() == {"a": "r1-0", "b": "r1-1"}
         opened.put({**opened.get("Node", "r1-0"), "spec": {"unschedulable": True}})
 
@@ -147,7 +147,7 @@ async def test_pod_state_after_a_lost_answer_is_read_again_after_a_plugin_answer
 
         opened.on_step = lose
         with pytest.raises(Unreachable):
-            await opened.groups.look(KEY)
+            await opened.groups.reconcile(KEY)
         await settle(opened)
         assert opened.where() == {"a": "r1-2", "b": "r1-1"}
         assert opened.steps.count(("give back", "a")) == 1

@@ -212,7 +212,7 @@ async def test_a_group_that_waits_is_judged_again_when_a_plugin_that_was_missed_
         assert "plugin acme was skipped: it raised ZeroDivisionError" in opened.says[2]
         opened.clock.time += pacing.PLUGIN_PAUSE_S
         told = len(opened.told)
-        await opened.groups.look(KEY)
+        await opened.groups.reconcile(KEY)
         assert opened.plugins.start_answers().is_without(Which(GENERATE, NAME)), "it was asked again, and has failed again"
         assert len(opened.told) == told, "the condition says it already"
 

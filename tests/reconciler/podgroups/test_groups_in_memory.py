@@ -30,7 +30,7 @@ def due(harness: GroupsHarness) -> set[object]:
             key = (await queue.get()).key
             queue.finish(key)
             if key == ALL:
-                await harness.groups.look(ALL)
+                await harness.groups.reconcile(ALL)
             else:
                 found.add(key)
 
@@ -405,7 +405,7 @@ def test_groups_that_were_refused_take_half_of_the_time_at_most(monkeypatch: pyt
 
     def look(key: GroupKey) -> object:
         harness.observed.state.changes += 1
-        return harness.wait_for(harness.groups.look(key))
+        return harness.wait_for(harness.groups.reconcile(key))
 
     look(keys[0])
     assert isinstance(look(keys[1]), RequeueAfter)

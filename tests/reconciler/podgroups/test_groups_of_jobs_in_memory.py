@@ -48,7 +48,7 @@ class JobsHarness(Harness):
 
     def look(self, kind: str = "Job") -> Result | KubeError:
         try:
-            return self.wait_for(self.part.look(JobKey(NAMES[kind], "team-a/train")))
+            return self.wait_for(self.part.reconcile(JobKey(NAMES[kind], "team-a/train")))
         except KubeError as error:
             return error
 
