@@ -112,7 +112,7 @@ def test_real_handshakes_succeed_through_two_rotations_of_the_ca():
         if asked:
             server.annotate_secret(**{"topogate.dev__rotate-ca": ""})
         for _ in range(30):
-            replica.reconcile()
+            replica.look()
             for one in CONFIGURATIONS:
                 for bundle in server.bundles(one):
                     handshake(held, bundle)
