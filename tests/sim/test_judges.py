@@ -22,7 +22,7 @@ WORKLOAD = {"metadata": {}, "spec": {}, "status": {"conditions": [{"type": "Admi
 
 
 class Nodes(dict[str, Json]):
-    def by_index(self, _: str, host: str) -> list[Json]:
+    def list_by_index(self, _: str, host: str) -> list[Json]:
         return [node for node in self.values() if node["host"] == host]
 
 

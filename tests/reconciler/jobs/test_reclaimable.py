@@ -124,7 +124,7 @@ def test_workload_that_waits_for_quota_is_admitted_when_pods_of_another_job_succ
     scene.submit("first", pods=4, gpus=4, unconstrained="true")
     scene.until_bound("first", 4)
     scene.submit("second", pods=2, gpus=4, required=scene.rack)
-    assert "quota" in scene.until_waiting("second", "WaitingForQuota")
+    assert "needs 8 more" in scene.until_waiting("second", "WaitingForQuota")
     succeed(scene, "first", 1)
     scene.eventually("one pod to be reclaimable", lambda now: get_reclaimable(now, "first") == {"main": 1})
     assert not truth.is_true(scene.read().workload_of("second"), "QuotaReserved"), "that is not enough yet"

@@ -66,7 +66,7 @@ def test_lent_quota_is_reclaimed_by_its_owner(cluster: Cluster, topogate: Topoga
     now = scene.until_bound("owner", 2)
     assert truth.check_all_bound(now, "own", 2) == []
     message = scene.until_waiting("borrowed", "WaitingForQuota")
-    assert f'cohort "{cohort}" lends no more than 0' in message
+    assert f'cohort "{cohort}" has nothing to lend now' in message
     told = get_condition(scene, "borrowed", "Preempted")
     assert told["reason"] == "InCohortReclamation"
     assert f"preemptor path: /{cohort}/{lender}; preemptee path: /{cohort}/{scene.prefix}queue" in told["message"]
