@@ -14,6 +14,7 @@ from typing import Never
 
 from cryptography import x509
 
+from certs.rotation import NotServed
 from core.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 2.0
 
 
-class UnusableCertificate(Exception):
+class UnusableCertificate(NotServed):
     """The files cannot be served; the message names them and the reason."""
 
 
@@ -64,6 +65,7 @@ class HeldCertificate:
         try:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
+                self._complaint = ""
                 return False
             self.use_pair(*self._pair)
         except UnusableCertificate as error:

@@ -47,6 +47,7 @@ class Reporter:
         self._limiters = {is_warning: RateLimiter(clock, pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
         self._waiting: deque[Obj] = deque()
         self._has_some = asyncio.Event()
+        self._writing: set[asyncio.Future[None]] = set()
 
     def record_event(
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
@@ -92,14 +93,25 @@ class Reporter:
 
     async def settle(self) -> None:
         """Writes all queued events one after the other and returns when none is left."""
-        while self._waiting:
-            await self._write(self._waiting.popleft())
+        await self._write_queued()
+        while self._writing:  # by the workers of `run`
+            await asyncio.wait(self._writing)
 
     async def _run_worker(self) -> Never:
         while True:
             await self._has_some.wait()
-            await self.settle()
+            await self._write_queued()
             self._has_some.clear()
+
+    async def _write_queued(self) -> None:
+        while self._waiting:
+            done = asyncio.get_running_loop().create_future()
+            self._writing.add(done)
+            try:
+                await self._write(self._waiting.popleft())
+            finally:
+                self._writing.remove(done)
+                done.set_result(None)
 
     def _build(self, resource: Resource, obj: Obj, reason: str, message: str, *, is_warning: bool) -> Obj:
         metadata, time = obj["metadata"], from_time(self._clock.now())

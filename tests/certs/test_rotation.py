@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
 import pytest
 
-from certs.rotation import Rotation
+from certs.rotation import NotServed, Rotation
 from core.runtime.http.errors import Forbidden, ServerError
 from sim.apiserver.server import Change
 from tests.certs.in_memory import (
@@ -355,3 +356,24 @@ def test_nothing_secret_is_logged(caplog):
     for record in caplog.records:
         assert "PRIVATE KEY" not in str(vars(record))
         assert "oops" not in str(vars(record))
+
+
+async def test_rotation_goes_on_after_a_pair_that_cannot_be_served(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """Found by a reader: with a CA file of clients that was half written a rotation ended the webhook."""
+    replica, tried, is_served = Replica(Server()), list[object](), asyncio.Event()
+
+    def serve(pair: object) -> None:
+        tried.append(pair)
+        if len(tried) == 1:
+            raise NotServed("ca.crt: not PEM")
+        is_served.set()
+
+    replica.rotation._serve = serve
+    monkeypatch.setattr(replica.clock, "sleep", lambda _: asyncio.sleep(0), raising=False)
+    with caplog.at_level(logging.WARNING):
+        working = asyncio.create_task(replica.rotation.run())
+        await is_served.wait()
+    working.cancel()
+    await asyncio.wait([working])
+    assert [vars(record)["error"] for record in caplog.records] == ["ca.crt: not PEM"]
+    assert replica.rotation.find_unready_reason() == ""

@@ -552,6 +552,11 @@ def test_changed_ca_of_clients_is_used_for_new_handshakes(is_held: bool, tmp_pat
     assert [serving.reload(), serving.reload(), is_accepted("first")] == [False, False, True]
     (record,) = caplog.records
     assert str(file) in vars(record)["error"]
+    file.write_bytes(CA.certificate)
+    assert not serving.reload()
+    file.write_bytes(b"no PEM")
+    assert not serving.reload()
+    assert len(caplog.records) == 2, "the next outage is logged, too"
     file.write_bytes(other.certificate)
     assert serving.reload()
     assert [is_accepted("first"), is_accepted("second")] == [False, True]

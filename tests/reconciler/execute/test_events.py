@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -67,3 +68,27 @@ async def test_of_too_many_the_oldest_are_forgotten_first(told: Told):
     assert len(told.reporter._reported) == REMEMBERED
     assert 0 not in told.reporter._reported
     assert 1 in told.reporter._reported
+
+
+async def test_settled_reporter_has_ended_the_writes_of_its_workers():
+    """Found by a reader: a process that ends left events unwritten that its workers had begun to write."""
+    began, may_end, written = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        began.set()
+        await may_end.wait()
+        written.append(body["involvedObject"]["name"])
+        return body
+
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), ManualClock())
+    working = asyncio.create_task(reporter.run())
+    reporter.record_event(r.WORKLOADS, {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}}, "Reason", "why")
+    await began.wait()
+    settling = asyncio.create_task(reporter.settle())
+    await asyncio.sleep(0)
+    assert not settling.done()
+    may_end.set()
+    await settling
+    assert written == ["a"]
+    working.cancel()
+    await asyncio.wait([working])
