@@ -102,7 +102,8 @@ class Controller:
         self._deferred.clear()
 
     async def run(self) -> None:
-        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled."""
+        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled. Errors of a reconcile do
+        not end it."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")

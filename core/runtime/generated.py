@@ -19,7 +19,8 @@ def render(content: Any, source: str) -> str:
 
 
 def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
-    """Returns a unified diff from the files in `folder` to their wanted contents, by path in it; empty if they are equal."""
+    """Returns unified diffs from the files in `folder` to `wanted` (contents by path in it), sorted by path; empty if all lines are equal.
+    A file that is not there counts as empty; other files in the folder are not looked at."""
     lines: list[str] = []
     for name, content in sorted(wanted.items()):
         path = folder / name
@@ -31,9 +32,9 @@ def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
 
 
 def run(source: str, folder: Path, wanted: Mapping[str, str], arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line of a program that generates files: --write writes them, --check compares them. Returns the exit status: 1 where
-    --check finds a difference, which is printed, else 0.
-    """
+    """Runs the command line of a program that generates files: --write writes them, with folders that are missing; --check compares them.
+    Returns the exit status: 1 where --check finds a difference, which is printed on stderr, else 0. Other arguments end the process
+    (SystemExit)."""
     parser = argparse.ArgumentParser(prog=f"python -m {source}", description="Files that are generated from the code.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

@@ -151,8 +151,9 @@ def trace_cycle() -> Iterator[Span]:
 
 
 def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAdmissible) -> None:
-    """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that
-    exclude nodes, the chosen nodes, and the victims. Later spans can be linked to this one."""
+    """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that exclude nodes, the
+    chosen nodes, and the victims. Remembers the current span as the latest decision on the workload, for `find_decision`. Does nothing
+    where the span is not recorded."""
     if not span.is_recording():
         return
     own_trace, here = find_traceparent(workload), get_current_traceparent()

@@ -132,9 +132,9 @@ class NodeMemory:
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """Returns the node of a name as the API has it, None where it is gone. Taints without a time, or with a future one, get the time at
-        which they were first seen. Its condition Ready gets the time at which this process saw that change, where that is known.
-        """
+        """Returns the node of a name, a copy where times differ from the API's; None where it is gone. Taints without a time, or with a
+        future one, get the time at which they were first seen. Its condition Ready gets the time at which this process saw that change,
+        where that is known."""
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [
@@ -197,9 +197,8 @@ def place_of(node: Obj) -> tuple[Any, ...]:
 
 
 def is_well(node: Obj | None) -> bool:
-    """Whether a node serves in every respect, so that no workload can have lost it: ready, without taints, not cordoned, not
-    being deleted.
-    """
+    """Whether a node serves in every respect, so that no workload can have lost it: without taints, not cordoned, not being deleted, and
+    ready or without a condition Ready. False for None."""
     if node is None:
         return False
     taints, unschedulable, ready, deleted = read_state(node)

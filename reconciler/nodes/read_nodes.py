@@ -102,9 +102,10 @@ class NodesOfWorkload:
         outside: Mapping[tuple[str, str], Outside],
         names: Names,
     ) -> tuple[Mapping[Place, NodeShare], int]:
-        """Returns what a workload has on each node that is not simply well, by place, and the number of places that it is assigned to.
-        `all_pods` are those that name it; `outside` and `names` come from `find_outside` and `name_nodes`. It may run in a thread.
-        """
+        """Returns what a workload has on each node that is to be judged, by place, and the number of places that it is assigned to. To be
+        judged are nodes that are not well, are reported or not at their place, and those with odd pods: rejected, unschedulable, or waiting
+        where the workload is not assigned to. `all_pods` are those that name it; `outside` and `names` come from `find_outside` and
+        `name_nodes`. It may run in a thread."""
         given = _read_assigned(facts, outside, names, self._list_tolerations)
         pods, awaited = self._sort_pods(workload, facts, all_pods, outside, names, given)
         placed, used = find_placed(facts), self._users.used.get(facts.key, ())
@@ -161,9 +162,9 @@ class NodesOfWorkload:
         return pods, awaited
 
     def list_own(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Names) -> Iterable[PodFacts]:
-        """Yields the pods of `all_pods` that have the workload's owner. Of those that a kubelet rejected only those created since its
-        admission: earlier ones have no meaning for the present.
-        """
+        """Yields the pods of `all_pods` that have the workload's owner, in their order; those refused by kube-scheduler as
+        `NodeMemory.adjust_pod` returns them. Of those that a kubelet rejected only those created since its admission: earlier ones have no
+        meaning for the present. Nothing for a workload without an owner."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
         for pod in all_pods:
             if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:

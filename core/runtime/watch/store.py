@@ -101,9 +101,8 @@ class Store:
         return self._objects.keys()
 
     def add_index(self, name: str, fn: IndexFn) -> None:
-        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added at any time. Raises
-        ValueError where an index has that name.
-        """
+        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added at any time: all
+        objects go into it at once. Raises ValueError where an index has that name. What `fn` raises goes to `on_error`, if there is one."""
         if name in self._indexes:
             raise ValueError(f"the index {name} exists")
         index = _Index(fn)
