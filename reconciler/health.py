@@ -29,8 +29,8 @@ class Health:
         self.stopping = False
 
     def find_unready_reason(self) -> str:
-        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and the holder of the lease is
-        known (without an election at once), until it is asked to stop."""
+        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and, with an election, the
+        holder of the lease is known, until it is asked to stop."""
         if self.stopping:
             return "stopping"
         if self.reconciler is None:

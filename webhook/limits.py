@@ -24,9 +24,8 @@ _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraint
 
 
 def build_limits(written_by_another: str) -> dict[str, Any]:
-    """Returns the policy that limits fields of pods behind a gate of topogate's. `written_by_another` is a CEL expression: whether another
-    than topogate writes, as its own changes come from flavors and assignments.
-    """
+    """Returns the policy that limits fields of pods behind a gate of topogate's, without a binding. `written_by_another` is a CEL
+    expression: whether another than topogate writes, as its own changes come from flavors and assignments."""
     rules = (
         (
             "spec.affinity and spec.topologySpreadConstraints",

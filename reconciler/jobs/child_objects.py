@@ -51,8 +51,8 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
     """Returns what was made for a running job beyond the admission of its `workload`, as text: the first such thing of parts that the job
     itself controls and that run. Empty if there is none, or nothing is admitted. It may be more pods, larger ones, or an unknown pod set.
-    The controller of a job that refers to its templates reads these when it makes a part, and makes a part that was deleted by what they
-    are then."""
+    The controller of a job that refers to its templates reads these when it makes a part. It makes a part that was deleted by what they are
+    then."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""

@@ -92,7 +92,7 @@ class DomainHealth:
         return await self.reconcile(str(item.key))
 
     async def reconcile(self, key: str) -> Result:
-        """Evicts a running workload when one of its domains has lacked room for `not_ready_delay_s` seconds, but not in a storm or while a
+        """Evicts a running workload when one of its domains has lacked room for `not_ready_delay_s` seconds. Waits in a storm, and while a
         decision on it is being written. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError
         where a write fails, and Paused while evictions are paused."""
         workload = self._observed.workloads.store.get(key)

@@ -360,8 +360,8 @@ class Observed(Informers):
         await self._to_own.refold_all()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
-        """Replaces all objects, and the state folded from them, by those at hand, by resource, without any API server; resources that are
-        not in `objects` become empty. Where they have no PersistentVolumeClaims none is missing."""
+        """Replaces all objects, and the state folded from them, by those at hand, by resource, without any API server. A resource that is
+        not in `objects` becomes empty. Where they have no PersistentVolumeClaims none is missing."""
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
@@ -446,7 +446,8 @@ class Observed(Informers):
         return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
-        """Returns two numbers of live pods of a job, or of anything that is its: those that are waited for, and those that are not."""
+        """Returns two numbers of pods of a job, or of anything that is its, that are not over: those that are waited for, and those that
+        are left alone (`PodFacts.is_left_alone`). Ungated pods of a part that is gone count, too."""
         alone = [pod.is_left_alone for pod in self._list_pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 

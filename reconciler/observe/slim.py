@@ -160,8 +160,8 @@ def slim_node(node: Obj) -> Obj:
 
 
 def slim_daemon_set(daemon_set: Obj) -> Obj:
-    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, and with which requests
-    and ports. It has no apiVersion or kind."""
+    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, with which requests and
+    ports. It has no apiVersion or kind."""
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
@@ -218,8 +218,8 @@ def slim_between(obj: Obj) -> Obj:
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Returns a CustomResourceDefinition cut down to name, uid, resourceVersion and deletionTimestamp, group, kind, plural, name and
-    `served` of each version, and type and status of condition Established. It has no apiVersion or kind of its own."""
+    """Returns a CustomResourceDefinition cut down to its identity (name, uid, resourceVersion, deletionTimestamp), group, kind and plural.
+    It keeps name and `served` of each version, and type and status of condition Established; it has no apiVersion or kind of its own."""
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {

@@ -215,8 +215,8 @@ class Client:
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Replaces the object that the body names, and returns it as stored. Raises Conflict where the body has a resourceVersion that is
-        not the present one, NotFound where there is no such object, and any other KubeError; never repeats it."""
+        """Replaces the object that the body names, and returns it as stored; never repeats it. Raises Conflict where the body has a
+        resourceVersion that is not the present one. Raises NotFound where there is no such object, and any other KubeError."""
         metadata = body["metadata"]
         path = resource.build_path(metadata.get("namespace"), metadata["name"], subresource)
         return await self._send(
