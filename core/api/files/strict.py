@@ -58,7 +58,8 @@ class Strict(BaseModel):
 
     @classmethod
     def read_text(cls, text: str | bytes, context: Any = None) -> Self:
-        """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes."""
+        """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes, keys
+        that are given twice among them, or only with the one that keeps the document from being parsed."""
         value, twice = parse_yaml(text)
         try:
             found = cls.read(value, context)
