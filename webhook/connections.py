@@ -56,8 +56,8 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Returns a bound socket of an address that does not listen yet; connections that it accepts are counted, and closed at once where
-        `add` keeps them not. Raises OSError, which names the address where that cannot be bound."""
+        """Returns a bound socket of an address that does not listen yet. Connections that it accepts are counted; those that `add` does not
+        keep are closed at once. Raises OSError, which names the address where that cannot be bound."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
         found.connections = self

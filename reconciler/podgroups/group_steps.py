@@ -50,8 +50,8 @@ def read_once(observed: Observed, pod: Obj) -> Member | None:
 
 
 def hold_place(observed: Observed, member: Member, place: str) -> None:
-    """Keeps a place on the node `place`, and the devices of its claims, for a pod until it is bound; from then on the pod itself counts.
-    Its devices do once they are allocated. Where `place` is empty, or the pod is over, what was kept for it is dropped."""
+    """Keeps a place on the node `place`, and the devices of its claims, for a pod until it is bound. From then on the pod itself counts;
+    its devices do once they are allocated. Where `place` is empty, or the pod is over, what was kept for it is dropped."""
     if observed.devices is not None:
         is_placed = member.is_live and bool(place)
         observed.devices.inventory.record_claims(

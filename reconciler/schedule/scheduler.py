@@ -280,8 +280,8 @@ class Scheduler:
         return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
-        """Returns, per LocalQueue (namespace/name), the number of workloads that were refused or wait for a time in their status, and are
-        not decided on again until something has changed."""
+        """Returns, per LocalQueue (namespace/name), the number of workloads that are not decided on again until something has changed. They
+        were refused, or wait for a time in their status."""
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 

@@ -136,10 +136,10 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """Returns the body of an answer with a status below 300. Raises the KubeError of any other, of 401 after another try with
-        credentials read anew. Raises Unreachable where no whole answer comes within `timeout_s` seconds (None: the usual limit). `fence`
-        returns the seconds for which the request may still be made: it is called just before the request is sent on a connection, and
-        bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent."""
+        """Returns the body of an answer with a status below 300. Raises the KubeError of any other; after a 401 it tries once more where
+        credentials can be read anew. Raises Unreachable where no whole answer comes within `timeout_s` seconds (None: the usual limit).
+        `fence` returns the seconds for which the request may still be made: it is called just before the request is sent on a connection,
+        and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent."""
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
             limit = min(limit, _check_fence(fence))
