@@ -99,7 +99,7 @@ class CertificateTarget:
 
     @property
     def fresh_s(self) -> float:
-        """Returns the seconds for which a replica may serve without having confirmed the content of the Secret: a quarter of the overlap."""
+        """Returns for how many seconds a replica may serve without having confirmed the Secret's content: a quarter of the overlap."""
         return self.policy.overlap.total_seconds() / 4
 
 

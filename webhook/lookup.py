@@ -100,9 +100,9 @@ class LookupOfPods(Lookup):
 
     async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
         """Returns whether a pod names its Workload and pod set and has a queued object above it. That must have no fewer pods than those
-        between ask for. One made by a pod counts only if that is a driver of Spark and its uid is in `made_by`, the uids with the token
-        that created this pod. If that driver was placed, this pod must have the topology gate. Raises LookupFailed where the API server
-        gives no answer, or any error but that an object is not there."""
+        between ask for. One made by a pod counts only if that is a driver of Spark with its uid in `made_by`, the uids with the token that
+        created this pod. If that driver was placed, this pod must have the topology gate. Raises LookupFailed where the API server gives no
+        answer, or any error but that an object is not there."""
         metadata: Mapping[str, Any] = pod.get("metadata") or {}
         pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):

@@ -162,9 +162,9 @@ def has_missing_pods(report: Report) -> bool:
 
 
 def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | None) -> Report:
-    """Returns, under `podWarning`, the last warning since the admission about a pod of a workload or an object that creates them; empty
-    where there is none. `warnings` are all of the namespace, the oldest first. Where they are None, since they may not be listed, the
-    message names the command to list them."""
+    """Returns, under `podWarning`, the last warning since the admission about a pod of a workload or what creates it; empty where there is
+    none. `warnings` are all of the namespace, the oldest first. Where they are None, since they may not be listed, the message names the
+    command to list them."""
     namespace = workload["metadata"]["namespace"]
     if warnings is None:
         command = f"kubectl get events -n {namespace} --field-selector type=Warning"
