@@ -45,7 +45,8 @@ async def connect(target: Target) -> AsyncIterator[Client]:
 
 
 async def list_cluster(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
-    """Returns the whole cluster, listed once. Raises Failure where a list fails; a ConfigMap that may not be read counts as missing."""
+    """Returns the whole cluster, listed once, with the places that are kept for pods of groups. Raises Failure where a list fails; a
+    ConfigMap that may not be read counts as missing."""
     outlook = Outlook(client, SystemClock(), settings, kinds)
     await outlook.observed.list_once(_list)
     hold_places(outlook.observed)
@@ -92,9 +93,8 @@ def find_event_time(event: Obj) -> str:
 
 
 async def read_cluster(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
-    """Returns the cluster that files describe, if there are any, else the live one. Raises Failure, of which BadInput for all mistakes in
-    the files.
-    """
+    """Returns the cluster that files describe, if there are any, else the live one. Warns on stderr of documents that are not used. Raises
+    Failure, of which BadInput for all mistakes in the files."""
     if not files:
         async with connect(target) as client:
             return await list_cluster(client, settings, kinds)

@@ -110,7 +110,8 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
 
 
 def read_settings(decisions: DecisionInputs) -> Settings:
-    """Returns the settings as the reconciler reads them. Ends the process with a message and status 2 if they are wrong."""
+    """Returns the settings as the reconciler reads them from these flags and the file; environment variables of a server have no effect.
+    Ends the process with a message and status 2 if they are wrong."""
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []

@@ -89,7 +89,8 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
 
 
 def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequence[Obj]) -> list[str]:
-    """Returns a remark, as text, on each present object that has a suggested name and another spec."""
+    """Returns a remark, as text, on each present object that has a suggested name and differs in a field of the suggested spec. Raises
+    KeyError for one without a suggested name."""
     specs = {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in suggested}
     remarks = []
     for obj in present:

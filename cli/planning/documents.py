@@ -220,9 +220,8 @@ def sort_out(
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
-    """Returns an object of our stored version with what an API server adds to each, where it is missing: namespace, uid and
-    resourceVersion. A node without conditions becomes ready. Raises Unconvertible.
-    """
+    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid and
+    resourceVersion. A node without conditions becomes ready. Raises Unconvertible for an object of v1beta1 that cannot be converted."""
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
     metadata = {**(obj.get("metadata") or {})}

@@ -25,9 +25,8 @@ from reconciler.settings import Settings
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """Returns one report per job and per replica of a group of pods, in this order. Raises Failure; BadInput names every mistake in all
-    files.
-    """
+    """Returns one report per job and per replica of a group of pods, in this order. Warns on stderr of documents that are not used. Raises
+    Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)

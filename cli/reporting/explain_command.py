@@ -49,7 +49,8 @@ _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": B
 
 
 def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
-    """Returns all that is known of a workload as plain data; `events` are those of the workload, as far as there still are any."""
+    """Returns all that is known of a workload as plain data, with what would be decided on it now (`now`), which changes the outlook's
+    state. `events` are those of the workload, as far as there still are any."""
     key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
     metadata, owner = workload["metadata"], find_controller(workload)

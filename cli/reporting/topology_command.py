@@ -224,9 +224,9 @@ def _format_line(domain: Report) -> Text:
 
 
 def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
-    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the job that holds it. Raises
-    BadInput where no node has any, or one has more than `_SEATS_AT_MOST`.
-    """
+    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the name of its job. It is FOREIGN
+    for other pods, OUT where it is free on a node that takes none, and None where it is free. Raises BadInput where no node has any, or one
+    has more than `_SEATS_AT_MOST`."""
     state, tree = observed.state, view.capacity.tree
     unit = 1000 if resource == "cpu" else 1
     row = view.capacity.axis.get(resource)

@@ -76,7 +76,8 @@ class OneLineParser(argparse.ArgumentParser):
         return [action for action in self._actions if action.dest != "help"]
 
     def get_variable(self, action: argparse.Action) -> str:
-        """Returns the name of the environment variable that stands for a flag."""
+        """Returns the name of the environment variable that stands for a flag: the prefix, then the flag's name in capitals with `_` for
+        `-`."""
         return self._prefix + action.option_strings[0].lstrip("-").replace("-", "_").upper()
 
     def _read_variable(self, given: Given, action: argparse.Action, environ: Mapping[str, str]) -> None:
@@ -129,7 +130,7 @@ class Given:
         return ", with ".join(where for where, _ in reversed(self.layers[name]))
 
     def refuse(self, action: argparse.Action, mistake: str) -> None:
-        """Adds a mistake in a value of a flag, which has no value from there."""
+        """Adds a mistake about a flag, and records that the flag is given (`has`); values that it has from other places stay."""
         self.mistakes.append(mistake)
         self._refused.add(action.dest)
 
@@ -231,7 +232,8 @@ def _number(text: str, least: float, most: float, complaint: str) -> float:
 
 
 def parse_url(text: str) -> str:
-    """Returns the text if it is an HTTP or HTTPS URL with a host. Raises ArgumentTypeError, without credentials, for any other text."""
+    """Returns the text if it is an HTTP or HTTPS URL with a host and no port 0. Raises ArgumentTypeError, without credentials, for any
+    other text."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0  # reading the port judges it

@@ -109,7 +109,8 @@ class Controller:
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
 
     async def drain(self) -> None:
-        """Stops the queue: takes no more keys, and returns once the keys that are worked on have had their run."""
+        """Stops the queue: takes no more keys, drops those that are queued, and returns once the keys that are worked on have had their
+        run."""
         self.queue.stop()
         while self._busy:
             self._has_ended.clear()

@@ -72,7 +72,8 @@ class Election:
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 
     def get_deadline(self) -> float:
-        """Returns the monotonic time until which we lead if nothing renews the lease; minus infinity where we do not lead."""
+        """Returns the monotonic time until which we lead if nothing renews the lease, which may be over; minus infinity where the lease is
+        not ours."""
         return float("-inf") if self._renewed_at is None else self._renewed_at + self._renew_deadline_s
 
     def observe(self, lease: Obj | None, now: float) -> None:

@@ -27,12 +27,10 @@ class NodesOfWorkload:
         self._observed, self._clock, self._rules, self._memory, self._users = observed, clock, rules, memory, users
 
     async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
-        """Returns the name of the node of each domain that a workload's assignment names (pod set, level values), also of one that is gone.
-        A node that another pod set uses by another flavor does not count. `pods` are all that name the workload.
-
-        Where labels do not show it any more it is the node of the pods that were sent there, also for a restarted process, and even if
-        another node has had the labels meanwhile; where there are none it is the last known one.
-        """
+        """Returns, and remembers, the node's name for each domain that a workload's assignment names (pod set, level values), also of one
+        that is gone. A node that another pod set uses by another flavor does not count. `pods` are all that name the workload. Where labels
+        do not show it any more it is the node of the pods that were sent there, also for a restarted process. That holds even if another
+        node has had the labels meanwhile; where there are no such pods it is the last known one."""
         before, now, unclear = self._users.placed.get(facts.key, {}), dict[Domain, str](), list[Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])

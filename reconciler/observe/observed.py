@@ -418,7 +418,8 @@ class Observed(Informers):
         return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.build_owner_key(owner), uid))
 
     def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
-        """Returns the informer of an owner's kind; None for a kind that is not watched."""
+        """Returns the informer of the kind that an owner reference names: pods, kinds that are queued, and those that are queued through
+        their pods. None for any other kind."""
         if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
             return self.pods
         parent = PARENTS.get(owner["kind"])
@@ -452,7 +453,8 @@ class Observed(Informers):
         return alone.count(False), alone.count(True)
 
     def find_live_pods(self, job: Obj) -> list[PodFacts]:
-        """Returns the pods of a job, or of anything that is its, that are not over and are waited for."""
+        """Returns the pods of a job, or of anything that is its, that are not over, without those that are left alone (see
+        `count_live_pods`)."""
         return [pod for pod in self._list_pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
 
     def find_running_pods(self, job: Obj) -> list[PodFacts]:
@@ -476,7 +478,8 @@ class Observed(Informers):
         ]
 
     def find_job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
-        """Returns the key of the kind and the key (namespace/name) of the job that a pod belongs to; None where that is not known."""
+        """Returns the kind's key in `jobs` and the key (namespace/name) of the highest queued job above a pod; None where that is not
+        known."""
         owner = find_controller(pod)
         if owner is None:
             return None

@@ -105,7 +105,7 @@ def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterVa
 
 
 def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
-    """Yields one warning for each field that is given and has no effect."""
+    """Yields one warning, with its path, for each field of a file, also in inner blocks, that is given and has no effect."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:

@@ -114,7 +114,7 @@ class ObjectMeta(Wire):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages the object, if any."""
+        """Returns the owner that manages the object; None where there is none."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 

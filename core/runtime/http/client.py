@@ -55,8 +55,8 @@ class Client:
         cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str, timeout_s: float = 30.0
     ) -> Client:
         """Returns a client that connects by the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside
-        the cluster. `timeout_s` bounds each request. Sends nothing yet. Raises UnusableKubeconfig.
-        """
+        the cluster. `context` None: the current one. `timeout_s` bounds each request. Sends nothing yet, but may run the exec plugin of the
+        user. Raises UnusableKubeconfig."""
         os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
@@ -166,11 +166,9 @@ class Client:
         field_selector: str | None = None,
         limit: int = PAGE_LIMIT,
     ) -> Page:
-        """Returns all pages as one consistent list, read in pages of `limit` objects. Raises KubeError.
-
-        When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for at once: the
-        server's offer to go on from a newer state would mix two moments.
-        """
+        """Returns all pages as one consistent list, read in pages of `limit` objects; it has the version of the list and no continue token.
+        Raises KubeError. When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for
+        at once: the server's offer to go on from a newer state would mix two moments."""
         items: list[Obj] = []
         token = ""
         while True:
@@ -237,9 +235,8 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Patches an object and returns it as stored. An apply is the one kind that may be repeated blindly, since it describes the result
-        and not the change. Raises KubeError, of which NotFound where there is no such object.
-        """
+        """Patches an object and returns it as stored, or with `dry_run` would be. Of all kinds only an apply is repeated on 429, as `get`,
+        since it describes the result and not the change. Raises KubeError, of which NotFound where there is no such object."""
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"

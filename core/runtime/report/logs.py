@@ -26,7 +26,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 @contextmanager
 def add_fields(**fields: Any) -> Iterator[None]:
-    """Adds fields to every line that is logged inside, by this task and those it starts."""
+    """Adds fields to every line that is logged inside, by this task and those it starts; of several with one name the innermost holds."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield

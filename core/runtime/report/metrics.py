@@ -166,9 +166,8 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Adds a function that returns values of gauges and totals, per instrument by label values, beside other such functions. Where it
-        raises, its values are missing.
-        """
+        """Adds a function that each `refresh` calls for values of gauges and totals, per instrument by label values, beside other such
+        functions. Where it raises, its values are missing."""
         self._readers.append(read)
 
     def refresh(self) -> None:

@@ -42,7 +42,7 @@ class SetAside:
 
     @property
     def objects(self) -> Collection[Aside]:
-        """Returns all objects that are set aside, the one that was added last at the end."""
+        """Returns a view of all objects that are set aside now, the one that was added last at the end."""
         return self._objects.values()
 
     def count_by_resource(self) -> Mapping[str, int]:

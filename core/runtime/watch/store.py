@@ -130,8 +130,8 @@ class Store:
         return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Applies one event and returns the changes, in their order; the objects of a list change with its end. The same name with another
-        uid is another object: deleted and created, two changes.
+        """Applies one event and returns the changes, in their order; the objects of a list change with its end. There are none where the
+        event is older than a reply, or changes nothing. The same name with another uid is another object: deleted and created, two changes.
         """
         match event:
             case Init():
@@ -181,9 +181,8 @@ class Store:
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 
     def apply_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
-        """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself.
-        Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void.
-        """
+        """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself;
+        sets `synced` at the end. Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void."""
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
         initial = not self.synced
