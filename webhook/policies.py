@@ -109,7 +109,7 @@ _REPLICA_SET = _ReplicaSet()
 
 
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
-    """Returns the policies, each before its binding; the last pair warns, all others deny. `reconciler`: its service account's user name."""
+    """Returns the policies, each before its binding; the last pair warns, all others deny. `reconciler`: the user name of its account."""
     made = [
         _build_pod_policy(kinds),
         _build_dependents_policy(kinds),

@@ -478,8 +478,8 @@ class Observed(Informers):
         ]
 
     def find_job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
-        """Returns the kind's key in `jobs` and the key (namespace/name) of the highest queued job above a pod; None where that is not
-        known."""
+        """Returns the kind's key in `jobs` and the key (namespace/name) of a pod's job: the highest above it that names a queue, else its
+        controller. None where that is not known or no job."""
         owner = find_controller(pod)
         if owner is None:
             return None

@@ -84,9 +84,9 @@ def slim_pod(pod: Obj) -> Obj:
 
 
 def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
-    """Returns a copy of an object with another uid (`mark_uid`) in each owner reference of a kind that is not in `known`; the object itself
-    without any. Any user can name the uid of a job with such a kind. `known` has kinds with their groups (`build_owner_key`). References
-    with known kinds are guarded by the policy `topogate-owners`."""
+    """Returns a copy of an object with another uid (`mark_uid`) in each owner reference of a kind not in `known`; the object itself without
+    any. Any user can name the uid of a job with such a kind. `known` has kinds with their groups (`build_owner_key`). References with known
+    kinds are guarded by the policy `topogate-owners`."""
     metadata = obj["metadata"]
     owners = metadata.get("ownerReferences") or ()
     if all(build_owner_key(owner) in known for owner in owners):
