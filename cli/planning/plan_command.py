@@ -60,7 +60,9 @@ async def plan(
 
 
 def report(state: ClusterState, planned: Planned) -> Report:
-    """Returns what would become of one job as plain data: its name, the outcome `admitted` or `waits`, and why."""
+    """Returns what would become of one job as plain data: `kind`, `namespace`, `name`, the `outcome` (`admitted` or `waits`), and `reason`
+    and `message` where it waits. Beside these it has `replica`, `warnings`, and the keys of `report_found` or `report_refusal` where they
+    apply."""
     found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
     if planned.part is not None:
         found["replica"] = planned.part

@@ -161,7 +161,8 @@ def list_hosts(facts: WorkloadFacts | None) -> frozenset[str]:
 
 
 def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Returns the values of each domain and its pods, of an assignment that goes down to the hostname; nothing of any other."""
+    """Returns the values of each domain (level by level) and its number of pods, in the order of the assignment. Nothing of one that does
+    not go down to the hostname."""
     assignment = given.assignment
     if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
         return ()

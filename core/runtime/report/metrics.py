@@ -171,9 +171,8 @@ class Metrics:
         self._readers.append(read)
 
     def refresh(self) -> None:
-        """Reads the present values of gauges and totals, on the event loop, for the next scrape or export. A reader that fails is logged:
-        its values are missing.
-        """
+        """Replaces the values of gauges and totals by the present ones, on the event loop, for the next scrape or export. A reader that
+        fails is logged: its values are missing."""
         now: dict[str, list[Observation]] = {}
         for read in self._readers:
             try:
