@@ -45,7 +45,8 @@ class KeyPair:
 
 
 def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) -> KeyPair:
-    """Returns a self-signed CA that may sign leaves and nothing else (path length 0), valid from an hour before `at` for `lifetime`."""
+    """Returns a self-signed CA that may sign leaves and nothing else (path length 0), valid from an hour before `at` until `lifetime` after
+    it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = _build_key_usage(signs_certificates=True)
@@ -81,12 +82,9 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
-    """Returns everything wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`, as texts for an
-    operator; empty means good.
-
-    To check a later time ("good for 30 more days?"), give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair
-    breaks every later handshake.
-    """
+    """Returns all that is wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`, as texts; empty
+    means good. A chain or bundle that is missing or no PEM is the only problem then. To check a later time ("good for 30 more days?"), give
+    a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake."""
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)
     except ValueError:

@@ -103,7 +103,7 @@ class CertificateTarget:
 
     @property
     def fresh_s(self) -> float:
-        """Returns the seconds for which a replica may serve without having confirmed the content of the Secret."""
+        """Returns for how many seconds a replica may serve without having confirmed the Secret's content: a quarter of the overlap."""
         return self.policy.overlap.total_seconds() / 4
 
 
@@ -159,9 +159,9 @@ class Rotation:
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 
     async def reconcile(self) -> None:
-        """Executes steps until nothing is to be done now, `MAX_STEPS` at most. Raises the KubeError that kept something from being read or
-        written, and what `serve` raises.
-        """
+        """Executes steps until nothing is to be done now, `MAX_STEPS` at most; then it logs that others write, too. A Conflict is followed
+        by another step. Raises any other KubeError that kept the Secret or a configuration from being read or the Secret from being
+        written, and what `serve` raises. A configuration that cannot be written is logged."""
         for _ in range(MAX_STEPS):
             try:
                 if not await self._execute_step():

@@ -139,7 +139,8 @@ def _plan_step(
 
 
 def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Published, name: str, at: datetime) -> bool:
-    """Whether to serve `candidate` from now on: no configuration that trusts what is served may lose by it."""
+    """Whether to serve `candidate` from now on: nothing is served yet, or each published bundle that accepts what is served as `name`
+    accepts it, too."""
     if served is None or candidate == served:
         return True
     return all(
@@ -150,7 +151,8 @@ def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Publish
 
 
 def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
-    """Whether every API server has learnt of the newest CA: not while it is being published, nor just after."""
+    """Whether every API server has learnt of the newest CA: `policy.settle` has passed since it was seen in every configuration. False
+    while it is not in all."""
     return held.trusted_since is not None and at >= held.trusted_since + policy.settle
 
 
@@ -160,9 +162,8 @@ def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
 
 
 def list_serving_problems(served: KeyPair, published: Published, name: str, at: datetime) -> list[str]:
-    """Returns why clients would not accept what is served, one sentence for each configuration where they would not; empty when
-    all would.
-    """
+    """Returns why clients would not accept what is served; empty when all would. There is one sentence for each configuration where they
+    would not, or that does not exist or has no webhook."""
     problems = []
     for configuration, bundles in published.items():
         if bundles is None:

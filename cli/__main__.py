@@ -28,7 +28,8 @@ class _UsageError(Protocol):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line (None: the process's own) and returns the exit code; each error is printed on one line. 130: interrupted."""
+    """Runs a command line (None: the process's own) and returns the exit code: 0, 1 for errors, 2 for bad input, 3 where a job would wait,
+    130 where it is interrupted. Each error is printed on stderr in one line; a bug is raised only with TOPOGATE_TRACEBACK set."""
     shell_completion.prepare()
     program = "kubectl topogate" if arguments is None and sys.argv[0].endswith(PLUGIN) else shell_completion.PROGRAM
     command = typer.main.get_command(app)

@@ -45,7 +45,8 @@ async def connect(target: Target) -> AsyncIterator[Client]:
 
 
 async def list_cluster(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:
-    """Returns the whole cluster, listed once. Raises Failure where a list fails; a ConfigMap that may not be read counts as missing."""
+    """Returns the whole cluster, listed once, with the places that are kept for pods of groups. Raises Failure where a list fails; a
+    ConfigMap that may not be read counts as missing."""
     outlook = Outlook(client, SystemClock(), settings, kinds)
     await outlook.observed.list_once(_list)
     hold_places(outlook.observed)
@@ -92,9 +93,8 @@ def find_event_time(event: Obj) -> str:
 
 
 async def read_cluster(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
-    """Returns the cluster that files describe, if there are any, else the live one. Raises Failure, of which BadInput for all mistakes in
-    the files.
-    """
+    """Returns the cluster that files describe, if there are any, else the live one. Warns on stderr of documents that are not used. Raises
+    Failure, of which BadInput for all mistakes in the files."""
     if not files:
         async with connect(target) as client:
             return await list_cluster(client, settings, kinds)
@@ -109,9 +109,8 @@ async def read_cluster(files: Sequence[Path], target: Target, settings: Settings
 def build_offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
-    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`. `namespace` is of objects
-    that name none.
-    """
+    """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`, also that there is no
+    node. `namespace` is of objects that name none. A Namespace that only `namespace` or a LocalQueue names is added."""
     outlook = Outlook(Client.make_offline(), SystemClock(), settings, kinds)
     specs = {r.get_resource(kind): kind.spec_shape for kind in (*kinds, *list_pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
@@ -145,7 +144,8 @@ def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str,
 
 
 def warn_of_unused_documents(documents: Sequence[Document]) -> None:
-    """Prints a warning on stderr for each document that is not used: its kind may be misspelt."""
+    """Prints one warning on stderr for each of the documents, with its place and apiVersion. It judges none: the caller has left out all in
+    use."""
     for document in documents:
         typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
 
@@ -164,9 +164,8 @@ async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
 
 
 async def list_present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
-    """Returns the queues, flavors and topologies of the same names as those of `wanted` that exist, in the same order. What may not be read
-    counts as missing. Raises Failure.
-    """
+    """Returns copies, each with its kind, of the queues, flavors and topologies that exist by the names of those of `wanted`, in the same
+    order. What may not be read counts as missing, and mistakes in files are passed over. Raises Failure."""
     resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
     if files:
         of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects

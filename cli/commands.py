@@ -76,9 +76,8 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
 def show_topology(
     name: str | None, source: ClusterSource, decisions: DecisionInputs, form: str | None, view: topology_command.View
 ) -> None:
-    """Runs `topogate topology`: prints a report on the Topology `name` (None: all), and draws pictures where `view` wants them. Raises
-    Failure.
-    """
+    """Runs `topogate topology`: prints a report on the Topology `name` (None: all), and draws pictures where `view` wants them, on the
+    terminal only without `form`. Raises Failure."""
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
     target, settings = choose_target(source), read_settings(decisions)
     outlook = run(cluster_view.read_cluster(source.files, target, settings, list_kinds(), choose_namespace(source)))
@@ -111,7 +110,8 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
 
 
 def read_settings(decisions: DecisionInputs) -> Settings:
-    """Returns the settings as the reconciler reads them. Ends the process with a message and status 2 if they are wrong."""
+    """Returns the settings as the reconciler reads them from these flags and the file; environment variables of a server have no effect.
+    Ends the process with a message and status 2 if they are wrong."""
     arguments = [f"--config={decisions.config}"] if decisions.config is not None else []
     arguments += [f"--feature-gates={gates}" for gates in decisions.gates]
     arguments += [f"--placement-profile={decisions.profile}"] if decisions.profile is not None else []

@@ -53,9 +53,9 @@ def read_asked(words: Iterable[str]) -> NamedObject:
 
 
 def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | None:
-    """Returns the PodGroup that is meant, or that a pod, or the pods of a job, name; None where they name none. Raises Failure where the
-    object or its PodGroup is missing, or its pods name several, and BadInput for an unknown kind.
-    """
+    """Returns the PodGroup that is meant, or that a pod, or the pods of a job, name. None where they name none, for a Workload, and for a
+    PodGroup by name that is not one of kube-scheduler's and is missing. Raises Failure where another object or its PodGroup is missing, or
+    its pods name several, and BadInput for an unknown kind."""
     if asked.kind in _WORKLOAD:
         return None
     if asked.kind in _NATIVE_GROUPS and observed.native is not None:
@@ -79,9 +79,9 @@ def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | 
 
 
 def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj:
-    """Returns the Workload that is meant; of several of one job that by which its pods run. Raises BadInput for an unknown kind, and
-    Failure where there is no such object, where it has several Workloads, or none (NoWorkload).
-    """
+    """Returns the Workload that is meant; of several of one job that by which its pods run. Finished ones count only where all are. Raises
+    BadInput for an unknown kind. Raises Failure where there is no such object, where it has several Workloads and is no job, or none
+    (NoWorkload)."""
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
         return _get(observed, workloads, asked, namespace)

@@ -59,7 +59,8 @@ class FoundLevels:
 
 
 def find_levels(nodes: Nodes) -> FoundLevels:
-    """Returns the levels of a topology of these nodes, with remarks on them; no levels where no label is of use."""
+    """Returns the levels of a topology of these nodes, the widest first and the hostname last where nodes have it, with remarks on them. No
+    levels where no label is of use."""
     remarks: list[str] = []
     network = _choose_network(nodes, remarks)
     if network:

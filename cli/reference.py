@@ -195,7 +195,7 @@ _VARIABLES = (
 
 
 def render() -> str:
-    """Returns the whole page, as Markdown."""
+    """Returns docs/reference.md as Markdown: labels, annotations, limits, flags, keys of the configuration file and feature gates."""
     keys = list(list_keys(ConfigurationFile))
     parts = [
         "# Reference",
@@ -245,7 +245,8 @@ def render() -> str:
 
 
 def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, Says | Ignored]]:
-    """Yields the keys of a block and of its inner blocks, each with its description or the reason why it has no effect."""
+    """Yields the keys of a block and of its inner blocks, each as its path in backticks. Beside it is its description, or the reason why it
+    has no effect."""
     for name, field in block.model_fields.items():
         where = f"{path}{field.alias or name}"
         mark = next((mark for mark in field.metadata if isinstance(mark, Says | Ignored)), None)

@@ -55,9 +55,8 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses `parts` (admissions, evictions); returns lines that report it. Raises Unable where it cannot be written or, with `wait`, does
-    not come into force in time, and KubeError.
-    """
+    """Pauses `parts` (admissions, evictions); returns lines that report it. A pause that is there already stands, with its reason. Raises
+    Unable where it cannot be written or, with `wait`, does not come into force in time, and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await find_own_name(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})

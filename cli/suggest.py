@@ -61,9 +61,9 @@ class Suggestion:
 
 
 def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
-    """Returns a topology, a flavor and queues for the nodes with accelerators, or for all workers where none has any. Raises Failure where
-    no label is of use, and BadInput without any node.
-    """
+    """Returns a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue, in this order, for nodes with accelerators, or all workers
+    where none has any. Raises BadInput without any node. Raises Failure where no label is of use, no node has all labels, or the nodes have
+    none in common for a flavor."""
     remarks: list[str] = []
     chosen = _choose_nodes(nodes, remarks)
     found = find_levels({node.name: node.labels for node in chosen})
@@ -89,7 +89,8 @@ def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
 
 
 def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequence[Obj]) -> list[str]:
-    """Returns a remark, as text, on each present object that has a suggested name and another spec."""
+    """Returns a remark, as text, on each present object that has a suggested name and differs in a field of the suggested spec. Raises
+    KeyError for one without a suggested name."""
     specs = {(obj["kind"], obj["metadata"]["name"]): obj["spec"] for obj in suggested}
     remarks = []
     for obj in present:

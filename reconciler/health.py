@@ -29,9 +29,8 @@ class Health:
         self.stopping = False
 
     def find_unready_reason(self) -> str:
-        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and the holder of the lease is
-        known.
-        """
+        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and, with an election, the
+        holder of the lease is known, until it is asked to stop."""
         if self.stopping:
             return "stopping"
         if self.reconciler is None:
@@ -43,7 +42,8 @@ class Health:
         return "" if self.election is None or self.election.holder else "the holder of the lease is not known"
 
     def find_dead_reason(self) -> str:
-        """Returns what has stood still for too long (watches, controllers, the scheduler), as text with seconds; empty if nothing has."""
+        """Returns what has stood still for too long, as text with seconds: watches for `WATCH_SILENT_S`, controllers and the scheduler for
+        `QUEUE_STUCK_S`. Empty if nothing has, and while it starts or stops."""
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._describe_silence(informer) for informer in self.reconciler.observed.informers)

@@ -42,11 +42,9 @@ def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 
 def list_certificate_rights() -> dict[str, list[dict[str, Any]]]:
-    """Returns the further rights that `--cert-mode own` needs, by file name.
-
-    The chart names the objects: a right on all Secrets, or on all webhooks of the cluster, must not be granted. A right
-    to create cannot be limited to a name, so that it is a rule of its own.
-    """
+    """Returns the further rights that `--cert-mode own` needs, as RBAC rules by file name without its ending. The chart names the objects:
+    a right on all Secrets, or on all webhooks of the cluster, must not be granted. A right to create cannot be limited to a name, so that
+    it is a rule of its own."""
     files = {f"webhook-certificates-{kind}": list_rules(list_rights(resource, "get", "patch")) for kind, resource in CONFIGURATIONS.items()}
     return {
         **files,

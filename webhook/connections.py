@@ -56,7 +56,8 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Returns a bound socket of an address; its connections are counted. Raises OSError, which names the address."""
+        """Returns a bound socket of an address that does not listen yet. Connections that it accepts are counted; those that `add` does not
+        keep are closed at once. Raises OSError, which names the address where that cannot be bound."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
         found.connections = self
@@ -114,7 +115,7 @@ class Connections:
             found.is_busy, found.has_reviewed, found.since = False, found.has_reviewed or reviewed, self._clock.monotonic()
 
     def close_overdue(self) -> None:
-        """Cuts connections that have been idle for more than `IDLE_S` seconds."""
+        """Cuts connections that have been without a request for more than `IDLE_S` seconds."""
         now = self._clock.monotonic()
         for fd, found in list(self._open.items()):
             if not found.is_busy and now - found.since > IDLE_S:

@@ -9,7 +9,8 @@ Operation = dict[str, Any]
 
 
 def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iterator[Operation]:
-    """Yields the operations that turn `old` into `new`, with paths below `path`."""
+    """Yields the operations that turn `old` into `new`, with paths below `path`: at each level removals before the others. Maps are
+    compared within; a list that differs is replaced whole. 1, 1.0 and true are three values."""
     for key in old.keys() - new.keys():
         yield {"op": "remove", "path": _join(path, key)}
     for key, value in new.items():
@@ -23,7 +24,8 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iter
 
 
 def apply(obj: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """Returns a changed copy of an object: what it becomes by operations such as `diff` yields."""
+    """Returns a changed copy of an object: what it becomes by operations such as `diff` yields, on maps alone. Raises KeyError where the
+    way to a field, or one to remove, is not there."""
     changed = copy_object(obj)
     for operation in operations:
         *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])

@@ -24,9 +24,8 @@ _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraint
 
 
 def build_limits(written_by_another: str) -> dict[str, Any]:
-    """Returns the policy that limits fields of pods behind a gate of topogate's. `written_by_another` is a CEL expression: whether another
-    than topogate writes, as its own changes come from flavors and assignments.
-    """
+    """Returns the policy that limits fields of pods behind a gate of topogate's, without a binding. `written_by_another` is a CEL
+    expression: whether another than topogate writes, as its own changes come from flavors and assignments."""
     rules = (
         (
             "spec.affinity and spec.topologySpreadConstraints",
@@ -76,7 +75,8 @@ def _explain(most: int, added: int, what: str) -> str:
 
 
 def build_grace() -> dict[str, Any]:
-    """Returns the policy that limits the grace period of deletions of pods of workloads: it may be longer than in the pod's spec."""
+    """Returns the policy, without a binding, that refuses deletions of pods of workloads with a grace period above `MAX_GRACE_S` seconds.
+    One that is no longer than that of the pod's spec is allowed."""
     of_workload = f"a pod of an admitted workload has at most {MAX_GRACE_S} seconds to end: it holds its quota until it is gone"
     return build_policy(
         "grace",
@@ -95,7 +95,8 @@ def build_grace() -> dict[str, Any]:
 
 
 def build_evictions() -> dict[str, Any]:
-    """Returns the policy that limits evictions of pods: an eviction deletes a pod, and no rule of deletions is asked of it."""
+    """Returns the policy, without a binding, that refuses evictions of pods with a grace period above `MAX_GRACE_S` seconds or with the
+    policy Orphan. An eviction deletes a pod, and no rule of deletions is asked of it."""
     return build_policy(
         "evictions",
         [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"], "scope": "Namespaced"}],

@@ -43,9 +43,9 @@ class Lookup:
         self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
-        """Returns whether an object above one, made by the controller of that, is queued: then it is not queued itself. Raises LookupFailed
-        where the API server does not answer in time.
-        """
+        """Returns whether an object above one, by way of controllers of known kinds and `_MOST_STEPS` at most, has the label of a queue:
+        then it is not queued itself. Raises LookupFailed where the API server gives no answer in time, or any error but that an object is
+        not there."""
         return bool(await self._list_above(obj, namespace))
 
     async def _list_above(self, obj: Json, namespace: str) -> list[Json]:
@@ -99,9 +99,10 @@ class LookupOfPods(Lookup):
         self._between |= {(REPLICA_SETS.group, REPLICA_SETS.kind): REPLICA_SETS}
 
     async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
-        """Returns whether a pod is part of a queued object. `made_by` are the uids of the pod with the token that created this one; empty
-        where a user or another controller did. Raises LookupFailed where the API server does not answer in time.
-        """
+        """Returns whether a pod names its Workload and pod set and has a queued object above it. That must have no fewer pods than those
+        between ask for. One made by a pod counts only if that is a driver of Spark with its uid in `made_by`, the uids with the token that
+        created this pod. If that driver was placed, this pod must have the topology gate. Raises LookupFailed where the API server gives no
+        answer, or any error but that an object is not there."""
         metadata: Mapping[str, Any] = pod.get("metadata") or {}
         pod_set = (metadata.get("labels") or {}).get(PODSET_LABEL)
         if pod_set is None or WORKLOAD_ANNOTATION not in (metadata.get("annotations") or {}):

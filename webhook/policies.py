@@ -109,7 +109,7 @@ _REPLICA_SET = _ReplicaSet()
 
 
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
-    """Returns the policies about all kinds, each followed by its binding. `reconciler`: the user name of its service account."""
+    """Returns the policies, each before its binding; the last pair warns, all others deny. `reconciler`: the user name of its account."""
     made = [
         _build_pod_policy(kinds),
         _build_dependents_policy(kinds),

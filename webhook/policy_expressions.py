@@ -27,8 +27,7 @@ def build_policy(
     name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """Returns a ValidatingAdmissionPolicy that refuses what breaks one of its validations, of objects that match `rules` and meet all
-    conditions.
-    """
+    conditions. It does not apply in kube-system, refuses what it cannot evaluate, and needs a binding."""
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": NOT_SYSTEM, "resourceRules": list(rules)},

@@ -52,8 +52,8 @@ class ScaleReviews:
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
         """Returns the answer to a review, as JSON. It refuses another number of replicas of a part, more pods of a running object, and more
-        Workloads than an object may have. Where the object cannot be looked up it asks for another try.
-        """
+        Workloads than an object may have. All else, an unknown resource too, is allowed. Where the object cannot be looked up it asks for
+        another try (503)."""
         asked = get(request.object, _REPLICAS)
         resource = self._resources.get((request.resource.group, request.resource.resource))
         if resource is None or asked == get(request.old_object, _REPLICAS):

@@ -122,13 +122,10 @@ class AdmissionServer:
         )
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
-        """Reports not ready from now on, and lets clients leave before the port closes: each answer ends its connection, and `connections`
-        returns the number of open ones.
-
-        API servers keep connections for the next review. If one is closed while a review is on its way, that review is lost, and an API
-        server does not send it again. So while reviews come, it waits for all that may come by a connection, for `LINGER_S` seconds at
-        most.
-        """
+        """Reports not ready from now on, and lets clients leave before the port closes: each answer ends its connection. `connections`
+        returns the number of open ones. API servers keep connections for the next review. If one is closed while a review is on its way,
+        that review is lost, and an API server does not send it again. So it returns after a quiet moment. While reviews come, it waits
+        until none is open, for `LINGER_S` seconds at most."""
         self.ready, self._stops = False, True
         began = self._clock.monotonic()
         asked, is_busy = self._asked, self._asked_at > began - LATELY_S

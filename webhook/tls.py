@@ -42,9 +42,8 @@ class HeldCertificate:
         self.context.sni_callback = self._select_certificate
 
     def use_pair(self, certificate: bytes, key: bytes) -> None:
-        """Uses a certificate chain and its key, both PEM, for new handshakes from now on. Raises UnusableCertificate, and then keeps the
-        present pair.
-        """
+        """Uses a PEM certificate chain and its key, with the CA file of clients as it is now, for new handshakes. Raises
+        UnusableCertificate where they are no pair, the key is encrypted or the CA cannot be used; then all stays as it was."""
         # OpenSSL's loader knows files only. This one has no name and no disk behind it, so that the key is not stored;
         # the file system may be read-only.
         with open(os.memfd_create("serving", os.MFD_CLOEXEC), "wb") as file:
@@ -59,9 +58,8 @@ class HeldCertificate:
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def reload(self) -> bool:
-        """Verifies clients by the content of the CA file if that has changed and can be used. Returns whether it does so newly; a file that
-        cannot be used is logged.
-        """
+        """Verifies clients by the content of the CA file if that has changed and can be used, and returns True. Returns False where it is
+        unchanged, no pair was given yet, or the file cannot be used, which is logged once per reason."""
         try:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
@@ -113,9 +111,8 @@ class ServingCertificate:
         self.context.sni_callback = self._select_certificate
 
     def reload(self) -> bool:
-        """Serves the files' content if it has changed and is a good pair. Returns whether it did; a pair that cannot be served is
-        logged.
-        """
+        """Serves the content of the certificate, key and client CA files if it has changed and can be used, and returns True. Returns False
+        where it is unchanged or still being written, and where it cannot be read or used: that is logged once per reason, not raised."""
         try:
             content = self._read()
             digest = _compute_digest(content)

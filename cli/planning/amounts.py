@@ -9,7 +9,8 @@ from core.model.quantity import InvalidQuantity, parse_exact_quantity
 
 
 def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
-    """Yields the mistakes in a ResourceList at a path, which may hold anything."""
+    """Yields the mistakes in a ResourceList at a path, which may hold anything; none for None. Amounts must be 0 or more, and whole for
+    pods and extended resources."""
     if amounts is None:
         return
     if not isinstance(amounts, dict):
@@ -28,7 +29,7 @@ def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
 
 
 def find_wrong_amounts_of_pod(path: str, spec: Any) -> Iterator[Mistake]:
-    """Yields the mistakes in the amounts of a pod's spec at a path, in any JSON."""
+    """Yields the mistakes in a pod's spec at a path, in any JSON: in its requests and limits, those of its containers, and its overhead."""
     if not isinstance(spec, dict):
         return
     asking = [(path, spec)]

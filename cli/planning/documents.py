@@ -190,11 +190,9 @@ class ClusterFiles:
 def sort_out(
     documents: Iterable[Document], known: Iterable[Resource], namespace: str, wrong: list[str], specs: Mapping[Resource, Fields] = _NO_SPECS
 ) -> ClusterFiles:
-    """Returns the objects of known resources as an API server would hold them: complete, of our stored version, in a
-    namespace, each once.
-
-    `specs` have the shape of each job kind's spec. Mistakes are added to `wrong`.
-    """
+    """Returns the objects of known resources as an API server would hold them: complete, of our stored version, in a namespace, each once.
+    Those with mistakes are left out; the mistakes are added to `wrong`. Documents of other resources are in `others`. `specs` have the
+    shape of each job kind's spec."""
     by_api = {(resource.api_version, resource.kind): resource for resource in known}
     objects: dict[Resource, list[Obj]] = {}
     others, seen = list[Document](), dict[tuple[Resource, str, str], str]()
@@ -222,9 +220,8 @@ def sort_out(
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
-    """Returns an object of our stored version with what an API server adds to each, where it is missing: namespace, uid and
-    resourceVersion. A node without conditions becomes ready. Raises Unconvertible.
-    """
+    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid and
+    resourceVersion. A node without conditions becomes ready. Raises Unconvertible for an object of v1beta1 that cannot be converted."""
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
     metadata = {**(obj.get("metadata") or {})}

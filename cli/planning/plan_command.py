@@ -25,9 +25,8 @@ from reconciler.settings import Settings
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """Returns one report per job and per replica of a group of pods, in this order. Raises Failure; BadInput names every mistake in all
-    files.
-    """
+    """Returns one report per job and per replica of a group of pods, in this order. Warns on stderr of documents that are not used. Raises
+    Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)
@@ -61,7 +60,9 @@ async def plan(
 
 
 def report(state: ClusterState, planned: Planned) -> Report:
-    """Returns what would become of one job as plain data: its name, the outcome `admitted` or `waits`, and why."""
+    """Returns what would become of one job as plain data: `kind`, `namespace`, `name`, the `outcome` (`admitted` or `waits`), and `reason`
+    and `message` where it waits. Beside these it has `replica`, `warnings`, and the keys of `report_found` or `report_refusal` where they
+    apply."""
     found: Report = {"kind": planned.kind, "namespace": planned.namespace, "name": planned.name}
     if planned.part is not None:
         found["replica"] = planned.part

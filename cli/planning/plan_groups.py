@@ -39,7 +39,8 @@ class Grouped:
 
 
 def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str], Queued], namespace: str, wrong: list[str]) -> Grouped:
-    """Returns the groups in documents, their pods, and all other documents. Mistakes are added to `wrong`."""
+    """Returns the groups of jobs that ask for one, the pods that name a group, and all other documents, PodGroups among them. Mistakes are
+    added to `wrong`."""
     found = Grouped([], [], [])
     for document in documents:
         kind = known.get(document.api)
@@ -115,9 +116,8 @@ def _build_replica_template(template: Mapping[str, Any], index: int) -> Mapping[
 
 
 def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) -> list[Report]:
-    """Returns one report for each replica of a group, those of higher priority first; what one is given the next does not find free. Adds
-    the pods to the cluster.
-    """
+    """Returns one report for each replica of a group, those of higher priority first, then by key. What one is given the next does not find
+    free. Adds the pods, and the places that are kept for them, to the cluster that is only thought of."""
     observed = outlook.observed
     for pod in pods:
         observed.pods.put(_build_waiting_pod(observed, pod))

@@ -67,11 +67,9 @@ class Planner:
         self._there = {informer.resource: informer.store for informer in self._observed.owning}
 
     async def plan(self, documents: Iterable[Document], namespace: str, wrong: Sequence[str] = ()) -> list[Planned]:
-        """Returns what would happen to jobs that are created in this order, at once: one entry for each workload. `namespace` is of jobs
-        that name none.
-
-        Raises BadInput, which names every mistake in all of them behind those that were found before (`wrong`).
-        """
+        """Returns what would happen to jobs that are created in this order, at once: one entry for each workload, those of pod groups last.
+        Their Workloads are added to the cluster that is only thought of. `namespace` is of jobs that name none. Raises BadInput, which
+        names every mistake in all of them behind those that were found before (`wrong`)."""
         planned, wrong, groups = list[Planned](), list(wrong), dict[Unit, list[tuple[Document, Obj]]]()
         for document in documents:
             try:

@@ -49,9 +49,8 @@ class Reviewing:
         return informer.store.get(f"{namespace}/{name}" if resource.namespaced else name) if informer is not None else None
 
     async def review_job(self, document: Document, kind: Queued, namespace: str) -> Admitted:
-        """Returns a queued object that is created from a document, as the webhook lets it pass, with its warnings. Raises BadInput, which
-        names every field that is refused, also where it names no queue.
-        """
+        """Returns a queued object that is created from a document, as the webhook lets it pass, with its warnings. It is complete, with a
+        uid of its own. Raises BadInput, which names every field that is refused, also where it has no name or names no queue."""
         metadata = document.obj.get("metadata") or {}
         name = metadata.get("name") or (f"{metadata['generateName']}plan" if metadata.get("generateName") else None)
         if not name:

@@ -49,7 +49,8 @@ _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": B
 
 
 def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
-    """Returns all that is known of a workload as plain data; `events` are those of the workload, as far as there still are any."""
+    """Returns all that is known of a workload as plain data, with what would be decided on it now (`now`), which changes the outlook's
+    state. `events` are those of the workload, as far as there still are any."""
     key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
     metadata, owner = workload["metadata"], find_controller(workload)
@@ -162,9 +163,9 @@ def has_missing_pods(report: Report) -> bool:
 
 
 def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | None) -> Report:
-    """Returns the last warning since the admission about a pod of a workload, or about an object that creates them, under `podWarning`;
-    empty where there is none. `warnings` are all of the namespace, the oldest first; None where they may not be listed.
-    """
+    """Returns, under `podWarning`, the last warning since the admission about a pod of a workload or what creates it; empty where there is
+    none. `warnings` are all of the namespace, the oldest first. Where they are None, since they may not be listed, the message names the
+    command to list them."""
     namespace = workload["metadata"]["namespace"]
     if warnings is None:
         command = f"kubectl get events -n {namespace} --field-selector type=Warning"

@@ -79,9 +79,8 @@ def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
 
 
 def report_step(step: GroupStep) -> Report:
-    """Returns what would become of one replica now, as plain data: the outcome `placed` or `waits`, why, pods by node, and what placements
-    lack.
-    """
+    """Returns what would become of one replica now, as plain data: `outcome` (`placed` or `waits`), `reason`, `message`, and `places` (pods
+    by node) where it gets some. With an explanation it also has what each of the `placements` lacks, and which nodes are `excluded`."""
     places: Counter[str] = Counter(node for _, node in step.keep)
     is_placed = bool(step.keep) or step.is_scheduled
     report: Report = {"outcome": "placed" if is_placed else "waits", "reason": step.reason, "message": step.message}

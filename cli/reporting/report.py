@@ -51,7 +51,8 @@ def _report_domains(state: ClusterState, given: PodSetAdmission) -> list[Report]
 
 
 def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | None) -> Report:
-    """Returns a way to admit a workload, and why there, as plain data. `facts` None: of a workload that is not known."""
+    """Returns a way to admit a workload, and why there, as plain data: `clusterQueue`, `podSets` (see `report_admission`) and `why`, and
+    where they apply `fewerSince`, `borrows` and `admissionChecks`. `facts` None: of a workload that is not known."""
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
         "podSets": report_admission(state, found.admission, facts),
@@ -72,7 +73,8 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
 
 
 def report_refusal(refusal: NotAdmissible) -> Report:
-    """Returns why there is no way now, what was tried, and the workloads that would be preempted, as plain data."""
+    """Returns why there is no way now, as plain data: `reason`, `message`, and in `attempts` what was tried, by pod set and flavor. Where
+    they apply it has `breaksRule`, and in `preempting` the workloads that would be preempted and those that leave already."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_report_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True

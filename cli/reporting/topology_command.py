@@ -50,7 +50,8 @@ class View:
 
 
 def read_pod(text: str) -> PodShape:
-    """Returns the requests of a pod that a text such as `cpu=4,nvidia.com/gpu=8` describes, in canonical amounts. Raises BadInput."""
+    """Returns the requests of a pod that a text such as `cpu=4,nvidia.com/gpu=8` describes, in canonical amounts (thousandths of cores,
+    bytes, pieces). Raises BadInput for another text, an amount below 1, and a resource that is given twice."""
     requests = {}
     for part in text.split(","):
         name, _, amount = part.strip().partition("=")
@@ -66,7 +67,8 @@ def read_pod(text: str) -> PodShape:
 
 
 def check_pod(state: ClusterState, names: Sequence[str], text: str, pod: PodShape) -> None:
-    """Raises BadInput for a resource that no node of the topologies of these names offers."""
+    """Raises BadInput, with `text`, for a resource that no node of the topologies of these names offers; not where the nodes offer nothing
+    at all."""
     views = [view for flavor in state.flavors.values() if flavor.topology in names and (view := state.get_view(flavor.name)) is not None]
     offered = {name for view in views for name, row in view.capacity.axis.items() if view.capacity.allocatable[row].any()}
     for name in sorted(pod.requests.keys() - offered) if offered else ():
@@ -89,9 +91,8 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
 
 
 def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
-    """Returns a topology with each of its flavors over its nodes, as plain data. `pod` None: fits are counted of one unit of the first
-    resource.
-    """
+    """Returns a topology with each of its flavors over its nodes, sorted by name, as plain data. `pod` None: fits are counted of one unit
+    (core, byte, piece) of the first resource that is shown. Raises KeyError for a topology that is not there."""
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
     views = [view for flavor in flavors if (view := state.get_view(flavor)) is not None]
     return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_report_flavor(state, view, pod) for view in views]}
@@ -223,9 +224,9 @@ def _format_line(domain: Report) -> Text:
 
 
 def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
-    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the job that holds it. Raises
-    BadInput where no node has any, or one has more than `_SEATS_AT_MOST`.
-    """
+    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the name of its job. It is FOREIGN
+    for other pods, OUT where it is free on a node that takes none, and None where it is free. Raises BadInput where no node has any, or one
+    has more than `_SEATS_AT_MOST`."""
     state, tree = observed.state, view.capacity.tree
     unit = 1000 if resource == "cpu" else 1
     row = view.capacity.axis.get(resource)

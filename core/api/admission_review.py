@@ -87,7 +87,8 @@ def parse_review(body: bytes) -> AdmissionRequest:
 
 
 def allow(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the answer to a review that allows the request, perhaps with warnings that kubectl shows to the user."""
+    """Returns the answer to a review that allows the request, perhaps with warnings that kubectl shows to the user, each cut to
+    `MAX_WARNING_CHARS`."""
     return _build_review(request, {"allowed": True}, warnings)
 
 
@@ -114,10 +115,8 @@ def deny(
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
     """Returns the answer to a review that refuses the request, with its reason. Newer kubectl lists the causes, other clients show the
-    message alone, so both have all of it.
-
-    With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself.
-    """
+    message alone, so both have all of it: `MAX_CAUSES` causes, and `MAX_MESSAGE_CHARS` characters of the message, at most. `code` is the
+    HTTP status. With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself."""
     listed = causes[:MAX_CAUSES]
     lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]
     status: dict[str, Any] = {

@@ -35,9 +35,8 @@ class Unconvertible(ValueError):
 
 
 def convert(obj: Mapping[str, Any], version: str) -> Json:
-    """Returns the object in another version (`version`: apiVersion); what was given is not changed. Raises Unconvertible for another kind
-    or version, and for a topology assignment that the version cannot express.
-    """
+    """Returns a copy of the object in another version (`version`: apiVersion), or in the same if it has that; what was given is not
+    changed. Raises Unconvertible for another kind or version, and for a topology assignment that the version cannot express."""
     kind, given = obj.get("kind"), obj.get("apiVersion")
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
     # By comparison: what stands there may be anything, and not everything can be in a set.

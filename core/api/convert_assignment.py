@@ -77,9 +77,8 @@ def to_domains(wire: Json) -> tuple[Json, Any]:
 
 
 def to_slices(shown: Json, noted: Any) -> Json:
-    """Returns the v1beta2 form of an assignment, in the slices that are `noted` where they fit its domains. Raises InvalidAssignment where
-    v1beta2 has no way to express it.
-    """
+    """Returns the v1beta2 form of an assignment, in the slices that are `noted` where they fit its domains. Where it was too large to be
+    shown and is unchanged, that is `noted` itself. Raises InvalidAssignment where v1beta2 has no way to express it."""
     if isinstance(noted, dict) and shown == _show_nothing(noted) and _is_too_large(noted):
         return noted
     assignment = _read(shown)

@@ -65,9 +65,8 @@ def copy_object(parent: Json, name: str) -> Json | None:
 
 
 def copy_items(parent: Json, name: str) -> list[Json]:
-    """Replaces the objects of a list at a field by copies that may be changed, and returns the copies. What is no object stays in its
-    place.
-    """
+    """Replaces the list at a field by one with copies of its objects that may be changed, and returns the copies. There are none where it
+    is no list. What is no object stays in its place."""
     items = parent.get(name)
     if not isinstance(items, list):
         return []

@@ -149,8 +149,8 @@ def build_fields(model: type[Wire]) -> dict[str, Any]:
 
 
 def to_structural(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns a schema with references inlined and optional types collapsed, of which OpenAPI knows all keys. Raises `NotStructural`, with
-    the path, for any other union.
+    """Returns a new schema with each `$ref` inlined, `X | None` as plain X (not nullable), and `const` as `enum`. It has no title, $defs,
+    or default but the server's (SERVER_DEFAULT). Other keys stay unchecked. Raises NotStructural, which names `path`, for any other union.
     """
     schema = _resolve(schema, definitions, path)
     built: dict[str, Any] = {}
@@ -207,7 +207,8 @@ def render_all() -> dict[str, str]:
 
 
 def find_drift(folder: Path = CRD_DIR) -> str:
-    """Returns a unified diff from the files in `folder` to what they should be; empty if they are right."""
+    """Returns unified diffs from the YAML files in `folder` to what they should be, sorted by name; empty if all lines are equal. A file
+    that is missing, or should not be there, is in it as a whole."""
     wanted = render_all()
     present = {path.name: path.read_text() for path in folder.glob("*.yaml")}
     lines: list[str] = []

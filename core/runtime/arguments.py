@@ -44,17 +44,16 @@ class OneLineParser(argparse.ArgumentParser):
         self.refuse([message])
 
     def refuse(self, mistakes: Sequence[str], in_file: Sequence[str] = ()) -> NoReturn:
-        """Ends the process with status 2 and a line for each mistake: those of the command line or the environment, and those of a file,
-        where --help does not help.
-        """
+        """Ends the process (SystemExit) with status 2 and prints on stderr a line for each mistake: those of the command line or the
+        environment, and those `in_file`, where --help does not help."""
         lines, hint = [*mistakes, *in_file], "; --help lists all flags" if mistakes else ""
         first, *more = lines if len(lines) == 1 else [f"{len(lines)} mistakes", *lines]
         self.exit(BAD_INPUT, "".join([f"{self.prog}: {first}{hint}\n", *(f"  {line}\n" for line in more)]))
 
     def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
-        """Returns the given values, with all mistakes in them (`Given.mistakes`); ends the process only for --help. None: the process's own
-        command line and environment.
-        """
+        """Returns the given values, with all mistakes in them (`Given.mistakes`); ends the process only for --help, which it prints. None:
+        the process's own command line and environment. Where the command line cannot be taken apart, only variables are in it, and
+        `is_whole` is False."""
         given = Given({action.dest: action.default for action in self.flags})
         for action in self.flags:
             self._read_variable(given, action, os.environ if environ is None else environ)
@@ -77,7 +76,8 @@ class OneLineParser(argparse.ArgumentParser):
         return [action for action in self._actions if action.dest != "help"]
 
     def get_variable(self, action: argparse.Action) -> str:
-        """Returns the name of the environment variable that stands for a flag."""
+        """Returns the name of the environment variable that stands for a flag: the prefix, then the flag's name in capitals with `_` for
+        `-`."""
         return self._prefix + action.option_strings[0].lstrip("-").replace("-", "_").upper()
 
     def _read_variable(self, given: Given, action: argparse.Action, environ: Mapping[str, str]) -> None:
@@ -113,8 +113,8 @@ class Given:
 
     def get(self, name: str, in_file: object = None) -> Any:
         """Returns the strongest value of a flag: as a flag, in the environment, in the file (`in_file`; None: it is not there), else the
-        default.
-        """
+        default. That of a repeatable flag is a list. Refused values do not count. Raises KeyError for a name that is no flag's where it
+        needs the default."""
         if name in self.layers:
             return self.layers[name][-1][1]
         return self.defaults[name] if in_file is None else in_file
@@ -130,14 +130,13 @@ class Given:
         return ", with ".join(where for where, _ in reversed(self.layers[name]))
 
     def refuse(self, action: argparse.Action, mistake: str) -> None:
-        """Adds a mistake in a value of a flag, which has no value from there."""
+        """Adds a mistake about a flag, and records that the flag is given (`has`); values that it has from other places stay."""
         self.mistakes.append(mistake)
         self._refused.add(action.dest)
 
     def add_layer(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
-        """Adds the value that a place (`where`) has for a flag, stronger than those before; adds a mistake instead where the texts cannot
-        be read.
-        """
+        """Adds the value that a place (`where`) has for a flag, stronger than those before: a list of all values of a repeatable flag, else
+        the last of `said`. Adds a mistake instead where a text cannot be read."""
         if isinstance(said, bool):
             self.layers.setdefault(action.dest, []).append((where, said))
             return
@@ -233,7 +232,8 @@ def _number(text: str, least: float, most: float, complaint: str) -> float:
 
 
 def parse_url(text: str) -> str:
-    """Returns the text if it is an HTTP or HTTPS URL with a host. Raises ArgumentTypeError, without credentials, for any other text."""
+    """Returns the text if it is an HTTP or HTTPS URL with a host and no port 0. Raises ArgumentTypeError, without credentials, for any
+    other text."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0  # reading the port judges it
@@ -262,7 +262,8 @@ def add_metrics_port(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that both processes have: where to connect, where and what of traces to send, how much to log."""
+    """Adds the flags that both processes have: --kubeconfig, --otlp-endpoint, --otlp-protocol, --trace-ratio, --trace-slow (seconds) and
+    --log-level."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
         "--otlp-endpoint",

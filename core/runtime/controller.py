@@ -102,13 +102,15 @@ class Controller:
         self._deferred.clear()
 
     async def run(self) -> None:
-        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled."""
+        """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled. Errors of a reconcile do
+        not end it."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
 
     async def drain(self) -> None:
-        """Stops the queue: takes no more keys, and returns once the keys that are worked on have had their run."""
+        """Stops the queue: takes no more keys, drops those that are queued, and returns once the keys that are worked on have had their
+        run."""
         self.queue.stop()
         while self._busy:
             self._has_ended.clear()

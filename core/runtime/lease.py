@@ -72,13 +72,13 @@ class Election:
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 
     def get_deadline(self) -> float:
-        """Returns the monotonic time until which we lead if nothing renews the lease; minus infinity where we do not lead."""
+        """Returns the monotonic time until which we lead if nothing renews the lease, which may be over; minus infinity where the lease is
+        not ours."""
         return float("-inf") if self._renewed_at is None else self._renewed_at + self._renew_deadline_s
 
     def observe(self, lease: Obj | None, now: float) -> None:
-        """Records the Lease as it was read at the monotonic time `now` (None: there is none). Another holder in it ends our own
-        leadership.
-        """
+        """Records the Lease as it was read at the monotonic time `now` (None: there is none). One that another holds, or none, ends our own
+        leadership; ours does not begin one. The time of its holder counts anew from `now` only where the record has changed."""
         self._lease = lease
         spec = self._spec
         record = tuple(spec.get(part) for part in _RECORD)
@@ -88,7 +88,8 @@ class Election:
             self._renewed_at = None
 
     def was_taken(self, before: Obj | None) -> bool:
-        """Whether another process held the lease between `before`, which we wrote, and the lease as last observed."""
+        """Whether holder, acquireTime or leaseTransitions of the lease as last observed differ from those of `before`, which we wrote:
+        another process held it meanwhile. Also True where it is gone or was given up."""
         return _read_term(before) != _read_term(self._lease)
 
     @property
@@ -98,10 +99,8 @@ class Election:
 
     def write(self, now: float, wall: str) -> Obj | None:
         """Returns the Lease to write in order to become or stay leader at the monotonic time `now`; None while another holder's time runs.
-        `wall` is the wall time, only for people to read.
-
-        It has the resourceVersion of what was read, so that of two candidates one succeeds; without one it is to be created.
-        """
+        `wall` is the wall time, only for people to read. It changes nothing here: `record_write` does. It has the resourceVersion of what
+        was read, so that of two candidates one succeeds; without one it is to be created."""
         spec = self._spec
         ours = self.holder == self.identity
         if self.holder and not ours and now < self._seen_at + float(spec.get("leaseDurationSeconds") or self._lease_duration_s):
@@ -211,11 +210,9 @@ class LeaderElection:
         return self._election.holder
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Waits for the lease, does the work, gives the lease back; returns or raises what the work does.
-
-        Raises LeadershipLost, with the work cancelled, when another process took the lease. The lease is given back after the work has
-        ended, also when it failed or all was cancelled: a leader that does no work must not hold it.
-        """
+        """Waits for the lease without limit, does the work, gives the lease back, and returns once the work has. Raises what the work
+        raises. Raises LeadershipLost, with the work cancelled, when another process took the lease. The lease is given back after the work
+        has ended, also when it failed or all was cancelled: a leader that does no work must not hold it."""
         try:
             await self._acquire()
             logger.info("leading", extra={"lease": self._name, "identity": self._election.identity})

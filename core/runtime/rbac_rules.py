@@ -18,9 +18,8 @@ def list_rights(resource: Resource, *verbs: str, subresource: str = "") -> set[R
 
 
 def list_rules(granted: Iterable[Right], names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Returns the fewest RBAC rules that grant just these rights, one API group in each, sorted. `names`: only on objects with
-    these names.
-    """
+    """Returns RBAC rules that grant just these rights: one for each API group and set of verbs, sorted by both, with sorted resources and
+    verbs. `names`: only on objects with these names."""
     only = {"resourceNames": list(names)} if names else {}
     verbs: dict[tuple[str, str], set[str]] = {}
     for group, resource, verb in granted:

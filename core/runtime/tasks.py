@@ -19,7 +19,8 @@ class EternalTaskEnded(Exception):
 
 
 def start_eternal(group: asyncio.TaskGroup, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Never]:
-    """Starts a task that must end only by cancellation, and returns it. Any other end stops the group, and with it the process."""
+    """Starts a task that must end only by cancellation, and returns it. Any other end stops the group, and with it the process: by its own
+    error, or by EternalTaskEnded where it returns."""
 
     async def run_guarded() -> Never:
         await work
@@ -119,7 +120,7 @@ class LoopLag:
         self.last_s = 0.0
 
     def reset_worst(self) -> float:
-        """Returns the worst lag since the last call, in seconds."""
+        """Returns the worst lag since the last call, in seconds, and begins anew with 0."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst
 

@@ -74,18 +74,16 @@ class QueueState:
         self._put(key, reason, now, now, priority)
 
     def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
-        """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Raises ValueError where that is not a
-        number.
-        """
+        """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Of a queued key the earlier time and
+        the higher priority hold. Raises ValueError where that is not a number."""
         if math.isnan(delay_s):
             raise ValueError("a delay that is not a number")
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
 
     def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
-        """Adds a key after a delay that doubles with each of its failures since `reset_failures`. Returns the delay (s).
-
-        Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back together.
-        """
+        """Adds a key after a delay that begins at `base_delay_s` and doubles with each of its failures since `reset_failures`. Returns the
+        delay (s). Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back
+        together."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures, 64)) * (1 - self._jitter * self._chance())
@@ -101,7 +99,8 @@ class QueueState:
         return self._failures.get(key, 0)
 
     def pop(self, now: float) -> Item | None:
-        """Takes the most urgent key that is due and not being worked on, and returns it; None when there is none."""
+        """Takes the key of highest priority that is due and not being worked on, and returns it; among equals the one that became due
+        first. None when there is none. The key counts as being worked on until `finish`."""
         self._promote_due(now)
         while self._ready:
             rank, order, key = heapq.heappop(self._ready)
@@ -121,7 +120,8 @@ class QueueState:
             heapq.heappush(self._ready, (-entry.priority, entry.order, key))
 
     def find_next_due(self, now: float) -> float | None:
-        """Returns the monotonic time when the next key becomes due without any further call; None when none will."""
+        """Returns the monotonic time when the next key that is not due yet becomes due; None when none will. Keys that are due already do
+        not count."""
         self._promote_due(now)
         return self._delayed[0][0] if self._delayed else None
 

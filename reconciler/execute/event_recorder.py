@@ -52,9 +52,9 @@ class Reporter:
     def record_event(
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
     ) -> None:
-        """Queues an event on an object of `resource`, which `run` writes. Drops it if the same one came within `pacing.EVENTS_QUIET_S`
-        seconds, or if too many wait; those with `is_minor` are dropped first.
-        """
+        """Queues an event on an object of `resource`, which `run` writes, with `MOST_CHARACTERS` of the message at most. Drops it if the
+        same one came within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S` a second. Those with
+        `is_minor` are dropped at half of that. All but repeated ones are counted when they are dropped."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
@@ -72,9 +72,8 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """Queues an event on the object for which a Workload was made: users look at their job, and need not know that there is a Workload.
-        Does nothing where that object is not known.
-        """
+        """Queues an event, Warning by default, on the object for which a Workload was made: its controller, or the oldest pod of a pod
+        group. Users look at their job, and need not know that there is a Workload. Does nothing where that object is not observed."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.record_event(*made_for, reason, message, warning=warning)
@@ -92,7 +91,8 @@ class Reporter:
         raise AssertionError("no worker ends")
 
     async def settle(self) -> None:
-        """Writes all queued events one after the other and returns when none is left."""
+        """Writes all queued events one after the other and returns when none is left, and those that `run` has begun to write have ended.
+        An event that the API server refuses is logged and dropped."""
         await self._write_queued()
         while self._writing:  # by the workers of `run`
             await asyncio.wait(self._writing)

@@ -84,10 +84,10 @@ class Executor:
         return await self._client.get(resource, name, namespace)
 
     async def write(self, write: Write) -> Obj:
-        """Sends one write; returns what the API server answers: the object as it is from now on, but for deletions.
-
-        Raises Conflict where its guard fails, Paused where a pause holds it, and any other KubeError.
-        """
+        """Sends one write with its guard; returns what the API server answers: the object as it is from now on, but for deletions. With the
+        guards WAITING and AS_JUDGED, and for status with SAME, it reads the object anew after a Conflict, `ATTEMPTS` tries in all. Raises
+        Conflict where its guard fails, NotFound where the object is gone or another one, and any other KubeError. Raises Paused, after an
+        event, where a pause holds it."""
         self._hold_paused(write)
         metadata = write.seen["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
@@ -136,10 +136,9 @@ class Executor:
 
     async def execute(self, plan: Plan, left: Left | None = None) -> Result:
         """Executes the steps of a plan one after the other. Returns RequeueAfter with the seconds that the plan names, else Done. `left`
-        gets the objects as the steps have left them, and the names of the steps that succeeded.
-
-        Raises what `write` raises for the first step that fails, and Retryable where the plan has a problem.
-        """
+        gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the error of the first step that
+        fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). A step passes over what it names
+        in `passes`. Raises Retryable where the plan has a problem."""
         left, failed = Left() if left is None else left, list[KubeError]()
         for step in plan.steps:
             try:
@@ -155,10 +154,9 @@ class Executor:
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
-        """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn. A plan for 50,000 items would keep
-        the event loop from all else. Later plans follow after a refusal (BadRequest, Forbidden, Invalid) or a Conflict, and the first such
-        error is raised at the end. Raises any other error of `execute` at once.
-        """
+        """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn; times for which plans ask are
+        dropped. A plan for 50,000 items would keep the event loop from all else. Later plans follow after a refusal (BadRequest, Forbidden,
+        Invalid) or a Conflict, and the first such error is raised at the end. Raises any other error of `execute` at once."""
         rest, failed = iter(items), list[KubeError]()
         while some := list(islice(rest, pacing.MOST_PLANNED)):
             try:

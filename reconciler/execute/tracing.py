@@ -83,12 +83,10 @@ def trace_step(
     end: datetime | None = None,
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`; it ends with an error status if the
-    step raises.
-
-    `start` and `end` are for what has happened already; `links` are the traceparents of its causes. For a workload without a trace of its
-    own (nothing was traced when its job was created) the span is part of the cycle.
-    """
+    """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`. It ends with an error status if the
+    step raises; with `end` given it is not ended then, and not sent. `start` and `end` are for what has happened already; `links` are the
+    traceparents of its causes. For a workload without a trace of its own (nothing was traced when its job was created) the span is part of
+    the cycle."""
     traceparent, began = find_traceparent(obj), time.time_ns()
     own_trace = build_context(traceparent)
     with make_tracer(TRACER).start_as_current_span(
@@ -151,8 +149,9 @@ def trace_cycle() -> Iterator[Span]:
 
 
 def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAdmissible) -> None:
-    """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that
-    exclude nodes, the chosen nodes, and the victims. Later spans can be linked to this one."""
+    """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that exclude nodes, the
+    chosen nodes, and the victims. Remembers the current span as the latest decision on the workload, for `find_decision`. Does nothing
+    where the span is not recorded."""
     if not span.is_recording():
         return
     own_trace, here = find_traceparent(workload), get_current_traceparent()

@@ -15,7 +15,8 @@ from reconciler.observe.observed import Observed
 
 
 def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
-    """Returns the objects of queued kinds below a job, each after its kind: what its controller made, and what that made in turn."""
+    """Returns the objects of queued kinds below a job, each after its kind: what its controller made, and what that made in turn. Each is
+    there once, in no order."""
     found = []
     key = show_as_owner(job)
     for below in observed.owners.list_descendants(key) - {key}:
@@ -48,12 +49,10 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
 
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
-    """Returns what was made for a running job beyond the admission of its `workload`, as text; empty if nothing was. It may be more pods,
-    larger ones, or an unknown pod set.
-
-    The controller of a job that refers to its templates reads these when it makes a part, and makes a part that was deleted by what they
-    are then.
-    """
+    """Returns what was made for a running job beyond the admission of its `workload`, as text: the first such thing of parts that the job
+    itself controls and that run. Empty if there is none, or nothing is admitted. It may be more pods, larger ones, or an unknown pod set.
+    The controller of a job that refers to its templates reads these when it makes a part. It makes a part that was deleted by what they are
+    then."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""

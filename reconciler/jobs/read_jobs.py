@@ -60,11 +60,10 @@ def read_classes(observed: Observed) -> Classes:
 
 
 def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, generation: object = None) -> bool:
-    """Whether pods of a workload that were created before a resource version may run without having been observed.
-
-    Where no topology gate holds them back they run before they are observed. Within seconds it is known: call it again
-    then. With another `generation` of the job, which may have created pods in between, the answer is determined again.
-    """
+    """Returns whether pods of a workload that were created before a resource version may run without having been observed. False where all
+    its pod sets have a topology assignment: the gate holds their pods back. Otherwise True until the watch of pods has passed `version`,
+    within seconds: call it again then. With another `generation` of the job, which may have created pods in between, the answer is
+    determined again."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     given = facts.admission.pod_sets if facts is not None and facts.admission is not None else ()
     if all(pod_set.assignment is not None for pod_set in given):

@@ -23,9 +23,9 @@ class RefusedStarts:
         self._since.pop(_read_admission(workload), None)
 
     def has_lasted(self, workload: Obj, error: KubeError) -> bool:
-        """Records that the start of a workload was refused now. Returns whether it has been refused for `pacing.START_PATIENCE_S` seconds;
-        never where the right to patch is missing.
-        """
+        """Records that the start of a workload was refused now. Returns whether it has been refused for `pacing.START_PATIENCE_S` seconds
+        under this admission; after `pacing.START_FORGOTTEN_S` it counts anew. Always False, and nothing is recorded, where the right to
+        patch is missing."""
         if isinstance(error, Forbidden) and _NO_RIGHT in error.message:
             return False
         now = self._clock.monotonic()

@@ -29,7 +29,8 @@ class Suspensions:
         return seen.times if seen is not None and self._clock.monotonic() - seen.at <= pacing.SUSPENSION_REMEMBERED_S else 0
 
     def find_wait(self, uid: str) -> float:
-        """Returns the seconds until the job with a uid may be suspended again; 0 or less where it may be now."""
+        """Returns the seconds until the job with a uid may be suspended again; 0 or less where it may be now. `FREE_SUSPENSIONS` in a row
+        need no wait; then it doubles from 1 s up to `pacing.SUSPENSION_LONGEST_S`."""
         count = self.count(uid)
         if count < FREE_SUSPENSIONS:
             return 0.0

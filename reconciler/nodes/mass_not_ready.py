@@ -67,9 +67,8 @@ class Storms:
             self._changed.set()
 
     def find(self, topology: str) -> Storm | None:
-        """Returns the storm in the topology of a name; None where there is none now. Looks again at most once in `pacing.STORMS_EVERY_S`
-        seconds.
-        """
+        """Returns the storm in the topology of a name: so many of its nodes turned not ready at once that the network is the likelier
+        cause. None where there is none now, or its time is over. Looks again at most once in `pacing.STORMS_EVERY_S` seconds."""
         if self._is_stale and self._clock.monotonic() >= self._next_look:
             self._refresh()
         found = self._found.get(topology)

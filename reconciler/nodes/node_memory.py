@@ -132,9 +132,9 @@ class NodeMemory:
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """Returns the node of a name as the API has it, None where it is gone. Taints without a time, or with a future one, get the time at
-        which they were first seen. Its condition Ready gets the time at which this process saw that change, where that is known.
-        """
+        """Returns the node of a name, a copy where times differ from the API's; None where it is gone. Taints without a time, or with a
+        future one, get the time at which they were first seen. Its condition Ready gets the time at which this process saw that change,
+        where that is known."""
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [
@@ -161,7 +161,8 @@ def list_hosts(facts: WorkloadFacts | None) -> frozenset[str]:
 
 
 def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Returns the values of each domain and its pods, of an assignment that goes down to the hostname; nothing of any other."""
+    """Returns the values of each domain (level by level) and its number of pods, in the order of the assignment. Nothing of one that does
+    not go down to the hostname."""
     assignment = given.assignment
     if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
         return ()
@@ -197,9 +198,8 @@ def place_of(node: Obj) -> tuple[Any, ...]:
 
 
 def is_well(node: Obj | None) -> bool:
-    """Whether a node serves in every respect, so that no workload can have lost it: ready, without taints, not cordoned, not
-    being deleted.
-    """
+    """Whether a node serves in every respect, so that no workload can have lost it: without taints, not cordoned, not being deleted, and
+    ready or without a condition Ready. False for None."""
     if node is None:
         return False
     taints, unschedulable, ready, deleted = read_state(node)

@@ -27,12 +27,10 @@ class NodesOfWorkload:
         self._observed, self._clock, self._rules, self._memory, self._users = observed, clock, rules, memory, users
 
     async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
-        """Returns the name of the node of each domain that a workload's assignment names (pod set, level values), also of one that is gone.
-        A node that another pod set uses by another flavor does not count. `pods` are all that name the workload.
-
-        Where labels do not show it any more it is the node of the pods that were sent there, also for a restarted process, and even if
-        another node has had the labels meanwhile; where there are none it is the last known one.
-        """
+        """Returns, and remembers, the node's name for each domain that a workload's assignment names (pod set, level values), also of one
+        that is gone. A node that another pod set uses by another flavor does not count. `pods` are all that name the workload. Where labels
+        do not show it any more it is the node of the pods that were sent there, also for a restarted process. That holds even if another
+        node has had the labels meanwhile; where there are no such pods it is the last known one."""
         before, now, unclear = self._users.placed.get(facts.key, {}), dict[Domain, str](), list[Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
@@ -102,9 +100,10 @@ class NodesOfWorkload:
         outside: Mapping[tuple[str, str], Outside],
         names: Names,
     ) -> tuple[Mapping[Place, NodeShare], int]:
-        """Returns what a workload has on each node that is not simply well, by place, and the number of places that it is assigned to.
-        `all_pods` are those that name it; `outside` and `names` come from `find_outside` and `name_nodes`. It may run in a thread.
-        """
+        """Returns what a workload has on each node that is to be judged, by place, and the number of places that it is assigned to. To be
+        judged are nodes that are not well, are reported or not at their place, and those with odd pods: rejected, unschedulable, or waiting
+        where the workload is not assigned to. `all_pods` are those that name it; `outside` and `names` come from `find_outside` and
+        `name_nodes`. It may run in a thread."""
         given = _read_assigned(facts, outside, names, self._list_tolerations)
         pods, awaited = self._sort_pods(workload, facts, all_pods, outside, names, given)
         placed, used = find_placed(facts), self._users.used.get(facts.key, ())
@@ -161,9 +160,9 @@ class NodesOfWorkload:
         return pods, awaited
 
     def list_own(self, workload: Obj, facts: WorkloadFacts, all_pods: Iterable[PodFacts], names: Names) -> Iterable[PodFacts]:
-        """Yields the pods of `all_pods` that have the workload's owner. Of those that a kubelet rejected only those created since its
-        admission: earlier ones have no meaning for the present.
-        """
+        """Yields the pods of `all_pods` that have the workload's owner, in their order; those refused by kube-scheduler as
+        `NodeMemory.adjust_pod` returns them. Of those that a kubelet rejected only those created since its admission: earlier ones have no
+        meaning for the present. Nothing for a workload without an owner."""
         since = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
         for pod in all_pods:
             if pod.owner_uid != facts.owner_uid or facts.owner_uid is None:

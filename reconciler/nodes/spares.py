@@ -82,7 +82,8 @@ class Spares:
         observed.nodes.add_handler(self._on_node)
 
     def count(self) -> Mapping[str, SpareCounts]:
-        """Returns the nodes that are kept free, missing and lent, summed per ClusterQueue."""
+        """Returns how many nodes are kept free, missing and lent, summed per ClusterQueue; those without a workload that asks for any are
+        left out."""
         total: dict[str, SpareCounts] = {}
         for one in self._counts.values():
             before = total.get(one.queue, SpareCounts(one.queue))

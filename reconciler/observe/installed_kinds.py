@@ -102,14 +102,16 @@ def is_built_in(resource: Resource) -> bool:
 
 
 def is_served(resource: Resource, definitions: Iterable[Obj]) -> bool:
-    """Whether a cluster with these CustomResourceDefinitions has a resource."""
+    """Whether a cluster with these CustomResourceDefinitions has a resource in the version that topogate uses; always True for a built-in
+    one."""
     if is_built_in(resource):
         return True
     return any(definition["metadata"]["name"] == _name(resource) and is_serving(definition, resource) for definition in definitions)
 
 
 def is_serving(definition: Obj, resource: Resource) -> bool:
-    """Whether a CustomResourceDefinition serves a resource in the version that topogate uses."""
+    """Whether a CustomResourceDefinition serves a resource in the version that topogate uses: it is established and not being deleted. That
+    it is of this resource is not looked at."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     established = any(condition.get("type") == "Established" and condition.get("status") == "True" for condition in conditions)
     versions = definition["spec"]["versions"]

@@ -142,7 +142,8 @@ class Observed(Informers):
         self.workloads.add_handler(self._observe_unowned)
 
     def observe_reply(self, resource: Resource, obj: Obj) -> None:
-        """Folds in an object of `resource` that the API server has answered with, if it is newer than what is observed."""
+        """Folds in an object of `resource` that the API server has answered with, if it is newer than what is observed. Does nothing for a
+        resource that is not watched."""
         informer = self._by_resource.get(resource)
         if informer is not None:
             informer.observe_reply(obj)
@@ -359,9 +360,8 @@ class Observed(Informers):
         await self._to_own.refold_all()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
-        """Fills stores and state from objects at hand, by resource, without any API server. Where they have no PersistentVolumeClaims none
-        is missing.
-        """
+        """Replaces all objects, and the state folded from them, by those at hand, by resource, without any API server. A resource that is
+        not in `objects` becomes empty. Where they have no PersistentVolumeClaims none is missing."""
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
@@ -374,21 +374,19 @@ class Observed(Informers):
         return ours if ours is not None or self.native is None else self.native.pod_groups.store.get(key)
 
     def find_present(self, family: str) -> Obj | None:
-        """Returns the workload that holds the place of pods that name the workload `family` (namespace/name); None where it is gone. Of an
-        elastic job it may be the one that took over.
-        """
+        """Returns the workload that holds the place of pods that name the workload `family` (namespace/name). Of an elastic job it may be
+        the one that took over. Where none holds a place it is the one of that name; None where that is gone."""
         named = self.workloads.store.list_by_index("family", family)
         holding = (workload for workload in named if self.state.workloads.find_holding(build_object_key(workload)) is not None)
         return next(holding, self.workloads.store.get(family))
 
     def list_present_of_pod(self, pod: Obj) -> list[str]:
-        """Returns the key of the workload that holds a pod's place, alone in a list; empty where the pod names none or it is gone."""
+        """Returns the key of the workload of `find_present` for a pod, alone in a list; empty where the pod names none or it is gone."""
         return [build_object_key(found) for family in list_workloads_of_pod(pod) if (found := self.find_present(family)) is not None]
 
     def list_pods(self, workload: str) -> list[PodFacts]:
-        """Returns the facts of the pods that name a workload, in the order of their keys. A pod that has been ungated is so also where that
-        has not been seen yet.
-        """
+        """Returns the facts of the pods that name a workload (namespace/name; of an elastic job its family), in the order of their keys. A
+        pod that is being ungated is shown without its gate, also where that has not been seen yet."""
         keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
         facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
         return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
@@ -408,7 +406,8 @@ class Observed(Informers):
         return bool(name) and (node is None or not is_condition_true(node, "Ready"))
 
     def has_owner(self, workload: Obj) -> bool | None:
-        """Whether what a workload was made for still exists; None where that cannot be known. A plain pod group needs no owner."""
+        """Returns whether the controller of a workload still exists, with the same uid. Without one: False where its job was deleted, True
+        for a plain pod group, else None. None also where the kind of the owner is not watched or still being listed."""
         owner = find_controller(workload)
         if owner is None:
             return False if is_orphaned(workload) else True if find_workload_unit(workload) is not None else None
@@ -419,7 +418,8 @@ class Observed(Informers):
         return found is not None and owner["uid"] in (uid := found["metadata"]["uid"], mark_uid(r.build_owner_key(owner), uid))
 
     def find_owning(self, owner: Mapping[str, Any]) -> Informer | None:
-        """Returns the informer of an owner's kind; None for a kind that is not watched."""
+        """Returns the informer of the kind that an owner reference names: pods, kinds that are queued, and those that are queued through
+        their pods. None for any other kind."""
         if (owner["apiVersion"], owner["kind"]) == (Pod.version, Pod.kind):
             return self.pods
         parent = PARENTS.get(owner["kind"])
@@ -447,12 +447,14 @@ class Observed(Informers):
         return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
-        """Returns two numbers of live pods of a job, or of anything that is its: those that are waited for, and those that are not."""
+        """Returns two numbers of pods of a job, or of anything that is its, that are not over: those that are waited for, and those that
+        are left alone (`PodFacts.is_left_alone`). Ungated pods of a part that is gone count, too."""
         alone = [pod.is_left_alone for pod in self._list_pods_of_job(job) if not pod.terminal]
         return alone.count(False), alone.count(True)
 
     def find_live_pods(self, job: Obj) -> list[PodFacts]:
-        """Returns the pods of a job, or of anything that is its, that are not over and are waited for."""
+        """Returns the pods of a job, or of anything that is its, that are not over, without those that are left alone (see
+        `count_live_pods`)."""
         return [pod for pod in self._list_pods_of_job(job) if not pod.terminal and not pod.is_left_alone]
 
     def find_running_pods(self, job: Obj) -> list[PodFacts]:
@@ -476,7 +478,8 @@ class Observed(Informers):
         ]
 
     def find_job_of_pod(self, pod: Obj) -> tuple[str, str] | None:
-        """Returns the key of the kind and the key (namespace/name) of the job that a pod belongs to; None where that is not known."""
+        """Returns the kind's key in `jobs` and the key (namespace/name) of a pod's job: the highest above it that names a queue, else its
+        controller. None where that is not known or no job."""
         owner = find_controller(pod)
         if owner is None:
             return None

@@ -51,9 +51,8 @@ class Related:
         return (job, too_large) if too_large else (kind.expand(job, found), None)
 
     def on_change(self, handler: Callable[[Reference, str | None], None]) -> None:
-        """Adds a handler that is called with a reference to each related object that changes, and with its namespace. None: jobs of all
-        namespaces may refer to it.
-        """
+        """Adds a handler that is called with a reference to each related object that is created, changed or deleted, or there already. It
+        also gets the namespace; None: jobs of all namespaces may refer to it."""
         for informer in self.informers.values():
             informer.add_handler(partial(_report_change, handler, informer.resource))
 

@@ -27,9 +27,8 @@ class Served:
         self.are_missing = False
 
     async def is_served(self) -> bool:
-        """Returns whether the API server has all resources of these informers, and sets `are_missing`; False, with a warning, where it
-        cannot be asked.
-        """
+        """Asks whether the API server has all resources of these informers, and sets `are_missing`. Returns False, logs a warning and
+        leaves `are_missing` where it cannot be asked."""
         try:
             found = json.loads(await self._client.request_raw("GET", f"/apis/{self._api_version}"))
         except NotFound:

@@ -45,8 +45,8 @@ _READY = [{"type": "Ready", "status": "True"}]  # one for all pods that are
 
 def slim_pod(pod: Obj) -> Obj:
     """Returns a pod cut down to its identity, place, gates, requests, phase, readiness, and what keeps other pods away from it. Pods that
-    wait, are queued or belong to a group keep more.
-    """
+    wait, are queued or belong to a group keep more. It has no apiVersion or kind, and of its owners only the controller. A queued pod
+    without ROLE_HASH gets it as an annotation."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
@@ -84,10 +84,9 @@ def slim_pod(pod: Obj) -> Obj:
 
 
 def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
-    """Returns an object with another uid (`mark_uid`) in each owner reference of a kind that is not in `known`: any user can name the uid
-    of a job with such a kind. `known` has kinds with their groups (`build_owner_key`). References with known kinds are guarded by the
-    policy `topogate-owners`.
-    """
+    """Returns a copy of an object with another uid (`mark_uid`) in each owner reference of a kind not in `known`; the object itself without
+    any. Any user can name the uid of a job with such a kind. `known` has kinds with their groups (`build_owner_key`). References with known
+    kinds are guarded by the policy `topogate-owners`."""
     metadata = obj["metadata"]
     owners = metadata.get("ownerReferences") or ()
     if all(build_owner_key(owner) in known for owner in owners):
@@ -144,7 +143,8 @@ def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[st
 
 
 def slim_node(node: Obj) -> Obj:
-    """Returns a node cut down to its identity, labels, taints, cordon, allocatable amounts and condition Ready."""
+    """Returns a node cut down to its identity, labels, taints, cordon, allocatable amounts and condition Ready, without apiVersion and
+    kind."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
         "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp"),
@@ -159,9 +159,8 @@ def slim_node(node: Obj) -> Obj:
 
 
 def slim_daemon_set(daemon_set: Obj) -> Obj:
-    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, and with which requests
-    and ports.
-    """
+    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, with which requests and
+    ports. It has no apiVersion or kind."""
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
@@ -177,7 +176,7 @@ def slim_daemon_set(daemon_set: Obj) -> Obj:
 
 
 def slim_stateful_set(stateful_set: Obj) -> Obj:
-    """Returns a StatefulSet: whole if it is queued, else only its metadata with its controller."""
+    """Returns a StatefulSet: whole but for `managedFields` if it names a queue, else only its identity, labels and controller."""
     metadata = stateful_set["metadata"]
     if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
         return remove_managed_fields(stateful_set)
@@ -218,9 +217,8 @@ def slim_between(obj: Obj) -> Obj:
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Returns a CustomResourceDefinition cut down to its identity, group, kind, plural, versions with `served`, and condition
-    Established.
-    """
+    """Returns a CustomResourceDefinition cut down to its identity (name, uid, resourceVersion, deletionTimestamp), group, kind and plural.
+    It keeps name and `served` of each version, and type and status of condition Established; it has no apiVersion or kind of its own."""
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {
@@ -241,7 +239,8 @@ def remove_managed_fields(obj: Obj) -> Obj:
 
 
 def name_native(group: Obj) -> Obj:
-    """Returns a PodGroup of kube-scheduler's own with apiVersion and kind, which lists leave out."""
+    """Returns a copy of a PodGroup of kube-scheduler's own without `managedFields`, and with apiVersion and kind where a list has left them
+    out."""
     return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **remove_managed_fields(group)}
 
 

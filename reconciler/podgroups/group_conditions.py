@@ -44,7 +44,8 @@ class GroupConditions:
             self._there.pop(_find_named(key), None)
 
     def list_replicas(self, namespace: str, name: str) -> set[GroupKey]:
-        """Returns the keys of the replicas of a group that have pods; empty where none has."""
+        """Returns the keys of the replicas of a group that have pods; empty where none has. It is the set that is kept up to date, not a
+        copy."""
         return self._there.get((namespace, name), set())
 
     def remove_group(self, namespace: str, name: str) -> None:

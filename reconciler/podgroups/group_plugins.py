@@ -92,9 +92,8 @@ class GroupPlugins:
         return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
 
     def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
-        """Returns the events that can help a group that waits: those of room for pods, and those that a generator which it is placed by
-        names.
-        """
+        """Returns the events that can help a group that waits: those of room for pods, and those that are named by a generator by which it
+        is placed. A generator of another package that names none counts for all."""
         events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
         events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
         for which, ours in self._generators:
@@ -105,9 +104,9 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks the plugin and adds its answer to `answers`. Where it fails, or is asked too often, it is recorded there as skipped: the
-        decision is made without it.
-        """
+        """Asks the plugin that a question names, and adds its answer to `answers`. Where it fails, rests after a failure, or is asked too
+        often, it is recorded there as skipped: the decision is made without it. A failure is logged and counted, and begins a rest that
+        doubles each time."""
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):

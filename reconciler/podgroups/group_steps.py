@@ -35,7 +35,7 @@ _DRA = "spec.schedulingConstraints.draConstraints"
 
 
 def list_members(observed: Observed, key: GroupKey) -> dict[str, Member]:
-    """Returns the pods that name one replica of a group, by key (namespace/name)."""
+    """Returns the pods that name one replica of a group, over or not, by key (namespace/name), in the order of the keys."""
     seen = (read_once(observed, pod) for pod in observed.pods.store.list_by_index("podgroup", str(key)))
     return {member.key: member for member in seen if member is not None}
 
@@ -50,9 +50,8 @@ def read_once(observed: Observed, pod: Obj) -> Member | None:
 
 
 def hold_place(observed: Observed, member: Member, place: str) -> None:
-    """Keeps a place on the node `place` for a pod until it is bound (empty: none); from then on the pod itself counts. Its devices do once
-    they are allocated.
-    """
+    """Keeps a place on the node `place`, and the devices of its claims, for a pod until it is bound. From then on the pod itself counts;
+    its devices do once they are allocated. Where `place` is empty, or the pod is over, what was kept for it is dropped."""
     if observed.devices is not None:
         is_placed = member.is_live and bool(place)
         observed.devices.inventory.record_claims(

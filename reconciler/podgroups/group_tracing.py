@@ -84,9 +84,8 @@ class GroupTraces:
                 span.add_event(t.PLACEMENT_LACKS, {**placement, t.MESSAGE: ", ".join(map(str, fact.short))})
 
     def bound(self, group: Obj, key: GroupKey, pods: int) -> None:
-        """Emits the span that ends when all ungated pods of a replica are on their nodes. `pods`: how many; nothing where none
-        was ungated.
-        """
+        """Emits the span that ends when all ungated pods of a replica are on their nodes, once. `pods`: how many; nothing where this
+        process has ungated none while tracing was on."""
         since = self._let_go.pop(key, None)
         if since is None:
             return

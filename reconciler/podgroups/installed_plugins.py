@@ -13,7 +13,8 @@ from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProc
 
 
 def list_launches(rules: GroupPluginRules) -> Iterator[Launch]:
-    """Yields the chosen plugins that are neither built in nor off (weight 0)."""
+    """Yields the chosen plugins that are neither built in nor off (weight 0), in the order of the configuration. Of several with one name
+    it is the first. Raises KeyError for one that is not installed."""
     found = find_installed()
     for which, one in rules.chosen:
         if not which.is_built_in and one.weight:

@@ -199,9 +199,8 @@ class PluginProcess:
         return None if self._child is None else self._child.process.pid
 
     async def ask(self, question: Question) -> Any:
-        """Returns what the plugin answers to a question, whatever JSON that is; starts its process where none runs. Raises PluginFailed,
-        and its process is ended.
-        """
+        """Returns what the plugin answers to a question, whatever JSON that is. Starts its process where none runs, and once more where one
+        that has answered before is gone. Raises PluginFailed, and its process is ended."""
         return await self._request(question)
 
     async def load(self) -> None:

@@ -267,9 +267,9 @@ class PodGroups:
         return await self.reconcile(key)
 
     async def reconcile(self, key: GroupKey) -> Result:
-        """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). Returns
-        RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails.
-        """
+        """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). While
+        admissions are paused no pod gets a place. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises
+        KubeError where a write fails; a refusal (Invalid, Forbidden) is reported in the condition."""
         if key == ALL:
             self._wake()
             return Done()

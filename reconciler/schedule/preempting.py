@@ -31,9 +31,8 @@ class Preemptions:
         self._recorder = recorder
 
     async def evict_all(self, preemptor: WorkloadFacts, preempting: Preempting) -> None:
-        """Evicts all victims and returns once each is written or spared. One that cannot be evicted is spared until the preemptor has been
-        decided on again. Raises what is no KubeError, in an exception group.
-        """
+        """Evicts all victims and returns once each is written, gone, or reported to `spare` since it could not be evicted. Raises what is
+        no KubeError and no Paused, in an exception group."""
         async with asyncio.TaskGroup() as group:
             for victim in preempting.victims:
                 group.create_task(self._preempt(preemptor, victim), name=f"preempt {victim.workload.key}")

@@ -54,13 +54,13 @@ class Reasons:
         return True
 
     def note_stale(self) -> None:
-        """Records that workloads behind others of their kind do not have the reason yet that was found for these: `run` writes it
-        to them.
-        """
+        """Records that a new reason was found for the first of workloads with equal requests, which the others do not have yet: `run`
+        writes it to them."""
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:
-        """Yields all refusals that are to be written later, and removes them; then those of workloads behind others of their kind."""
+        """Yields all refusals that are to be written later, and removes them; then the new reasons of workloads with the requests of
+        another one."""
         for uid in list(self._later):
             yield self._later.pop(uid)
         while (verdict := self._cycle.update_next_reason()) is not None:

@@ -280,8 +280,8 @@ class Scheduler:
         return self._wake.waited_s
 
     def count_refused(self) -> Mapping[str, int]:
-        """Returns, per LocalQueue, the number of workloads that were refused or wait for a time in their status, and are
-        not decided on again until something has changed."""
+        """Returns, per LocalQueue (namespace/name), the number of workloads that are not decided on again until something has changed. They
+        were refused, or wait for a time in their status."""
         now = self._clock.now()
         return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
@@ -366,5 +366,6 @@ class Scheduler:
         self.wake_in(pacing.VERDICT_RETRY_S)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Starts a task with a name in the background, once `run` has begun; see `Loop.start`."""
+        """Starts a task with a name at once and does not wait for it. Allowed only while `run` is under way: before it AttributeError is
+        raised. An error of the task ends `run`."""
         self._background.create_task(work, name=name)

@@ -91,9 +91,9 @@ class Verdicts:
         self._held_back.pop(uid, None)
 
     async def write(self, judged: Judged) -> None:
-        """Writes one verdict and evicts its victims. Returns once it is written or reverted, or a task looks up what became of it; raises
-        nothing for a write that fails.
-        """
+        """Writes one decision on a workload, an admission or a refusal, and evicts its victims. Returns once it is written or reverted, or
+        a task looks up what became of it; raises nothing for a write that fails. One that is reverted is decided on again after a pause
+        that doubles."""
         verdict = judged.verdict
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)

@@ -47,7 +47,8 @@ def find_nearest(key: str, names: Iterable[str]) -> str | None:
 
 
 def format_value(value: object) -> str:
-    """Returns a value as it may stand in a message: in one line, and never long."""
+    """Returns a value as it may stand in a message: text in quotes, cut to `_SHOWN` characters, and of a list or an object only that it is
+    one. It is in one line."""
     if isinstance(value, str):
         short = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
         return json.dumps(short, ensure_ascii=not short.isprintable())  # what begins a new line, and halves of characters, are escaped

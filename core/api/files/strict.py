@@ -58,7 +58,8 @@ class Strict(BaseModel):
 
     @classmethod
     def read_text(cls, text: str | bytes, context: Any = None) -> Self:
-        """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes."""
+        """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes, keys
+        that are given twice among them, or only with the one that keeps the document from being parsed."""
         value, twice = parse_yaml(text)
         try:
             found = cls.read(value, context)
@@ -104,7 +105,7 @@ def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterVa
 
 
 def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
-    """Yields one warning for each field that is given and has no effect."""
+    """Yields one warning, with its path, for each field of a file, also in inner blocks, that is given and has no effect."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:

@@ -47,11 +47,11 @@ class Wire(BaseModel):
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any]) -> Self:
-        """Parse a JSON object of the API server; raises pydantic's `ValidationError`."""
+        """Returns the model of a JSON object of the API server; unknown fields are ignored. Raises pydantic's `ValidationError`."""
         return cls.model_validate(value)
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON with the fields that were set to something, and nothing else."""
+        """Returns JSON with the fields that were set to something but None, and nothing else; keys are in camelCase."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
@@ -114,7 +114,7 @@ class ObjectMeta(Wire):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages the object, if any."""
+        """Returns the owner that manages the object; None where there is none."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 

@@ -55,8 +55,8 @@ class Client:
         cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str, timeout_s: float = 30.0
     ) -> Client:
         """Returns a client that connects by the kubeconfig given, else $KUBECONFIG or ~/.kube/config where it exists, else as a pod inside
-        the cluster. `timeout_s` bounds each request. Sends nothing yet. Raises UnusableKubeconfig.
-        """
+        the cluster. `context` None: the current one. `timeout_s` bounds each request. Sends nothing yet, but may run the exec plugin of the
+        user. Raises UnusableKubeconfig."""
         os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
@@ -124,8 +124,7 @@ class Client:
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
         """Returns an object, or its subresource, as the API server has it now. Raises NotFound where there is none, and any other
-        KubeError.
-        """
+        KubeError; TooManyRequests only after `THROTTLE_RETRIES` more tries, or where the server asks for more than `MAX_RETRY_AFTER_S`."""
         return await self._send(
             "get", "GET", resource, resource.build_path(namespace, name, subresource), subresource=subresource, repeatable=True
         )
@@ -142,8 +141,7 @@ class Client:
         resource_version: str | None = None,
     ) -> Page:
         """Returns one page of a list; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out
-        in lists of built-in types. Raises Gone where `continue_token` is too old, and any other KubeError.
-        """
+        in lists of built-in types. Repeats on 429 as `get`. Raises Gone where `continue_token` is too old, and any other KubeError."""
         params = _build_params(
             limit=limit,
             labelSelector=label_selector,
@@ -168,11 +166,9 @@ class Client:
         field_selector: str | None = None,
         limit: int = PAGE_LIMIT,
     ) -> Page:
-        """Returns all pages as one consistent list, read in pages of `limit` objects. Raises KubeError.
-
-        When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for at once: the
-        server's offer to go on from a newer state would mix two moments.
-        """
+        """Returns all pages as one consistent list, read in pages of `limit` objects; it has the version of the list and no continue token.
+        Raises KubeError. When the continue token has become too old (410) the pages read so far are thrown away and everything is asked for
+        at once: the server's offer to go on from a newer state would mix two moments."""
         items: list[Obj] = []
         token = ""
         while True:
@@ -201,10 +197,9 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Creates an object and returns it as the server has stored it; the namespace is the body's when not given. `name` and
-        `subresource` are for those that are posted to (eviction, token). Raises AlreadyExists where the name is taken, and any other
-        KubeError.
-        """
+        """Creates an object and returns it as the server has stored it, or with `dry_run` would store it. The namespace is the body's when
+        not given. `name` and `subresource` are for those that are posted to (eviction, token). Raises AlreadyExists where the name is
+        taken, and any other KubeError; never repeats it."""
         path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
         params = _write_params(field_manager, field_validation, dry_run)
         return await self._send("create", "POST", resource, path, params=params, body=body, subresource=subresource)
@@ -218,9 +213,8 @@ class Client:
         field_manager: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Replaces the object that the body names, and returns it as stored. Raises Conflict where the body has a resourceVersion that is
-        not the present one, and any other KubeError.
-        """
+        """Replaces the object that the body names, and returns it as stored; never repeats it. Raises Conflict where the body has a
+        resourceVersion that is not the present one. Raises NotFound where there is no such object, and any other KubeError."""
         metadata = body["metadata"]
         path = resource.build_path(metadata.get("namespace"), metadata["name"], subresource)
         return await self._send(
@@ -241,9 +235,8 @@ class Client:
         field_validation: str | None = None,
         dry_run: bool = False,
     ) -> Obj:
-        """Patches an object and returns it as stored. An apply is the one kind that may be repeated blindly, since it describes the result
-        and not the change. Raises KubeError, of which NotFound where there is no such object.
-        """
+        """Patches an object and returns it as stored, or with `dry_run` would be. Of all kinds only an apply is repeated on 429, as `get`,
+        since it describes the result and not the change. Raises KubeError, of which NotFound where there is no such object."""
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"
@@ -327,11 +320,9 @@ class Client:
         field_selector: str | None = None,
         timeout_seconds: int,
     ) -> AsyncGenerator[Obj, None]:
-        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks included, until the server closes the stream, after
-        `timeout_seconds` at the latest. Raises KubeError.
-
-        To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on silence.
-        """
+        """Yields raw events `{"type", "object"}` after `resource_version`, bookmarks and ERROR events included, until the server closes the
+        stream, after `timeout_seconds` at the latest. Raises KubeError where it is refused, breaks off, or sends a line that is no JSON
+        object. To be closed with `contextlib.aclosing`. Only the opening is bounded in time: the reader must give up on silence."""
         params = _build_params(
             watch="true",
             allowWatchBookmarks="true",
@@ -351,9 +342,8 @@ class Client:
     async def request_raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
-        """Requests any path, for discovery, probes and versions; returns the body of the answer. Answers of 300 and above raise KubeErrors
-        as in other methods.
-        """
+        """Requests any path once, for discovery, probes and versions; returns the body of the answer. Answers of 300 and above raise
+        KubeErrors as in other methods. `pace`, `fence` and `on_request` do not apply."""
         return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
 
     async def _send(

@@ -29,10 +29,9 @@ class UnusableKubeconfig(Exception):
 
 
 def find_kubeconfig(given: str | None) -> str | None:
-    """Returns the file that the caller names, else the one that kubectl would read. None when there is none, as inside a pod.
-
-    Raises UnusableKubeconfig where none of the named files exists; of several some may be missing, as for kubectl.
-    """
+    """Returns the kubeconfig that the caller names, else that of $KUBECONFIG, as it is named: one path, or several as in $KUBECONFIG. Else
+    returns ~/.kube/config; None where that is not there, as inside a pod. Raises UnusableKubeconfig where none of the named files exists;
+    of several some may be missing, as for kubectl."""
     named = given or os.environ.get("KUBECONFIG")
     if not named:
         path = os.path.expanduser("~/.kube/config")
@@ -58,16 +57,15 @@ def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconf
 
 
 def strip_record(record: logging.LogRecord) -> bool:
-    """Removes credentials from a log record of the library, which logs what it raises. Returns True: a filter that keeps every record."""
+    """Removes credentials, in place, from the message of a log record of the library, which logs what it raises. Returns True: a filter
+    that keeps every record."""
     record.msg = _strip_entries(str(record.msg))
     return True
 
 
 def find_namespace(given: str | None, context: str | None = None) -> str | None:
-    """Returns the namespace of a context of the kubeconfig in use, None where it names none.
-
-    Of several files the first with a value counts, as for kubectl; an error in a file is reported on connecting.
-    """
+    """Returns the namespace of a context (None: the current one) of the kubeconfig in use. None where it names none, or no file can be
+    read: an error in a file is reported on connecting. Of several files the first with the context counts, as for kubectl."""
     try:
         parts = list(_list_parts(find_kubeconfig(given)))
     except (UnusableKubeconfig, OSError, ValueError):
@@ -86,10 +84,9 @@ def find_context(named: str) -> str | None:
 
 def read_impersonation(named: str, context: str | None) -> tuple[tuple[str, str], ...]:
     """Returns the headers, as names and values, by which the requests of a context's user act as another one, as client-go writes them.
-    Empty where it is the user itself. `named` are paths as in $KUBECONFIG.
-
-    Raises ValueError for a missing context or user, and for fields that cannot be honoured: to pass over one is to act as another user.
-    """
+    Empty where it is the user itself, or the context has no user. `named` are paths as in $KUBECONFIG. Raises ValueError for a missing
+    context or user, broken YAML, several ways to authenticate, and fields that cannot be honoured: to pass over one is to act as another
+    user. Raises OSError where a file cannot be read."""
     parts = list(_list_parts(named))
     if context is None:
         raise ValueError("it is not a kubeconfig, or it has no current-context")

@@ -57,11 +57,9 @@ class Throttle:
         self._leave()
 
     async def run(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Runs a request at the pace that the server can take, and returns its answer. A request that it sheds is sent again when the
-        server allows it, up to `MOST_SHED` times in a row.
-
-        Raises what `request` raises.
-        """
+        """Runs a request at the pace that the server can take, and returns its answer. A request that it sheds (429) is sent again when the
+        server allows it: after `MOST_SHED` refusals in a row once more, with no regard to the pace. Raises what `request` raises,
+        TooManyRequests only from that last try."""
         for _ in range(MOST_SHED):
             async with self:
                 try:

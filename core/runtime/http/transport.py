@@ -68,9 +68,8 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Returns the lines that end in a chunk, without their ends, and without blank ones. Raises ServerError where a line is longer than
-        the limit.
-        """
+        """Returns the lines that end in a chunk, without their ends, and without blank ones; keeps what follows them for the next chunk.
+        Raises ServerError where a line, also one that has not ended, is longer than the limit."""
         head, *rest = chunk.split(b"\n")
         if not rest:
             self._append(head)
@@ -137,12 +136,10 @@ class Transport:
         timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """Returns the body of an answer with a status below 300. Raises the KubeError of any other answer, and Unreachable where no whole
-        answer comes within `timeout_s` seconds (None: the usual limit).
-
+        """Returns the body of an answer with a status below 300. Raises the KubeError of any other; after a 401 it tries once more where
+        credentials can be read anew. Raises Unreachable where no whole answer comes within `timeout_s` seconds (None: the usual limit).
         `fence` returns the seconds for which the request may still be made: it is called just before the request is sent on a connection,
-        and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent.
-        """
+        and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent."""
         limit = self._timeout_s if timeout_s is None else timeout_s
         if fence is not None:
             limit = min(limit, _check_fence(fence))
@@ -157,10 +154,9 @@ class Transport:
             raise Unreachable(f"{method} {path}: no answer within {limit:g} s") from error
 
     async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yields the lines of an endless answer, without blank ones. Only its beginning is bounded in time; the reader decides how long a
-        silence may last. Raises the KubeError of a refusal, Unreachable where the answer breaks off, and ServerError for a line that is too
-        long.
-        """
+        """Yields the lines of an endless answer without their ends and without blank ones; what follows the last end, too. Only its
+        beginning is bounded in time; the reader decides how long a silence may last. Raises the KubeError of a refusal, Unreachable where
+        the answer breaks off, and ServerError for a line that is too long."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 response = await self._open("GET", path, params, None, "", None)

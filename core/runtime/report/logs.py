@@ -26,7 +26,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 @contextmanager
 def add_fields(**fields: Any) -> Iterator[None]:
-    """Adds fields to every line that is logged inside, by this task and those it starts."""
+    """Adds fields to every line that is logged inside, by this task and those it starts; of several with one name the innermost holds."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -64,7 +64,8 @@ class LineFormatter(logging.Formatter):
         self._prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns a log record as one line of text for people: `prefix`, message, then the fields."""
+        """Returns a log record as one line of text for people: `prefix`, message, then its own fields (not those of `add_fields`); no
+        exception text."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
         return self._prefix + " ".join(text.split())

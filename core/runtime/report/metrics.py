@@ -166,15 +166,13 @@ class Metrics:
     # --- reading ------------------------------------------------------------------------------------
 
     def read_by(self, read: Callable[[], Reading]) -> None:
-        """Adds a function that returns values of gauges and totals, per instrument by label values, beside other such functions. Where it
-        raises, its values are missing.
-        """
+        """Adds a function that each `refresh` calls for values of gauges and totals, per instrument by label values, beside other such
+        functions. Where it raises, its values are missing."""
         self._readers.append(read)
 
     def refresh(self) -> None:
-        """Reads the present values of gauges and totals, on the event loop, for the next scrape or export. A reader that fails is logged:
-        its values are missing.
-        """
+        """Replaces the values of gauges and totals by the present ones, on the event loop, for the next scrape or export. A reader that
+        fails is logged: its values are missing."""
         now: dict[str, list[Observation]] = {}
         for read in self._readers:
             try:
@@ -185,25 +183,24 @@ class Metrics:
         self._read = now
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics as a scraper that accepts such content wants them, and the content's type. May be called on another
-        thread.
-        """
+        """Returns all metrics as a scraper that accepts such content wants them, and the content's type. Gauges and totals are as of the
+        last `refresh`. May be called on another thread."""
         from prometheus_client.exposition import choose_encoder
 
         encode, content_type = choose_encoder(accept)
         return encode(self._exemplars), content_type
 
     async def run(self, clock: Clock) -> Never:
-        """Reads the present values for the exporter every `READ_EVERY_S` seconds. Never returns."""
+        """Refreshes gauges and totals every `READ_EVERY_S` seconds for the OTLP exporter; does nothing where nothing is sent (`sends`).
+        Never returns."""
         while True:
             await clock.sleep(READ_EVERY_S)
             if self.sends:
                 self.refresh()
 
     def shutdown(self, timeout_s: float = 2.0) -> bool:
-        """Sends what there is and stops. Returns whether that was done within `timeout_s` seconds; blocks no longer: a last reading is not
-        worth it.
-        """
+        """Sends what there is and stops. Returns whether that was done within `timeout_s` seconds, also True when called again; logs a
+        warning where not. Blocks no longer: a last reading is not worth it."""
         provider, self._provider = self._provider, None
         if provider is None:
             return True

@@ -105,7 +105,9 @@ class HeldSpans(Generic[_Span]):
         return self._count
 
     def add_span(self, span: _Span) -> None:
-        """Sends a span, with those before it of its trace, or holds it, and drops spans that are too old or too many."""
+        """Sends a span that makes its trace worth it, or is of such a trace, after those held of the trace; or by itself (`is_sent_alone`).
+        Holds any other. Drops traces that are held for `HELD_S` seconds, the oldest spans beyond `MOST_OF_ONE` of a trace, and the oldest
+        traces beyond `MOST_HELD` spans."""
         with self._lock:
             trace = span.context.trace_id
             self._drop_old()

@@ -56,11 +56,9 @@ class Telemetry:
         return self._provider is not None
 
     def shutdown(self, timeout_s: float = 5.0) -> bool:
-        """Sends what is queued and stops. Returns whether that was done within `timeout_s` seconds. Blocks so long at most, whatever the
-        collector does.
-
-        On a daemon thread: an exporter that hangs must not keep the process from exiting.
-        """
+        """Sends what is queued and stops. Returns whether that was done within `timeout_s` seconds, also True where nothing is sent or it
+        was called before. Blocks so long at most, whatever the collector does. On a daemon thread: an exporter that hangs must not keep the
+        process from exiting."""
         provider, self._provider = self._provider, None
         if provider is None:
             return True
@@ -87,12 +85,10 @@ def set_up(
     sampling: Sampling = Sampling(),  # noqa: B008, a frozen value
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Telemetry:
-    """Starts to send spans to `endpoint`, the base address of an OTLP collector; None: by the standard environment variables, else nothing
-    is sent. Returns what stops it.
-
+    """Starts to send spans of the process to `endpoint`, the base address of an OTLP collector; None: by the standard environment
+    variables. Returns what stops it; nothing is sent without an endpoint, or where OTEL_TRACES_EXPORTER or the sampler says none.
     `protocol` is `grpc` or `http/protobuf`, and `ratio` the share of traces that is sent whatever their contents: by default those of the
-    standard variables, else the latter, and all.
-    """
+    standard variables, else the latter, and all."""
     has_collector = endpoint is not None or any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
     share = ratio if ratio is not None else read_ratio(os.environ)
     if not has_collector or share is None or os.environ.get(EXPORTER_VARIABLE) == "none":

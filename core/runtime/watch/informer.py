@@ -83,8 +83,8 @@ class Informer:
         return self._synced.is_set()
 
     def add_handler(self, handler: Handler) -> None:
-        """Adds a handler. One that is added late is first called with every object, marked `initial`: at once, or after
-        the end of `delay_handlers`."""
+        """Adds a handler; an object for which it raises is set aside. One that is added late is first called with every object, marked
+        `initial`: at once, or after the end of `delay_handlers`."""
         handler = self._guard(handler)
         late = find_gathering()
         if late is not None:
@@ -129,9 +129,8 @@ class Informer:
         await self._synced.wait()
 
     async def list_once(self) -> None:
-        """Fills the store with one list, without a watch, for callers that read once and handle a failure themselves. Raises a
-        `KubeError`.
-        """
+        """Replaces all objects of the store by one list, as `fill` does, without a watch. For callers that read once and handle a failure
+        themselves. Raises a `KubeError`; then nothing has changed."""
         labels, fields = self._selectors
         page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
         self.fill(page.items)

@@ -42,7 +42,7 @@ class SetAside:
 
     @property
     def objects(self) -> Collection[Aside]:
-        """Returns all objects that are set aside, the one that was added last at the end."""
+        """Returns a view of all objects that are set aside now, the one that was added last at the end."""
         return self._objects.values()
 
     def count_by_resource(self) -> Mapping[str, int]:
@@ -50,9 +50,8 @@ class SetAside:
         return Counter(str(resource) for resource, _ in self._objects)
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
-        """Sets the object with a key aside for an error; of several errors the first stands. Logs it and calls `on_add`, at most once a
-        minute.
-        """
+        """Sets the object with a key aside for an error; does nothing where it is set aside already. Logs it and calls `on_add`, unless the
+        key was last logged less than `_REPORT_S` seconds ago or with the same error."""
         at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
@@ -72,7 +71,8 @@ class SetAside:
             report(aside)
 
     def remove(self, resource: Resource, key: str) -> None:
-        """Removes the object with a key that has changed or is gone: it is tried again."""
+        """Removes the entry of an object, if there is one, so that it counts as set aside no longer and a new error is recorded. It tries
+        nothing again: the caller does."""
         if self._objects:
             self._objects.pop((resource, key), None)
 

@@ -101,9 +101,8 @@ class Store:
         return self._objects.keys()
 
     def add_index(self, name: str, fn: IndexFn) -> None:
-        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added at any time. Raises
-        ValueError where an index has that name.
-        """
+        """Adds an index by the values that `fn` returns for an object; it must depend on the object alone. May be added at any time: all
+        objects go into it at once. Raises ValueError where an index has that name. What `fn` raises goes to `on_error`, if there is one."""
         if name in self._indexes:
             raise ValueError(f"the index {name} exists")
         index = _Index(fn)
@@ -131,8 +130,8 @@ class Store:
         return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Applies one event and returns the changes, in their order; the objects of a list change with its end. The same name with another
-        uid is another object: deleted and created, two changes.
+        """Applies one event and returns the changes, in their order; the objects of a list change with its end. There are none where the
+        event is older than a reply, or changes nothing. The same name with another uid is another object: deleted and created, two changes.
         """
         match event:
             case Init():
@@ -182,9 +181,8 @@ class Store:
         return self._set(key, listed, initial=initial) if listed is not None and key not in self._ahead else []
 
     def apply_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
-        """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself.
-        Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void.
-        """
+        """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself;
+        sets `synced` at the end. Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void."""
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
         initial = not self.synced

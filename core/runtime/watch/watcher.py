@@ -86,9 +86,8 @@ class Watcher:
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
     def has_reached(self, version: str, opened: int) -> bool:
-        """Whether everything up to a resource version has been handed on: also by a list that was begun when `opened` was this number
-        already.
-        """
+        """Whether everything up to a resource version has been handed on: by the stream, or by a list begun after the one numbered
+        `opened`. `opened` is the attribute of that name as it was when the version became known."""
         return not is_behind(self.version, version) or self.delivered > opened
 
     def refresh(self, version: str) -> None:
