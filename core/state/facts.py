@@ -86,7 +86,7 @@ def as_text(value: Any, field: str) -> str:
 
 
 def read_index(text: str) -> int | None:
-    """Returns an index as users write it; None of what is none. Python refuses to read digits by the thousand, and no index has them."""
+    """Returns an index of at most 9 decimal digits; None of any other text, as of a sign. Python refuses to read digits by the thousand."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
@@ -96,7 +96,7 @@ def find_condition(obj: Json, kind: str) -> Json | None:
 
 
 def is_condition_true(obj: Json, kind: str) -> bool:
-    """Returns whether a condition stands at True."""
+    """Returns whether a condition of `status.conditions` is True; False also where it is absent."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
@@ -116,8 +116,8 @@ def find_family(workload: Json) -> str:
 
 
 def find_replaced(workload: Json) -> str | None:
-    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place; None
-    where it replaces none."""
+    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place. None where it replaces none,
+    or names one of another namespace."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
     if not name:
         return None
@@ -448,7 +448,7 @@ class WorkloadFacts:
 
     @property
     def pods_key(self) -> str:
-        """Returns the key of the workload that its pods name."""
+        """Returns the key of the workload that its pods name: of an elastic job that of the first one, else its own."""
         return self.family or self.key
 
     @classmethod
@@ -511,7 +511,7 @@ class WorkloadFacts:
         return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 
     def copy_without_spares(self) -> "WorkloadFacts":
-        """Returns a copy as if it asked for no nodes to be kept free; itself where it asks for none."""
+        """Returns a copy that asks for no nodes to be kept free and holds none; itself where it asks for none."""
         if not any(pod_set.spares for pod_set in self.pod_sets):
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None

@@ -41,7 +41,7 @@ class Owners:
         self._children: dict[str, set[str]] = {}
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
-        """Records a job object (None: gone). Returns whether anything changed about what belongs to what."""
+        """Records a job object (None: gone). Returns whether it came or went, has another controller, or begins or ends to name a queue."""
         owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
@@ -66,7 +66,8 @@ class Owners:
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:
-        """Returns the key of the highest object above one that names a queue; its own where none above it does."""
+        """Returns the key of the highest object, of one and those above it, that names a queue; its own where none does. It looks at 16 at
+        most."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))
@@ -78,7 +79,7 @@ class Owners:
         return root
 
     def list_descendants(self, key: str) -> set[str]:
-        """Returns the keys of the objects below one, and its own."""
+        """Returns the keys of the objects below one, at any depth, and its own, as a new set."""
         found, left = {key}, [key]
         while left:
             below = self._children.get(left.pop(), set()) - found
