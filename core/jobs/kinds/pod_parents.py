@@ -76,8 +76,8 @@ class PodParent(ABC):
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the object, unchanged without a queue. A queued one, also by the default queue, hands on to its templates the
-        labels for queue, priority and time limit, and annotations that name its kind."""
+        """Returns a copy of the object, unchanged without a queue. A queued one, also by the default queue, hands labels on to its
+        templates, for queue, priority and time limit. The templates also get annotations that name its kind."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}

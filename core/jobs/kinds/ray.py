@@ -77,8 +77,8 @@ def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
 
 
 def with_groups_of(job: Json, path: Path, cluster: Json) -> dict[str, Any]:
-    """Returns a copy of a job where worker groups of the Ray cluster at a path get counts and `suspend` of a RayCluster's groups of the
-    same name. Groups that the RayCluster does not have stay as they are."""
+    """Returns a copy of a job. Worker groups of its Ray cluster, at a path, get counts and `suspend` of a RayCluster's groups of the same
+    name; groups that the RayCluster does not have stay as they are."""
     changed = copy_object(job)
     groups = {group.get("groupName"): group for group in get(cluster, ("spec", "workerGroupSpecs")) or ()}
     for group in get(changed, (*path, "workerGroupSpecs")) or ():
