@@ -117,7 +117,8 @@ class Places:
     pods_alone: bool = False
 
     def has_no_use_for(self, name: str) -> bool:
-        """Returns whether an annotation has no effect on a job of this kind itself, since it is read on its pod templates."""
+        """Returns whether an annotation of this name has no effect on a job of this kind itself: it could count only on pod templates
+        (`is_of_template`), or it is one for a whole job and each pod is a workload by itself."""
         return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
 
     @property

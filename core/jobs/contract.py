@@ -273,8 +273,8 @@ class JobKind(Protocol):
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns a copy of a stopped job with its own templates: those of the Workload's pod sets (JSON). Without a Workload (None)
-        only what a start puts there is removed."""
+        """Returns a copy of a stopped job with its own templates: those of the Workload's pod sets (JSON). Without a Workload (None) only
+        labels and annotations that a start alone puts there are removed."""
         ...
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:

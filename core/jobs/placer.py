@@ -66,8 +66,8 @@ def validate_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def find_dropped(roles: Sequence[Role], job: Json) -> Iterator[FieldError]:
-    """Yields an error for each template that was made a member and does not name the PodGroup any more: its pods would
-    not be placed together."""
+    """Yields an error for each template that was made a member and does not name the PodGroup any more, where kube-scheduler places the
+    pods: they would not be placed together."""
     if find_placer(job) != KUBE_SCHEDULER:
         return
     for role in roles:

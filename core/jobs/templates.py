@@ -32,7 +32,7 @@ def has_gate(template: Json) -> bool:
 
 
 def with_gate(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template with the topology gate on it."""
+    """Returns a copy of the template with the topology gate on it, once."""
     changed = copy_object(template)
     if not has_gate(changed):
         gates = changed.setdefault("spec", {}).get("schedulingGates") or []
@@ -41,7 +41,7 @@ def with_gate(template: Json) -> dict[str, Any]:
 
 
 def remove_gate(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template without the topology gate."""
+    """Returns a copy of the template without the topology gate; other gates stay."""
     changed = copy_object(template)
     spec = changed.get("spec") or {}
     _set_list(spec, "schedulingGates", [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE])

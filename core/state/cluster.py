@@ -217,12 +217,9 @@ class ClusterState:
     # --- decisions not yet observed -----------------------------------------------------------------
 
     def assume(self, key: str, admission: Admission, plan: NodesByPodSet, leaves: NodesByPodSet = _NOTHING) -> None:
-        """Counts a decision as used from this moment, before its write is even sent. `plan` has the nodes by pod set where the engine
-        counted pods.
-
-        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded. If it fails, that is
-        where they still are.
-        """
+        """Counts a decision as used from this moment, in place of an earlier one, before its write is even sent. `plan` has the nodes by
+        pod set where the engine counted pods. Pods that it `leaves` on other nodes are counted there, too, until its write is known to have
+        succeeded. If it fails, that is where they still are."""
         self._plans[key] = plan
         before = self._get_held(key)
         self.workloads.assume(key, admission)
@@ -276,8 +273,8 @@ class ClusterState:
             self.changes += 1
 
     def reserve(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
-        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`. A second call for
-        a workload changes nothing."""
+        """Counts what a workload will be given once others are gone, on top of what they hold, as an assumed decision until `drop_claims`.
+        A second call for a workload changes nothing."""
         if key not in self._claims:
             self._claims.append(key)
             self.assume(key, admission, plan)

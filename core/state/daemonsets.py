@@ -129,8 +129,9 @@ class DaemonSets:
         return self._windows
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Closes the windows that are over at `now`, in seconds; `since_1970` is the same moment by the calendar, in which nodes
-        have their age. Returns whether a share was given back."""
+        """Closes the windows (in which shares may be reserved) that are over at `now`, in seconds; `since_1970` is the same moment by the
+        calendar, in which nodes have their age. The first call sets the ends of windows that are open. Returns whether a share was given
+        back."""
         is_first, self._now, self._epoch = self._now == -math.inf, now, now - since_1970
         if is_first:  # what was observed before any time was known
             self._seen = {node: self._find_creation(self.nodes[node]) for node in self._seen}

@@ -102,8 +102,8 @@ def is_condition_true(obj: Json, kind: str) -> bool:
 
 
 def find_pod_family(pod: Json) -> str | None:
-    """Returns the name of the workload that a pod names; None if it names none. Pods of an elastic job outlive the
-    workload that started them: for these it is the name of the job's first workload."""
+    """Returns the name of the workload that a pod names by annotation; None if it names none. Pods of an elastic job outlive the workload
+    that started them: for these it is the name of the job's first workload."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
@@ -199,17 +199,15 @@ class PodFacts:
 
     @property
     def is_left_alone(self) -> bool:
-        """Returns whether the pod ends without being waited for.
-
-        It is over but for its finalizers: of an index that fails by itself the Job controller keeps the last pod until it makes
-        another. A stopped job never gets that. Or it names no workload, as pods that a start made do: a Job adopts whatever has its
-        labels, and that may take years to end.
-        """
+        """Returns whether the pod is over but for its finalizers (`dropped`), or is being deleted and names no workload: its end is not
+        waited for. Of an index that fails by itself the Job controller keeps the last pod until it makes another, which a stopped job never
+        gets. A Job adopts whatever has its labels, and that may take years to end; pods that a start made name their workload."""
         return self.dropped or (self.terminating and self.workload is None)
 
     @classmethod
     def fill_node(cls, key: str, uid: str, node: str) -> "PodFacts":
-        """Returns facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
+        """Returns facts of a pod that cannot be read: it is bound to the node, runs, and requests the largest number of `pods`, so that
+        nothing fits there as long as it is there."""
         return cls(key, uid, node, False, False, False, {PODS: LARGEST}, None, None, None, {}, {})
 
     @classmethod
@@ -442,8 +440,8 @@ class WorkloadFacts:
 
     @property
     def party(self) -> str:
-        """Returns a text that is equal for all of a party in preemptions. A workload is in one with all that its controller recreates
-        in the same queue and with the same priority."""
+        """Returns a text that is equal for all workloads of a party in preemptions: single pods that one controller (`made_by`) recreates,
+        in the same queue and with the same priority. For any other workload it is its uid."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property

@@ -10,21 +10,16 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Returns whether a workload has no owner now, as its object was deleted without it (`kubectl delete --cascade=orphan`).
-
-    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a manager of
-    several clusters has copied here has the label of a job there, and waits for its job to follow.
-    """
+    """Returns whether a workload has no controller now, has the label of its job's uid, and is no copy of MultiKueue: its object was
+    deleted without it (`kubectl delete --cascade=orphan`). A workload that was created by hand never had an owner, and one of a plain pod
+    group needs none. A copy waits for its job to follow."""
     labels = workload["metadata"].get("labels") or {}
     return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
 def show_owner(namespace: str | None, uid: str) -> str:
-    """Returns the key, `namespace/uid`, of an object where those are looked for that it controls: they are in its namespace.
-
-    Any user can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds
-    it.
-    """
+    """Returns `namespace/uid`, the key of an owner by which the objects that it controls are looked up: they are in its namespace. Any user
+    can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds it."""
     return f"{namespace}/{uid}"
 
 

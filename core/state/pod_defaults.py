@@ -158,8 +158,8 @@ class PodDefaults:
         return adjusted
 
     def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
-        """Yields why the API server refuses a pod of a spec, as it was before `adjust`. Raises InvalidQuantity where its amounts
-        cannot be read."""
+        """Yields sentences on why the API server refuses a pod of a spec, as it was before `adjust`; none where it takes it. Raises
+        InvalidQuantity where its amounts cannot be read."""
         name = spec.get("runtimeClassName")
         if name:
             runtime_class = self.runtime_classes.get(name)

@@ -159,12 +159,13 @@ class Workloads:
         return self._indexes.starting
 
     def list_lenders(self) -> Sequence[str]:
-        """Returns the keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
+        """Returns the keys, as a new list, of workloads with nodes that are kept free for them and that they lend; those that are evicted
+        or need the nodes now are among them (`is_lending`)."""
         return list(self._indexes.lending.lenders)
 
     def is_lending(self, key: str) -> bool:
-        """Returns whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are
-        concerned."""
+        """Returns whether a workload lends nodes that are kept free for it now: it is active, not evicted or being deleted, and has no
+        unhealthy nodes."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 

@@ -98,8 +98,8 @@ class UngateDecision:
 
 
 def decide_ungating(f: UngatingFacts) -> UngateDecision:
-    """Returns which pods lose their gate now, and where they go; at most `MOST_UNGATED` of them. It takes long where there are many
-    pods; another thread may do it."""
+    """Returns which pods lose their gate now, and where they go: at most 5,000 (`MOST_UNGATED`). Of those that name the Workload only its
+    own count, by their owner. It takes long where there are many pods; another thread may do it."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too

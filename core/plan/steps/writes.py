@@ -102,7 +102,7 @@ Write = Create | Patch | Apply | Delete
 
 
 def create_workload(workload: Obj) -> Create:
-    """Returns the creation of a Workload."""
+    """Returns the creation of a Workload, which fails where there is one of its name."""
     return Create(r.WORKLOADS, workload)
 
 
@@ -199,7 +199,7 @@ def start_pod(pod: Obj, start: PodSetStart) -> Patch:
 
 
 def release_pod(pod: Obj) -> Patch:
-    """Returns a patch that removes topogate's finalizer from a pod."""
+    """Returns a strategic merge patch that removes topogate's finalizer from that very pod, whatever has changed of it."""
     return _patch_pod(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": [MANAGED]}})
 
 

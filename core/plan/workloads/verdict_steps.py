@@ -149,8 +149,9 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. Where pods were stuck only the
-    admission shows it. Raises InvalidAssignment or InvalidQuantity where the admission cannot be read."""
+    """Returns whether a workload that was read after its write had no answer has what was written. Of a first pass that is any admission.
+    Of a second it is another admission than before, or new health, with no place still to be found and no unhealthy node. Raises
+    InvalidAssignment or InvalidQuantity where the admission cannot be read."""
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None
@@ -302,12 +303,9 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 
 
 def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
-    """Returns the plan that evicts a workload so that another has its room. Nothing is done where it is evicted already, or is another
-    one by now.
-
-    `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
-    cohorts. A victim that has ended or changed since may not have to go any more: the write is guarded by all of it.
-    """
+    """Returns the plan that evicts a workload so that another has its room. It is empty where that is evicted already, or is another one by
+    now. `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
+    cohorts. The write fails if the victim has changed since: it may not have to go any more."""
     if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
         return NOTHING
     owner = find_controller(cause) if cause is not None else None

@@ -38,11 +38,9 @@ def plan_eviction_of(
     follows: bool = False,
     follows_decision: bool = False,
 ) -> Step:
-    """Returns the step by which a workload is to be stopped; quota and domains are kept until it has. The same write sets the
-    conditions `also`, and when it is queued again.
-
-    `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here.
-    """
+    """Returns the step by which a workload is to be stopped, with event, log and span; quota and domains are kept until it has. The same
+    write sets the conditions `also`, and `requeue_state` as `build_evicted_status` does. `follows`: another step of the plan writes the
+    workload before; `follows_decision`: a decision on it has led here."""
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, build_evicted_status(seen, reason, message, now, also, requeue_state))
@@ -69,8 +67,8 @@ def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
 
 
 def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[Step, ...]:
-    """Returns steps that delete pods that no controller ends, without those that end already. The event on each has the reason of the
-    workload's eviction, `otherwise` where there was none."""
+    """Returns steps that delete pods that no controller ends, without those that are being deleted already. The event on each has the
+    message of the workload's eviction, `otherwise` where it is not evicted."""
     evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)
