@@ -31,10 +31,10 @@ class PodPlan:
 def plan_start(
     counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
 ) -> PodPlan:
-    """Returns which pods of an admitted unit start, the most senior first: no more of a pod set than were admitted (`counts`), whatever
-    other pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod sets. Ended
-    pods of a plain group (`deletes_excess`) that succeeded keep their place, others free it. One that is being deleted has its place until
-    it is gone. `reclaimed`, per pod set, have released their place, though nothing may be left of them."""
+    """Returns which pods of an admitted unit start, of each pod set the most senior: no more than were admitted (`counts`), whatever other
+    pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod sets. Ended pods
+    of a plain group (`deletes_excess`) that succeeded keep their place, others free it. One that is being deleted has its place until it is
+    gone. `reclaimed`, per pod set, have released their place, though nothing may be left of them."""
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
     excess: list[Json] = []
