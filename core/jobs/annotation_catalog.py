@@ -67,7 +67,8 @@ MOST_UNKNOWN = 32
 
 
 def is_of_template(name: str) -> bool:
-    """Returns whether an annotation of this name is read on pod templates, if anywhere."""
+    """Returns whether an annotation of this name could count only on pod templates, known or not: one that begins with `podset-`, or of
+    spare nodes."""
     return name.startswith(PODSET) or name in (SPARE_NODES, LEND_SPARES)
 
 
@@ -92,8 +93,8 @@ def find_meant(name: str) -> str | None:
 
 
 def list_compared(written: Iterable[str]) -> list[str]:
-    """Returns names of labels or annotations in alphabetical order. Unknown ones under topogate's prefixes are left out after the
-    first `MOST_UNKNOWN`."""
+    """Returns names of labels or annotations in alphabetical order, known and foreign ones all. Unknown ones under topogate's prefixes are
+    left out after the first `MOST_UNKNOWN`."""
     found, unknown = list[str](), 0
     for name in sorted(written):
         if name not in _KNOWN and name.partition("/")[0] in _PREFIXES:
@@ -116,7 +117,8 @@ class Places:
     pods_alone: bool = False
 
     def has_no_use_for(self, name: str) -> bool:
-        """Returns whether an annotation has no effect on a job of this kind itself, since it is read on its pod templates."""
+        """Returns whether an annotation of this name has no effect on a job of this kind itself: it could count only on pod templates
+        (`is_of_template`), or it is one for a whole job and each pod is a workload by itself."""
         return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
 
     @property

@@ -61,7 +61,7 @@ class PodSetTemplate:
     min_count: int | None = None  # the fewest pods with which the job can run
 
     def to_wire(self) -> dict[str, Any]:
-        """Returns the pod set as JSON; `minCount` and `topologyRequest` are absent where they are None."""
+        """Returns the pod set as JSON; `minCount` and `topologyRequest` are absent where they are None. The template is not copied."""
         wire: dict[str, Any] = {"name": self.name, "count": self.count, "template": self.template}
         wire |= {"minCount": self.min_count} if self.min_count is not None else {}
         return wire | ({"topologyRequest": dict(self.topology_request)} if self.topology_request is not None else {})
@@ -148,11 +148,12 @@ class Referring(Protocol):
     related: ClassVar[tuple[RelatedKind, ...]]
 
     def find_reference(self, job: Json) -> Reference | None:
-        """Returns the object that a job refers to; None where it names none that could be looked up."""
+        """Returns kind and name of the object that a job refers to; None where it names none that could be looked up."""
         ...
 
     def expand(self, job: Json, found: Json) -> dict[str, Any]:
-        """Returns a copy of the job with the object that it refers to; it is read by the other functions, and never written."""
+        """Returns a copy of the job that also holds `found`, the object that it refers to (JSON). The other functions read that, and it is
+        never written."""
         ...
 
     def count_own_pods(self, job: Json) -> Mapping[str, int]:
@@ -169,7 +170,7 @@ class Reclaiming(Protocol):
     """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
     def count_reclaimable_pods(self, job: Json) -> Mapping[str, int]:
-        """Returns the number of such pods by pod set; pod sets that have none may be left out."""
+        """Returns, by pod set, the number of pods that have finished and are not replaced; pod sets that have none may be left out."""
         ...
 
 
@@ -189,11 +190,12 @@ class ResizedByPart(Resizable, Protocol):
     part: ClassVar[RelatedKind]
 
     def find_part(self, job: Json) -> str | None:
-        """Returns the name of that object; None where the job is resized by its own spec or has none."""
+        """Returns the name of the object of kind `part`, in the job's namespace, by which it is resized. None where the job is resized by
+        its own spec or has no such object."""
         ...
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
-        """Returns a copy of the job with the pod counts of that object."""
+        """Returns a copy of the job with the pod counts of `part`, the object (JSON) by which it is resized."""
         ...
 
 
@@ -238,7 +240,7 @@ class JobKind(Protocol):
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates; it is written at once."""
+        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates. The caller writes it at once."""
         ...
 
     def has_gate(self, job: Json) -> bool:
@@ -254,7 +256,7 @@ class JobKind(Protocol):
         ...
 
     def is_started(self, job: Json) -> bool:
-        """Returns whether the templates carry what `start` put there."""
+        """Returns whether a template carries the workload annotation that `start` puts there."""
         ...
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
@@ -271,8 +273,8 @@ class JobKind(Protocol):
         ...
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns a copy of a stopped job with its own templates: those of the Workload's pod sets (JSON). Without a Workload (None)
-        only what a start puts there is removed."""
+        """Returns a copy of a stopped job with its own templates: those of the Workload's pod sets (JSON). Without a Workload (None) only
+        labels and annotations that a start alone puts there are removed."""
         ...
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ _FIELD = f"metadata.annotations[{ELASTIC_JOB}]"
 
 
 def is_elastic(job: Json) -> bool:
-    """Returns whether a job may be resized while it runs, by its annotation."""
+    """Returns whether a job may be resized while it runs: its annotation is exactly `true`."""
     return _get_value(job) == "true"
 
 

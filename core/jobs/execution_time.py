@@ -11,7 +11,7 @@ _FIELD = f"metadata.labels[{MAX_EXEC_TIME_LABEL}]"
 
 
 def parse_execution_time(labels: Mapping[str, str]) -> int | None:
-    """Returns the seconds for which a job with these labels may be admitted; None for ever, or where the label cannot be read."""
+    """Returns the seconds for which a job with these labels may be admitted; None without a limit: no label, or one that cannot be read."""
     text = labels.get(MAX_EXEC_TIME_LABEL, "")
     seconds = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
     return seconds if 1 <= seconds <= MAX_SECONDS else None

@@ -54,8 +54,8 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Returns errors where requests cannot be counted, slices do not divide, or a fixed field changes under a reservation. Two pod
-    sets of one name are an error, and so are two with a `minCount`."""
+    """Returns errors where requests or limits are no quantities of at least 0, or slices do not divide the pods. Two pod sets of one name,
+    or two with a `minCount`, are an error. So are pod sets that change while quota is reserved, but an elastic job may shrink."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
@@ -169,11 +169,9 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 
 
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
-    """Returns errors where a resource or a flavor is in several groups, or a covered resource has no valid quota of at least 0. A
-    negative weight is an error, too.
-
-    Fields that are not served yet give a warning, so that an administrator does not rely on them.
-    """
+    """Returns errors where a resource or a flavor is in several groups, or a flavor does not list the covered resources in their order. A
+    quota, a limit or a weight that is no quantity of at least 0 is an error, too. Fields that are not served yet give a warning, so that an
+    administrator does not rely on them."""
     spec = queue.get("spec") or {}
     return Rules((*_validate_quota(spec), *_validate_weight(spec)), tuple(_list_unserved_fields(spec)))
 

@@ -20,17 +20,15 @@ _INSTEAD = f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
 
 
 def find_placer(job: Json) -> str:
-    """Returns the component that a job names to place its pods; topogate if it names none."""
+    """Returns the component that a job names to place its pods, which may be any text; topogate if it names none."""
     annotations = (job.get("metadata") or {}).get("annotations")
     return str(annotations.get(PODGROUP_PLACED_BY, TOPOGATE)) if isinstance(annotations, Mapping) else TOPOGATE
 
 
 def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
-    """Returns the spec of a pod template with pods that wait until their group is placed.
-
-    Where topogate places the pods, a PodGroup of kube-scheduler that the spec named before is kept. Otherwise it was
-    copied from another job and is replaced.
-    """
+    """Returns a shallow copy of a pod template's spec with pods that wait until their group is placed: by topogate's gate or, with
+    kube-scheduler, by the name of the group in `schedulingGroup` and without the gate. Where topogate places the pods, a PodGroup of
+    kube-scheduler that the spec named before is kept. Otherwise it was copied from another job and is replaced."""
     gates = spec.get("schedulingGates") or []
     others = [gate for gate in gates if gate.get("name") != PODGROUP_GATE]
     if placed_by != KUBE_SCHEDULER:
@@ -68,8 +66,8 @@ def validate_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def find_dropped(roles: Sequence[Role], job: Json) -> Iterator[FieldError]:
-    """Yields an error for each template that was made a member and does not name the PodGroup any more: its pods would
-    not be placed together."""
+    """Yields an error for each template that was made a member and does not name the PodGroup any more, where kube-scheduler places the
+    pods: they would not be placed together."""
     if find_placer(job) != KUBE_SCHEDULER:
         return
     for role in roles:

@@ -42,18 +42,18 @@ class Grouping(Protocol):
         ...
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns the number of pods that are placed at once, and the number of such groups."""
+        """Returns the number of pods that are placed at once (`min_count`), and the number of such groups (`replicas`)."""
         ...
 
 
 def find_asked(job: Json) -> str | None:
-    """Returns the value of the annotation of a job; None where it has none."""
+    """Returns the value, as a text, of the annotation PODGROUP_TOPOLOGY of a job; None where it has none."""
     text = _get_map(job, "annotations").get(PODGROUP_TOPOLOGY)
     return None if text is None else str(text)
 
 
 def find_group(kind: Grouping, job: Json) -> str | None:
-    """Returns the name of the group that the templates of a job name, as the webhook has written it; None where it has not."""
+    """Returns the first group that a template of a job names by label, as the webhook has written it; None where none does."""
     named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.list_roles(job))
     return next((name for name in named if name), None)
 
@@ -71,8 +71,8 @@ def group_name(kind: Grouping, job: Json, seed: str) -> str:
 
 
 def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
-    """Returns the job with pods that are members of a group from their creation, and wait for their places. A template
-    that names another group was copied from another job; the name is replaced."""
+    """Returns a copy of the job with pods that are members of a group from their creation, and wait for their places (`with_wait`). A
+    template that names another group was copied from another job; the name is replaced."""
     changed = copy_object(job)
     for role in kind.list_roles(changed):
         if not isinstance(get(changed, role.path), dict):

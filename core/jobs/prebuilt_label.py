@@ -11,8 +11,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 
 def find_prebuilt_name(job: Json) -> str | None:
-    """Returns the name of the Workload that a job names by its label, or where that is too long by its annotation; None where it names
-    none."""
+    """Returns the name of the Workload that a job names by its label or, without that, by its annotation; None where it names none, or an
+    empty one."""
     found = _find_named_field(job)
     return found[1] or None if found is not None else None
 

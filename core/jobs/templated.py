@@ -81,7 +81,8 @@ class TemplatedKind(ABC):
 
     @abstractmethod
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the pod templates of a job, in order. The object may not have been validated yet."""
+        """Returns the pod templates of a job, in order, as they are in it (not copied). The object may not have been validated yet. Of more
+        than `MOST_ROLES` the rest may be left out."""
 
     @abstractmethod
     def find_finish(self, job: Json) -> Finish | None:
@@ -98,15 +99,15 @@ class TemplatedKind(ABC):
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Returns a queued job with the defaults of this kind alone; `job` is a copy, and may be changed in place."""
+        """Returns a queued job with the defaults of this kind alone, by default unchanged; `job` is a copy, and may be changed in place."""
         return job
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields the errors of a job by the rules of this kind alone."""
+        """Yields the errors of a job by the rules of this kind alone; by default none."""
         return iter(())
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields the errors of a change by the rules of this kind alone."""
+        """Yields the errors of a change by the rules of this kind alone; by default none. It is asked only of jobs that stay queued."""
         return iter(())
 
     def build_status_reset(self, job: Json) -> dict[str, Any] | None:
@@ -126,7 +127,8 @@ class TemplatedKind(ABC):
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the job as it should be stored; a queued job is suspended. It is idempotent and changes only what it must."""
+        """Returns a copy of the job as it should be stored: in the default queue if it names none. A queued one is suspended, and gets the
+        topology gate (`gates_at_creation`), the defaults of its kind and the traceparent. Defaulting that again changes nothing."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -146,9 +148,9 @@ class TemplatedKind(ABC):
         return changed
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored. A manifest that is applied again lacks what was added to the templates: by the
-        start while the job runs, and the gate while it waits. They are put back. A template that differs otherwise is left to
-        `validate_update`."""
+        """Returns a copy of `new` as it should be stored. A manifest that is applied again lacks what was added to the templates: by the
+        start while the job runs, and the gate while it waits. They are put back, if it is queued and neither stopped nor started by the
+        change. A template that differs otherwise is left to `validate_update`."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         waits = self.is_suspended(new)
@@ -183,8 +185,8 @@ class TemplatedKind(ABC):
             yield f"{'.'.join(map(str, path))}: {MULTIKUEUE_CONTROLLER}: {left}"
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job that
-        had no queue before it returns all of that."""
+        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job that had no
+        queue before it returns all of that; of one that leaves its queue only the error that it may not while it runs."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         if before is not None and before != after and not self.is_suspended(old):
@@ -252,7 +254,8 @@ class TemplatedKind(ABC):
         return self._build_suspended(job, True)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates."""
+        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates and the gate as they say. Templates of
+        other pod sets stay as they are."""
         by_name = {start.name: start for start in pod_sets}
         changed = self._build_suspended(job, False)
         for role in self.list_roles(job):
@@ -261,8 +264,8 @@ class TemplatedKind(ABC):
         return changed
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns a copy of a stopped job with its own templates, those of the Workload's pod sets (JSON). Where its Workload is gone
-        (None) only what a start puts there is removed."""
+        """Returns a copy of a stopped job with the labels, annotations, node selectors, tolerations and gates of the Workload's pod sets
+        (JSON). Where the Workload is gone (None) only labels and annotations that a start alone puts there are removed."""
         originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         changed = copy_object(job)
         for role in self.list_roles(job):
@@ -272,7 +275,7 @@ class TemplatedKind(ABC):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Returns whether a template carries what `start` put there."""
+        """Returns whether a template carries the workload annotation that `start` puts there."""
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
@@ -288,7 +291,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def finish_by_condition(job: Json, succeeded: str, failed: str) -> Finish | None:
-        """Returns how a job ended, from the first of two conditions in its status that is true; None while neither is."""
+        """Returns how a job ended, from the first of two conditions in its status that is True, with its message or a default one. None
+        while neither is."""
         for condition in (job.get("status") or {}).get("conditions") or ():
             if condition.get("type") in (succeeded, failed) and condition.get("status") == "True":
                 done = condition["type"] == succeeded
@@ -298,8 +302,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def are_jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
-        """Returns whether, for each role of a job of jobs, all Jobs are ready or have succeeded by its status; None where it has no
-        numbers."""
+        """Returns whether, for each role of a job of jobs, `ready` and `succeeded` of its status are together as many as its Jobs. None
+        where no status has `ready`, or there is no role."""
         counts = {
             status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
             for status in statuses
@@ -324,11 +328,8 @@ class TemplatedKind(ABC):
 
 
 def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> Rules:
-    """Returns `errors` of a change and, with its warnings, what rules of new objects find in the changed object and did not find
-    before.
-
-    An object that was stored under older rules can still be changed otherwise. A field is named once.
-    """
+    """Returns `errors` of a change and what `judged`, the rules of new objects, has beyond `before`, that of the old object. Warnings are
+    those beyond `before`, too. An object that was stored under older rules can still be changed otherwise. A field is named once."""
     known = {repr(error) for error in before.errors}  # by their text: the value of an error may be any JSON
     fields = {error.field for error in errors}
     more = (error for error in judged.errors if repr(error) not in known and error.field not in fields)
@@ -378,7 +379,7 @@ def get(obj: Any, path: Path) -> Any:
 
 
 def put(obj: dict[str, Any], path: Path, value: Any) -> None:
-    """Sets what is at a path of an object, in place; maps that are missing on the way are made."""
+    """Sets what is at a path of an object, in place; maps that are missing on the way are made, lists are not."""
     *way, last = path
     here: Any = obj
     for key in way:

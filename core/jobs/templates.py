@@ -32,7 +32,7 @@ def has_gate(template: Json) -> bool:
 
 
 def with_gate(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template with the topology gate on it."""
+    """Returns a copy of the template with the topology gate on it, once."""
     changed = copy_object(template)
     if not has_gate(changed):
         gates = changed.setdefault("spec", {}).get("schedulingGates") or []
@@ -41,7 +41,7 @@ def with_gate(template: Json) -> dict[str, Any]:
 
 
 def remove_gate(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template without the topology gate."""
+    """Returns a copy of the template without the topology gate; other gates stay."""
     changed = copy_object(template)
     spec = changed.get("spec") or {}
     _set_list(spec, "schedulingGates", [gate for gate in spec.get("schedulingGates") or () if gate.get("name") != TOPOLOGY_GATE])
@@ -49,11 +49,9 @@ def remove_gate(template: Json) -> dict[str, Any]:
 
 
 def build_workload_template(template: Json) -> dict[str, Any]:
-    """Returns a pod template as a Workload keeps it: its metadata and spec, without the labels that the job controller adds for
-    itself.
-
-    What else it has the API server prunes from a Workload: a component of an AppWrapper that is a Pod has apiVersion and kind.
-    """
+    """Returns a copy of a pod template as a Workload keeps it: spec, annotations, finalizers, and labels without those that the Job
+    controller adds for itself. Each environment variable is there once (`remove_duplicate_env`). What else it has the API server prunes
+    from a Workload: a component of an AppWrapper that is a Pod has apiVersion and kind."""
     whole = remove_duplicate_env(template)
     kept = {"spec": whole["spec"]} if "spec" in whole else {}
     metadata = whole.get("metadata") or {}
@@ -78,7 +76,8 @@ def remove_duplicate_env(template: Json) -> dict[str, Any]:
 
 
 def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
-    """Returns a copy of the template with exact gate, and with the labels, annotations, node labels and tolerations of a start."""
+    """Returns a copy of the template with the topology gate if `start.gated`, else without. It gets labels, annotations, node selector and
+    tolerations of the start, which replace its own of the same key. An own annotation SLICE_NAME and label MANAGED are removed."""
     changed = with_gate(template) if start.gated else remove_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     if SLICE_NAME in (metadata.get("annotations") or {}):  # pods are found by this annotation, so only a start sets it
@@ -96,7 +95,8 @@ def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
 
 
 def restore_template(template: Json, original: Json) -> dict[str, Any]:
-    """Returns a copy of the template without what `build_started` gave it, by the workload's copy of the original."""
+    """Returns a copy of the template with labels, annotations, node selector, tolerations and gates of `original`, the Workload's copy from
+    before the start. Of its own it keeps only the labels that the Job controller adds."""
     changed = copy_object(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     then_meta, then_spec = original.get("metadata") or {}, original.get("spec") or {}
@@ -111,7 +111,8 @@ def restore_template(template: Json, original: Json) -> dict[str, Any]:
 
 
 def remove_start(template: Json) -> dict[str, Any]:
-    """Returns a copy of a started template without the labels and annotations that only a start puts there."""
+    """Returns a copy of a started template without the labels and annotations that only a start puts there. Node selector, tolerations and
+    gates stay as they are."""
     bare = copy_object(template)
     metadata = bare.setdefault("metadata", {})
     for part, names in (("labels", START_LABELS), ("annotations", (WORKLOAD_ANNOTATION, SLICE_NAME))):

@@ -37,7 +37,8 @@ class CheckFacts:
 
     @property
     def delays_topology(self) -> bool:
-        """Returns whether the nodes to be used are only there once the check is passed (KEP-2724, Support for ProvisioningRequests)."""
+        """Returns whether the nodes to be used are only there once the check is passed: its controller is that of ProvisioningRequests or
+        MultiKueue (KEP-2724, Support for ProvisioningRequests)."""
         return self.controller in (PROVISIONING_CONTROLLER, MULTIKUEUE_CONTROLLER)
 
 

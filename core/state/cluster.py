@@ -86,7 +86,8 @@ class ClusterState:
     # --- folding ----------------------------------------------------------------------------------
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Records that a node came, changed or went; equal facts (a heartbeat) change nothing."""
+        """Records that a node came, changed or went (None); equal facts (a heartbeat) change nothing. Where it came, went or has other
+        labels, the views of flavors that select it are dropped, until `get_view` or `refresh` builds them."""
         old = self.nodes.get(name)
         if node == old:
             return
@@ -120,7 +121,7 @@ class ClusterState:
             self._names_by_host.setdefault(now, set()).add(name)
 
     def find_named(self, host: str) -> list[NodeFacts]:
-        """Returns the nodes with a hostname label, sorted by name: more than one where labels are wrong."""
+        """Returns the facts of the nodes with this hostname label, sorted by name: none, one, or several where labels are wrong."""
         return [self.nodes[name] for name in sorted(self._names_by_host.get(host, ()))]
 
     def _on_free(self) -> None:
@@ -129,54 +130,54 @@ class ClusterState:
             wake()
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> None:
-        """Records that a pod came, changed or went."""
+        """Records that a pod came, changed or went (None). `changes` counts it only if that may help a workload (`Ledger.observe_pod`)."""
         if self.ledger.observe_pod(key, pod):
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Records the stuck pods of a workload; None: it has none any more."""
+        """Records the stuck pods of a workload, as pods per node by pod set; None: it has none now. `changes` counts it if it is new."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
-        """Records that a DaemonSet came, changed or went, where room is kept for the pods of DaemonSets."""
+        """Records that a DaemonSet came, changed or went (None); nothing where `reserve_daemon_sets` is off."""
         if self.reserves_daemon_sets:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Ends what was reserved for a time, as it is `now`, in seconds of any clock and of the calendar. Returns whether that may
-        help a workload that waits."""
+        """Gives back the shares of DaemonSets with a window that is over at `now`, in seconds of any clock; `since_1970` is the same moment
+        by the calendar. Returns whether a share was given back, which `changes` counts."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
-        """Records that a Topology came, changed or went."""
+        """Records that a Topology came, changed or went (None). A change drops views on it, until `get_view` or `refresh` builds them."""
         if self._change_rules(_update(self.topologies, name, topology)):
             for flavor, view in list(self._views.items()):
                 if view.topology.name == name:
                     self._drop_view(flavor)
 
     def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
-        """Records that a ResourceFlavor came, changed or went."""
+        """Records that a ResourceFlavor came, changed or went (None). A change drops its view, until `get_view` or `refresh` builds it."""
         if self._change_rules(_update(self.flavors, name, flavor)):
             self._drop_view(name)
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
-        """Records that a ClusterQueue came, changed or went."""
+        """Records that a ClusterQueue came, changed or went (None). After a change `quota` builds its tree anew."""
         if self._change_rules(_update(self.cluster_queues, name, queue)):
             self._quota_is_old = True
 
     def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
-        """Records that a Cohort came, changed or went."""
+        """Records that a Cohort came, changed or went (None). After a change `quota` builds its tree anew."""
         if self._change_rules(_update(self.cohorts, name, cohort)):
             self._quota_is_old = True
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
-        """Records that an AdmissionCheck came, changed or went."""
+        """Records that an AdmissionCheck came, changed or went (None)."""
         self._apply_configuration(_update(self.checks, name, check))
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
-        """Records that a LocalQueue came, changed or went."""
+        """Records that a LocalQueue came, changed or went (None)."""
         self._apply_configuration(_update(self.local_queues, key, queue))
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None, is_ending: bool = False) -> None:
@@ -202,7 +203,8 @@ class ClusterState:
         return is_change
 
     def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
-        """Records that a Workload came, changed or went, with what it holds and how it waits."""
+        """Records that a Workload came, changed or went (None), and corrects quota and reservations. An assumed decision for it ends where
+        it is gone, has another uid, or is as new as the confirmed write."""
         before, old = self._get_held(key), self.workloads.facts.get(key)
         self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
@@ -215,12 +217,9 @@ class ClusterState:
     # --- decisions not yet observed -----------------------------------------------------------------
 
     def assume(self, key: str, admission: Admission, plan: NodesByPodSet, leaves: NodesByPodSet = _NOTHING) -> None:
-        """Counts a decision as used from this moment, before its write is even sent. `plan` has the nodes by pod set where the engine
-        counted pods.
-
-        Pods that it `leaves` on other nodes are counted there, too, until its write is known to have succeeded. If it fails, that is
-        where they still are.
-        """
+        """Counts a decision as used from this moment, in place of an earlier one, before its write is even sent. `plan` has the nodes by
+        pod set where the engine counted pods. Pods that it `leaves` on other nodes are counted there, too, until its write is known to have
+        succeeded. If it fails, that is where they still are."""
         self._plans[key] = plan
         before = self._get_held(key)
         self.workloads.assume(key, admission)
@@ -241,14 +240,14 @@ class ClusterState:
             self._plans.pop(key, None)
 
     def assume_spares(self, key: str, admission: Admission) -> None:
-        """Does the same as `assume` for a workload that keeps its places, and has other nodes kept free for it."""
+        """Counts, as `assume` does, an admission that leaves a workload its places and changes the nodes kept free for it. The plan stays
+        as it is."""
         self.assume(key, admission, self._plans.get(key, _NOTHING))
 
     def confirm(self, key: str, resource_version: int, uid: str | None = None) -> None:
-        """Records that the write of an assumed decision succeeded: it holds until an event at least as new replaces it.
-
-        Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
-        """
+        """Records that the write of an assumed decision succeeded with a resourceVersion. The decision counts until the Workload is
+        observed at least as new; that may be so already. Pods that it `leaves` (`assume`) are counted no longer. Nothing happens without an
+        assumed decision, or where it is for another workload of that name than the one of `uid` (None: any)."""
         if not self.workloads.is_assumed_for(key, uid):
             return
         self._end_leaving(key)
@@ -258,10 +257,9 @@ class ClusterState:
         self.ledger.name_nodes(self.get_pods_key(key))
 
     def drop_assumed(self, key: str, uid: str | None = None, *, helps: bool = True) -> None:
-        """Removes an assumed decision after its write failed. `helps`: workloads that wait may have what it was to get.
-
-        Nothing happens where the decision that is assumed now is for another workload of that name than the one of `uid`.
-        """
+        """Removes an assumed decision, if there is one, after its write failed, so that the observed admission counts again. `helps`:
+        `changes` counts what is given back, and workloads that wait are tried again. Nothing happens where the decision is for another
+        workload of that name than the one of `uid` (None: any)."""
         if uid is not None and not self.workloads.is_assumed_for(key, uid):
             return
         self._end_leaving(key)
@@ -275,8 +273,8 @@ class ClusterState:
             self.changes += 1
 
     def reserve(self, key: str, admission: Admission, plan: NodesByPodSet) -> None:
-        """Counts what a workload will be given once others are gone, on top of what they hold, until `drop_claims`. A second call for
-        a workload changes nothing."""
+        """Counts what a workload will be given once others are gone, on top of what they hold, as an assumed decision until `drop_claims`.
+        A second call for a workload changes nothing."""
         if key not in self._claims:
             self._claims.append(key)
             self.assume(key, admission, plan)
@@ -284,16 +282,15 @@ class ClusterState:
                 add_usage(self._claimed.setdefault(held.cluster_queue, {}), held)
 
     def copy_claimed(self) -> dict[str, dict[FlavorResource, int]]:
-        """Returns a copy of what is claimed of quota, by ClusterQueue, then by flavor and resource, in canonical units."""
+        """Returns a copy of the quota that `reserve` counts now, by ClusterQueue, then by flavor and resource, in canonical units."""
         return {queue: dict(amounts) for queue, amounts in self._claimed.items()}
 
     def reserve_beside(
         self, key: str, amounts: Iterable[tuple[str, Resources]], pods: Iterable[tuple[str, Sequence[tuple[str, int]]]]
     ) -> None:
-        """Counts what a workload that holds a place will be given beside it once others are gone, until `drop_claims`.
-
-        `amounts` are per node, in canonical units. `pods` are numbers per node of its pod sets, which may keep others away.
-        """
+        """Counts on nodes what a workload that holds a place will be given beside it once others are gone, until `drop_claims`. It replaces
+        what an earlier call counted for the workload. One that is not observed gets nothing. `amounts` are resources per node, in canonical
+        units. `pods` are, by pod set, numbers per node; they count for ports and anti-affinity only."""
         self.release_beside(key)
         facts = self.workloads.facts.get(key)
         if facts is None:
@@ -307,12 +304,13 @@ class ClusterState:
             self.ledger.reserve(one, reservation)
 
     def release_beside(self, key: str) -> None:
-        """Removes what `reserve_beside` has reserved for a workload; the workload that reserved it is decided on again."""
+        """Removes from the nodes what `reserve_beside` counts for a workload, if anything. `changes` does not count that."""
         for one in self._beside.pop(key, ()):
             self.ledger.reserve(one, None)
 
     def note_unclaimed(self, cluster_queue: str) -> None:
-        """Records that a reservation ended: other workloads may use what was reserved, so that a refused one may fit."""
+        """Counts a change, in `changes` and in the quota tree, since a reservation of a ClusterQueue's quota ended: a refused workload may
+        fit now. It removes nothing."""
         self.changes += 1
         self.quota.note_change(cluster_queue)
 
@@ -328,8 +326,8 @@ class ClusterState:
             self.release_beside(key)
 
     def list_starting(self) -> Iterator[tuple[str, str]]:
-        """Yields the keys of workloads with pods that are not ready yet, and their ClusterQueues; reservations have no
-        pods to wait for."""
+        """Yields the keys of workloads that hold quota, are not evicted and have pods that are not ready yet, each with its ClusterQueue.
+        Those that `reserve` counts are left out: they have no pods to wait for."""
         return ((key, queue) for key, queue in self.workloads.list_starting().items() if key not in self._claims)
 
     def _get_node_labels(self, name: str) -> Mapping[str, str]:
@@ -342,7 +340,8 @@ class ClusterState:
         return self.workloads.find_holding(key), owner, pod_sets, self.get_pods_key(key), self.workloads.find_replaced(key)
 
     def get_pods_key(self, key: str) -> str:
-        """Returns the key of the workload that the pods of a workload name: for an elastic job that of the first one, else its own."""
+        """Returns the key of the workload that the pods of a workload name: of an elastic job that of the first one. It is its own for all
+        others and for one that is not observed."""
         facts = self.workloads.facts.get(key)
         return facts.pods_key if facts is not None else key
 
@@ -380,7 +379,8 @@ class ClusterState:
     # --- views --------------------------------------------------------------------------------------
 
     def get_view(self, flavor_name: str) -> FlavorView | None:
-        """Returns a topology-aware flavor over its nodes, up to date; None if flavor or topology is not there. The view is shared."""
+        """Returns a topology-aware flavor over its nodes, built if need be and kept up to date: one object for all callers. None if the
+        flavor or its topology is not there, or it names none."""
         view = self._views.get(flavor_name)
         if view is None:
             flavor = self.flavors.get(flavor_name)
@@ -441,11 +441,8 @@ class ClusterState:
             self._dropped.add(flavor)
 
     def refresh(self) -> bool:
-        """Builds every view that events have dropped, so that reservations of all flavors are counted. Returns whether there were
-        such.
-
-        Where a flavor or its topology is gone there is nothing to count them on any more.
-        """
+        """Builds every view that is missing, so that reservations of all flavors are counted. Returns whether events dropped any view since
+        the last call. Reservations on a flavor that is gone, or has no topology any more, are removed."""
         self.ledger.settle()
         is_changed = bool(self._dropped)
         for name, flavor in self.flavors.items():
@@ -488,14 +485,15 @@ class ClusterState:
                 self.ledger.reserve(spares_key, Reservation(requests, spares))
 
     def find_topology_flavor(self, flavors: Iterable[str]) -> str | None:
-        """Returns the name of the topology-aware one among the flavors of a pod set; None where none is."""
+        """Returns the first of a pod set's flavors that exists and names a topology; None where none does."""
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
 
     @property
     def quota(self) -> QuotaTree:
-        """Returns the quota of all queues and cohorts, and what is used of it, built anew where any of these has changed."""
+        """Returns the quota of all queues and cohorts, with present usage: one tree, in which usage changes in place. It is replaced by a
+        new one only after a queue or cohort has changed; an earlier one is not kept up to date."""
         if self._quota_is_old:
             self._quota_is_old = False
             owners = (queue.owner for queue in self.cluster_queues.values())
@@ -503,12 +501,13 @@ class ClusterState:
         return self.workloads.quota
 
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
-        """Returns where the domains of pod sets' assignments are, by the nodes there are now."""
+        """Returns an object that finds the domains of these pod sets' assignments, by the views of their flavors as they are now."""
         flavors = {pod_set.name: self.find_topology_flavor(pod_set.flavors.values()) for pod_set in given}
         return AssignedPlaces({name: self.get_view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
-        """Returns a pod set as it would be placed on a flavor's nodes: the flavor's tolerations are joined to its own."""
+        """Returns a pod set, with the pods that it still needs, as it would be placed on a flavor's nodes. The flavor's tolerations are
+        joined to its own, and nodes must have the label keys of its hard spread constraints."""
         return PodSetRequest(
             pod_set.name,
             pod_set.count,

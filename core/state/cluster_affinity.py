@@ -158,7 +158,8 @@ class ClusterNeighbours:
     # --- folding ----------------------------------------------------------------------------------------
 
     def count(self, traits: PodTraits | None, node: str, times: int) -> None:
-        """Counts so many `times` more (less, if negative) pods with such ports and anti-affinity on a node."""
+        """Counts so many `times` more pods (fewer, if negative) with these ports and anti-affinity on a node; no traits change nothing. Of
+        many terms of anti-affinity the first 16 count."""
         if traits is None:
             return
         for port in traits.host_ports:
@@ -178,7 +179,9 @@ class ClusterNeighbours:
                     self._speaks_of.get(namespace, {}).pop(term, None)
 
     def observe_pod(self, key: str, old: PodFacts | None, new: PodFacts | None) -> bool:
-        """Applies a change of a pod's facts. Returns whether that may help a pod set that asked for pods like it."""
+        """Applies a change of a pod's facts (None: not there; one that holds no node counts as not there). Returns whether a pod set that
+        asked for affinity may be helped: a pod that it asks for came to a node, or any pod on a node changed its labels while some are
+        asked for."""
         for facts, sign in ((old, -1), (new, 1)):
             if facts is not None and facts.traits is not None and facts.holds:
                 self.count(facts.traits, facts.node, sign)
@@ -197,7 +200,8 @@ class ClusterNeighbours:
         return bool(self._awaited) and (relabelled or (now is not None and any(self._is_match(now, terms) for terms in self._awaited)))
 
     def reserve(self, key: Hashable, traits: PodTraits, nodes: Nodes | None) -> None:
-        """Follows equal pods that are assigned: `nodes` returns the nodes where they are expected (None: they are not, any more)."""
+        """Counts equal pods that are assigned as pods with their labels on the nodes that `nodes` returns whenever asked. It replaces what
+        it had for the key; None removes that. Ports and anti-affinity stay with `count`."""
         self._matching.clear()
         if nodes is None:
             self._reserved.pop(key, None)
@@ -209,7 +213,7 @@ class ClusterNeighbours:
                 self._table.put((key,), traits.namespace, traits.labels, nodes)
 
     def ignore(self, pods: Mapping[str, PodFacts]) -> None:
-        """Leaves pods, by key, out of all answers until `ignore` is called again."""
+        """Leaves these pods, by key, out of all answers, and counts those again that the last call left out; no pods end that."""
         for key, pod in self._ignored.items():
             self.observe_pod(key, None, pod)
         self._ignored = pods
@@ -229,11 +233,13 @@ class ClusterNeighbours:
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 
     def is_repelled(self, traits: PodTraits) -> bool:
-        """Returns whether a term of anti-affinity of any pod selects such a pod; see `Neighbours.is_repelled`."""
+        """Returns whether a term of anti-affinity of any pod selects such a pod; see `Neighbours.is_repelled`. At most 4,000 terms are
+        judged."""
         return bool(self._apart) and bool(self._find_terms_against(traits))
 
     def find_repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
-        """Yields the terms of anti-affinity that select such a pod, each with the names of nodes of pods that have it."""
+        """Returns an iterator of the terms of anti-affinity that select such a pod, each with the names of nodes of pods that have it. At
+        most 4,000 terms are judged."""
         return ((term, self._apart[term]) for term in self._find_terms_against(traits))
 
     def _find_terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
@@ -247,7 +253,8 @@ class ClusterNeighbours:
         return found
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """Returns the names of nodes with a pod that every one of the terms matches; `awaits`: such a pod would help from now on."""
+        """Returns the names of nodes with a pod, bound or assigned there, that every one of the terms matches; empty where a term has no
+        selector. `awaits`: from now on `observe_pod` reports such a pod; the last 16 of these requests are remembered."""
         key = tuple(terms)
         if awaits:
             self._awaited.pop(key, None)

@@ -79,7 +79,8 @@ class DaemonSetFacts:
         )
 
     def is_wanted(self, node: NodeFacts) -> bool:
-        """Returns whether its controller makes a pod for a node, and the node, were it empty, would have room for that."""
+        """Returns whether its controller makes a pod for a node, and the node, were it empty, would have room for that. False also for one
+        that is being deleted or has too many rules (`MOST_RULES`), and for an invalid selector."""
         if self.deleting or not self.judged or self.node not in ("", node.name):
             return False
         if any(amount > node.state.allocatable.get(resource, 0) for resource, amount in self.requests.items()):
@@ -123,13 +124,14 @@ class DaemonSets:
 
     @property
     def windows(self) -> Windows:
-        """Returns, per node, the DaemonSets that may have a share reserved there, and until when, in seconds of the clock of
-        `observe_time`."""
+        """Returns per node and key of a DaemonSet until when a share may be reserved there, in seconds of the clock of `observe_time`;
+        infinite before its first call. It is no copy."""
         return self._windows
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Closes the windows that are over at `now`, in seconds; `since_1970` is the same moment by the calendar, in which nodes
-        have their age. Returns whether a share was given back."""
+        """Closes the windows (in which shares may be reserved) that are over at `now`, in seconds; `since_1970` is the same moment by the
+        calendar, in which nodes have their age. The first call sets the ends of windows that are open. Returns whether a share was given
+        back."""
         is_first, self._now, self._epoch = self._now == -math.inf, now, now - since_1970
         if is_first:  # what was observed before any time was known
             self._seen = {node: self._find_creation(self.nodes[node]) for node in self._seen}
@@ -159,7 +161,7 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Applies a DaemonSet's present facts (None: gone). Returns whether they are new."""
+        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. Returns whether the facts are new."""
         old = self.sets.get(key)
         if old == facts:
             return False
@@ -199,7 +201,8 @@ class DaemonSets:
             self._settle(facts, name)
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
-        """Applies a change of a pod's facts (None: not there) to the pods bound per node."""
+        """Applies a change of a pod's facts (None: not there) to the pods bound per node, and reserves the share of its DaemonSet or gives
+        it back. One that went, and used no less than the next one will, opens a window for that."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue

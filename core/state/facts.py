@@ -86,7 +86,7 @@ def as_text(value: Any, field: str) -> str:
 
 
 def read_index(text: str) -> int | None:
-    """Returns an index as users write it; None of what is none. Python refuses to read digits by the thousand, and no index has them."""
+    """Returns an index of at most 9 decimal digits; None of any other text, as of a sign. Python refuses to read digits by the thousand."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
@@ -96,14 +96,14 @@ def find_condition(obj: Json, kind: str) -> Json | None:
 
 
 def is_condition_true(obj: Json, kind: str) -> bool:
-    """Returns whether a condition stands at True."""
+    """Returns whether a condition of `status.conditions` is True; False also where it is absent."""
     condition = find_condition(obj, kind)
     return condition is not None and condition.get("status") == "True"
 
 
 def find_pod_family(pod: Json) -> str | None:
-    """Returns the name of the workload that a pod names; None if it names none. Pods of an elastic job outlive the
-    workload that started them: for these it is the name of the job's first workload."""
+    """Returns the name of the workload that a pod names by annotation; None if it names none. Pods of an elastic job outlive the workload
+    that started them: for these it is the name of the job's first workload."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
@@ -116,8 +116,8 @@ def find_family(workload: Json) -> str:
 
 
 def find_replaced(workload: Json) -> str | None:
-    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place; None
-    where it replaces none."""
+    """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place. None where it replaces none,
+    or names one of another namespace."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
     if not name:
         return None
@@ -199,17 +199,15 @@ class PodFacts:
 
     @property
     def is_left_alone(self) -> bool:
-        """Returns whether the pod ends without being waited for.
-
-        It is over but for its finalizers: of an index that fails by itself the Job controller keeps the last pod until it makes
-        another. A stopped job never gets that. Or it names no workload, as pods that a start made do: a Job adopts whatever has its
-        labels, and that may take years to end.
-        """
+        """Returns whether the pod is over but for its finalizers (`dropped`), or is being deleted and names no workload: its end is not
+        waited for. Of an index that fails by itself the Job controller keeps the last pod until it makes another, which a stopped job never
+        gets. A Job adopts whatever has its labels, and that may take years to end; pods that a start made name their workload."""
         return self.dropped or (self.terminating and self.workload is None)
 
     @classmethod
     def fill_node(cls, key: str, uid: str, node: str) -> "PodFacts":
-        """Returns facts of a pod that cannot be read: nothing fits on its node as long as it is there."""
+        """Returns facts of a pod that cannot be read: it is bound to the node, runs, and requests the largest number of `pods`, so that
+        nothing fits there as long as it is there."""
         return cls(key, uid, node, False, False, False, {PODS: LARGEST}, None, None, None, {}, {})
 
     @classmethod
@@ -442,13 +440,13 @@ class WorkloadFacts:
 
     @property
     def party(self) -> str:
-        """Returns a text that is equal for all of a party in preemptions. A workload is in one with all that its controller recreates
-        in the same queue and with the same priority."""
+        """Returns a text that is equal for all workloads of a party in preemptions: single pods that one controller (`made_by`) recreates,
+        in the same queue and with the same priority. For any other workload it is its uid."""
         return f"{self.made_by} {self.queue} {self.priority}" if self.made_by else self.uid
 
     @property
     def pods_key(self) -> str:
-        """Returns the key of the workload that its pods name."""
+        """Returns the key of the workload that its pods name: of an elastic job that of the first one, else its own."""
         return self.family or self.key
 
     @classmethod
@@ -511,7 +509,7 @@ class WorkloadFacts:
         return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 
     def copy_without_spares(self) -> "WorkloadFacts":
-        """Returns a copy as if it asked for no nodes to be kept free; itself where it asks for none."""
+        """Returns a copy that asks for no nodes to be kept free and holds none; itself where it asks for none."""
         if not any(pod_set.spares for pod_set in self.pod_sets):
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None

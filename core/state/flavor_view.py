@@ -39,7 +39,8 @@ class FlavorView:
         self._by_values = found
 
     def copy(self) -> "FlavorView":
-        """Returns a copy with the same nodes as they are now, whatever becomes of them."""
+        """Returns a copy with the nodes and free amounts as they are now: what happens later does not reach it. Flavor and topology are
+        shared."""
         other = copy(self)
         other.capacity = self.capacity.copy()
         return other
@@ -97,12 +98,13 @@ class FlavorView:
         }
 
     def get_host(self, name: str) -> str:
-        """Returns what an assignment calls a node that is there, where the lowest level is the hostname; as a rule that is its name."""
+        """Returns what an assignment calls a node by its name: the value of the lowest level, as a rule the name itself. Only where the
+        lowest level is the hostname. Raises KeyError where the view has no such node."""
         return self.capacity.tree.emitted[self.capacity.tree.index[name]][-1]
 
     def list_spares(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
-        """Returns the names of nodes that are kept free for a pod set, each with the number of pods that are reserved there. They are
-        those that are there and have none of its pods."""
+        """Returns the names of nodes that are kept free for a pod set, each with the number of pods reserved there: the most that any of
+        its nodes has. Nodes that are gone or have pods of its assignment are left out; empty unless the lowest level is the hostname."""
         tree = self.capacity.tree
         if not given.spares or given.assignment is None or not tree.is_hostname:
             return ()
@@ -119,11 +121,9 @@ def is_match(flavor: FlavorFacts, node: NodeFacts) -> bool:
 def build_reservation(
     view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
-    """Returns what an assignment takes; a domain that is not there (any more) takes nothing.
-
-    `requests` are of one pod with its one of `pods`. `plan` has the nodes with pods where the engine counted them; without it nodes
-    with room are filled in order.
-    """
+    """Returns what an assignment takes, as pods per node or per domain of several nodes; a domain that is not there (any more) takes
+    nothing. `requests` are of one pod with its one of `pods`. `plan` has the nodes with pods where the engine counted them. A wide domain
+    that it does not cover is filled anew, nodes with room in order; pods that do not fit count on its last node."""
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:
         if isinstance(plan, NodeCounts) and plan.tree is tree:

@@ -82,7 +82,7 @@ class Reservation:
         return sum(count for _, count in self.pinned) + sum(domain.count for domain in self.domains)
 
     def list_nodes(self) -> Collection[str]:
-        """Returns the names of nodes on which its pods are counted before they are bound."""
+        """Returns the names of nodes on which its pods are counted before they are bound; a node of several domains may occur again."""
         return [name for name, _ in self.pinned] + [name for domain in self.domains for name, _ in domain.plan]
 
 
@@ -127,12 +127,13 @@ class Ledger:
 
     @property
     def usage(self) -> Usage:
-        """Returns amounts per node and resource, in canonical units, where anything is in use."""
+        """Returns, as new maps, amounts per node and resource, in canonical units, where anything is in use. `settle` goes before."""
         self.settle()
         return self._table.read()
 
     def attach(self, view: FreeCapacity) -> None:
-        """Takes all usage so far from a new view and keeps it up to date from now on."""
+        """Subtracts all usage so far from the free amounts of a new view, in place, and keeps it up to date from now on. The view also gets
+        the ledger's neighbours and shares of DaemonSets."""
         self._table.attach(view)
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
@@ -143,8 +144,8 @@ class Ledger:
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: it frees capacity, or
-        is a neighbour that was waited for."""
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: a pod that used a node went, ended or has
+        another node, pod set or requests, or it is a neighbour that was waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -184,11 +185,11 @@ class Ledger:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the pods of an unassigned pod set that were deleted by force and still use their nodes."""
+        """Returns the pods of a pod set without a reservation that were deleted by force and still use their nodes; empty if it has one."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def list_rejected(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the pods of a pod set that a kubelet has refused, as long as they are there."""
+        """Returns the pods of a pod set that a kubelet has refused, as long as the objects are there."""
         return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
@@ -213,7 +214,8 @@ class Ledger:
     # --- reservations -----------------------------------------------------------------------------
 
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
-        """Sets (None: drops) what a pod set was assigned; bound pods of it are counted against that."""
+        """Sets what a pod set was assigned, in place of what it was before; None removes it. Pods of it that are bound are counted
+        themselves, and only the rest is reserved. Attached views and neighbours follow."""
         old = self._taken.pop(key, None)
         self._unnamed.pop(key, None)
         if old is not None:
@@ -331,8 +333,8 @@ class Ledger:
                 taken.wide[node] += change
 
     def list_held(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
-        """Returns what the pods of a workload take, bound or still expected: per pod set the requests of one pod in canonical units,
-        and pods per node."""
+        """Returns what the pods of a workload (its `pods_key`) take, bound or still expected: per pod set with a reservation the requests
+        of one pod in canonical units, and pods per node. Empty where it has none."""
         held = []
         for key in self._keys.get(workload, ()):
             taken = self._taken[key]
@@ -345,7 +347,8 @@ class Ledger:
         return held
 
     def read_version(self, workload: str) -> int:
-        """Returns a number that changes whenever the result of `list_held` may have changed; 0 for a workload without reservations."""
+        """Returns a number that changes whenever the result of `list_held` may have changed; 0 for a workload (its `pods_key`) without
+        reservations."""
         return self._versions.get(workload, 0)
 
     def _note_move(self, workload: str) -> None:
@@ -356,12 +359,14 @@ class Ledger:
             self._versions.pop(workload, None)
 
     def count_expected(self, key: PodSetKey) -> Mapping[str, int]:
-        """Returns the number of pods per node in domains of several nodes that are counted there and not bound yet."""
+        """Returns the number of pods per node, which may be 0, that are planned in domains of several nodes and not bound yet. Empty
+        without a reservation. It is no copy."""
         taken = self._taken.get(key)
         return taken.wide if taken is not None else {}
 
     def count_assigned(self, key: PodSetKey) -> Mapping[str, int]:
-        """Returns the number of pods per node that a pod set was assigned, bound or not."""
+        """Returns the number of pods per node that a pod set was assigned, bound or not, those that are not expected any more included.
+        Empty without a reservation."""
         taken, found = self._taken.get(key), Counter[str]()
         if taken is not None:
             found.update(dict(taken.reservation.pinned))
@@ -370,8 +375,8 @@ class Ledger:
         return found
 
     def compute_ending_usage(self, node: str) -> dict[str, int]:
-        """Returns what ending pods use on a node, by resource in canonical units, of workloads that are expected to use nothing any
-        more."""
+        """Returns what pods that are being deleted use on a node, by resource in canonical units. Only those count that name a workload and
+        a pod set, and no reservation is left for that."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
             if _find_pod_set(pod) not in self._taken:
@@ -379,17 +384,19 @@ class Ledger:
         return total
 
     def has_bound_pods(self, workload: str) -> bool:
-        """Returns whether any pod of a workload (its `pods_key`) that has reservations is bound to a node and has not ended."""
+        """Returns whether any pod of a workload (its `pods_key`) is bound to a node and has not ended; only pod sets with a reservation
+        count."""
         return any(self._bound.get(key) for key in self._keys.get(workload, ()))
 
     def is_running_on(self, workload: str, node: str) -> bool:
-        """Returns whether a pod of a workload (its `pods_key`) is bound to a node, and is not ending there."""
+        """Returns whether a pod of a workload (its `pods_key`) is bound to a node and is not being deleted; only pod sets with a
+        reservation count."""
         ending = Counter(_find_pod_set(pod) for pod in self._ending.get(node, {}).values())
         return any(self._bound.get(key, Counter())[node] > ending[key] for key in self._keys.get(workload, ()))
 
     def list_counted_nodes(self, key: PodSetKey) -> list[tuple[str, int]]:
         """Returns the nodes that the pods of a pod set are counted on, with numbers of pods: where they are bound, else where they are
-        expected."""
+        expected. Where that makes another number than were assigned, as while old pods end, it is the plan. Empty without a reservation."""
         taken = self._taken.get(key)
         if taken is None:
             return []
@@ -406,8 +413,8 @@ class Ledger:
     # --- invariant --------------------------------------------------------------------------------
 
     def audit(self) -> Iterator[Drift | None]:
-        """Yields None, and at last the `drift` at the moment of the first step, however much happens between the steps:
-        each counts one thing again."""
+        """Yields None once per node, DaemonSet, pod and reservation that it counts again. At last it yields, as `find_drift` does, what
+        differed at the moment of the first step, whatever happens between the steps."""
         self.settle()
         nodes, sets = list(self.daemons.nodes.items()), list(self.daemons.sets.items())
         pods, reserved = list(self._pods.items()), [(key, taken.reservation) for key, taken in self._taken.items()]
@@ -437,8 +444,8 @@ class Ledger:
         return {node: {**usage.get(node, {}), **others.get(node, {})} for node in usage.keys() | others.keys()}
 
     def find_drift(self) -> Drift:
-        """Returns the nodes with usage that differs from that of a ledger built from the facts alone, with both
-        amounts; empty if there is no difference."""
+        """Returns the nodes with usage that differs from that of a ledger built from the facts alone, each with its usage and the recounted
+        one. They are by resource in canonical units, with numbers of pods by port and anti-affinity; empty without a difference."""
         return next(found for found in self.audit() if found is not None)
 
 

@@ -10,21 +10,16 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Returns whether a workload has no owner now, as its object was deleted without it (`kubectl delete --cascade=orphan`).
-
-    A workload that was created by hand never had an owner, and one of a plain pod group needs none. A workload that a manager of
-    several clusters has copied here has the label of a job there, and waits for its job to follow.
-    """
+    """Returns whether a workload has no controller now, has the label of its job's uid, and is no copy of MultiKueue: its object was
+    deleted without it (`kubectl delete --cascade=orphan`). A workload that was created by hand never had an owner, and one of a plain pod
+    group needs none. A copy waits for its job to follow."""
     labels = workload["metadata"].get("labels") or {}
     return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
 
 def show_owner(namespace: str | None, uid: str) -> str:
-    """Returns the key, `namespace/uid`, of an object where those are looked for that it controls: they are in its namespace.
-
-    Any user can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds
-    it.
-    """
+    """Returns `namespace/uid`, the key of an owner by which the objects that it controls are looked up: they are in its namespace. Any user
+    can name the uid of an object of another namespace in a reference. What has such a reference stays where a finalizer holds it."""
     return f"{namespace}/{uid}"
 
 
@@ -41,7 +36,7 @@ class Owners:
         self._children: dict[str, set[str]] = {}
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
-        """Records a job object (None: gone). Returns whether anything changed about what belongs to what."""
+        """Records a job object (None: gone). Returns whether it came or went, has another controller, or begins or ends to name a queue."""
         owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
@@ -66,7 +61,8 @@ class Owners:
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:
-        """Returns the key of the highest object above one that names a queue; its own where none above it does."""
+        """Returns the key of the highest object, of one and those above it, that names a queue; its own where none does. It looks at 16 at
+        most."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))
@@ -78,7 +74,7 @@ class Owners:
         return root
 
     def list_descendants(self, key: str) -> set[str]:
-        """Returns the keys of the objects below one, and its own."""
+        """Returns the keys of the objects below one, at any depth, and its own, as a new set."""
         found, left = {key}, [key]
         while left:
             below = self._children.get(left.pop(), set()) - found

@@ -92,7 +92,7 @@ class PodDefaults:
             self.runtime_classes[name] = found
 
     def observe_priority_class(self, name: str, *, exists: bool) -> bool:
-        """Records that a PriorityClass is there, or went. Returns whether that was not known."""
+        """Records that a PriorityClass is there, or went. Returns whether that is new; never for the two that the API server makes."""
         if (name in self._priority_classes) == exists or name in _SYSTEM_CLASSES:
             return False
         (self._priority_classes.add if exists else self._priority_classes.discard)(name)
@@ -111,8 +111,8 @@ class PodDefaults:
         return [limits[key] for key in sorted(limits)] if limits else ()
 
     def adjust_workload(self, workload: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """Returns a Workload with pod templates as its pods will be; and why the API server would refuse such pods, empty if it would
-        not. Raises InvalidQuantity where amounts of a template cannot be read."""
+        """Returns a Workload with pod templates as its pods will be, the same object if nothing may change. The second value is why the API
+        server would refuse such pods, empty if it would not. Raises InvalidQuantity where amounts of a template cannot be read."""
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
         named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
@@ -138,8 +138,9 @@ class PodDefaults:
         return not name or name in self._priority_classes
 
     def adjust(self, spec: Json, namespace: str) -> Json:
-        """Returns a pod's spec with what its RuntimeClass and the LimitRanges of its namespace add; what it has itself stands. Raises
-        InvalidQuantity where requests have to be read and cannot be."""
+        """Returns a copy of a pod's spec with what its RuntimeClass, if that is known, and the LimitRanges of its namespace add. What it
+        has itself stands; only labels of the RuntimeClass's node selector replace its own. Raises InvalidQuantity where requests have to be
+        read and cannot be."""
         adjusted = _with_pod_level_requests(spec)
         runtime_class = self.runtime_classes.get(spec.get("runtimeClassName") or "")
         if runtime_class is not None:
@@ -157,8 +158,8 @@ class PodDefaults:
         return adjusted
 
     def find_problems(self, spec: Json, namespace: str) -> Iterator[str]:
-        """Yields why the API server refuses a pod of a spec, as it was before `adjust`. Raises InvalidQuantity where its amounts
-        cannot be read."""
+        """Yields sentences on why the API server refuses a pod of a spec, as it was before `adjust`; none where it takes it. Raises
+        InvalidQuantity where its amounts cannot be read."""
         name = spec.get("runtimeClassName")
         if name:
             runtime_class = self.runtime_classes.get(name)

@@ -35,7 +35,7 @@ class Preemption:
 
     @property
     def is_possible(self) -> bool:
-        """Returns whether any workload may be preempted at all."""
+        """Returns whether any workload may be preempted: `withinClusterQueue` or `reclaimWithinCohort` is not Never."""
         return self.within_queue != NEVER or self.reclaim != NEVER
 
 
@@ -110,7 +110,7 @@ class ClusterQueueFacts(_Stoppable):
         )
 
     def list_checks(self, flavors: Collection[str]) -> list[str]:
-        """Returns the names of the admission checks that a workload with these flavors must pass."""
+        """Returns the names of the admission checks that a workload with these flavors must pass, in the order of the queue."""
         return [name for name, on in self.checks if not on or not on.isdisjoint(flavors)]
 
     @property
@@ -119,7 +119,7 @@ class ClusterQueueFacts(_Stoppable):
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
 
     def copy_up_to(self, flavor: str) -> "ClusterQueueFacts":
-        """Returns a copy of the queue without what comes behind a flavor in its group."""
+        """Returns a copy of the queue without the flavors that come behind one in its resource group; other groups stay as they are."""
         groups = tuple(
             replace(group, flavors=group.flavors[: group.flavors.index(flavor) + 1]) if flavor in group.flavors else group
             for group in self.groups
@@ -128,7 +128,7 @@ class ClusterQueueFacts(_Stoppable):
 
     @property
     def owner(self) -> QuotaOwner:
-        """Returns its place in the tree of quota."""
+        """Returns its place in the tree of quota: name, quotas, cohort and weight."""
         return QuotaOwner(self.name, self.quota, self.cohort, self.weight)
 
 

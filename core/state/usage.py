@@ -47,7 +47,8 @@ class UsageTable:
         self._followers: list[_Follower] = []
 
     def attach(self, view: FreeCapacity) -> None:
-        """Subtracts everything in use from a new view and keeps the view up to date from now on."""
+        """Subtracts everything in use from a new view, in place, and keeps the view up to date from now on. It also sets `view.used`, by
+        which the view reads usage of a resource that it begins to count."""
         slots = self._find_slots(view.tree.names)
         self._add_rows(view.axis)
         follower = _Follower(view, np.full(self._amounts.shape[1], -1), slots)
@@ -70,7 +71,8 @@ class UsageTable:
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
     def get_slot(self, node: str) -> int:
-        """Returns the slot (a column of the table) of a node, a new one if it has none."""
+        """Returns the slot (a column of the table) of a node, a new one if it has none. It stays that of the node as long as anything is in
+        use there or the owner refers to it."""
         slot = self._slots.get(node)
         return int(self._find_slots([node])[0]) if slot is None else slot
 
@@ -177,7 +179,7 @@ class UsageTable:
                 follower.view.use_nodes(places[here], amounts, times[here])
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Returns amounts per node and resource, in canonical units, where anything is in use."""
+        """Returns, as new maps, amounts per node and resource, in canonical units, where anything is in use; totals are exact."""
         names, usage = {slot: name for name, slot in self._slots.items()}, dict[str, dict[str, int]]()
         for resource, row in self._rows.items():
             for slot in np.flatnonzero(self._amounts[row]).tolist():

@@ -39,11 +39,10 @@ class Volumes:
     misses: bool = True
 
     def adjust(self, facts: WorkloadFacts, workload: Json, stateful_set: Json | None = None) -> WorkloadFacts:
-        """Returns a Workload with pod sets that are restricted to the nodes of their volumes, and `refused` where a claim cannot be
-        used.
-
-        `stateful_set` owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`.
-        """
+        """Returns a copy of the facts with pod sets that are restricted to the nodes of their volumes; the facts themselves where nothing
+        changes. `refused` names the first 3 problems of claims that cannot be used. Claims that cannot be judged are listed in
+        `traits.unjudged`. `stateful_set` owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`. Unknown claims of
+        an AppWrapper are no problem."""
         if (find_controller(workload) or {}).get("kind") == "AppWrapper" and self.misses:  # may make the claim itself once it is admitted
             return replace(self, misses=False).adjust(facts, workload, stateful_set)
         wires = (workload.get("spec") or {}).get("podSets") or ()
@@ -139,7 +138,7 @@ def _join(affinity: Json | None, asked: Mapping[Terms, str]) -> tuple[Json | Non
 
 
 def list_volume_claims(pod_set: Json) -> tuple[str, ...]:
-    """Returns the names of the PersistentVolumeClaims that the pod template of a pod set names, each once."""
+    """Returns the names of the PersistentVolumeClaims that the pod template of a pod set (JSON) names, each once, in their order."""
     volumes = ((pod_set.get("template") or {}).get("spec") or {}).get("volumes") or ()
     named = (str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "") for volume in volumes)
     return tuple(dict.fromkeys(filter(None, named)))
@@ -158,6 +157,6 @@ def list_claims_of_templates(stateful_set: Json, count: int) -> list[list[str]]:
 
 
 def list_prefixes(stateful_set: Json) -> Iterator[str]:
-    """Yields what the names of these claims begin with, before a dash and the ordinal of the pod, one per `volumeClaimTemplates`."""
+    """Yields how the names of a StatefulSet's claims begin, before a dash and the pod's ordinal, one per `volumeClaimTemplates`."""
     for template in (stateful_set.get("spec") or {}).get("volumeClaimTemplates") or ():
         yield f"{(template.get('metadata') or {}).get('name') or ''}-{stateful_set['metadata']['name']}"

@@ -23,7 +23,8 @@ class WholeView:
 
     @property
     def capacity(self) -> FreeCapacity:
-        """Returns all nodes by their names, which are the only level: several that share a hostname, or have none, are all there."""
+        """Returns all nodes by their names, which are the only level: several that share a hostname, or have none, are all there. It is one
+        object, kept up to date, until a node comes, goes or has other labels."""
         if self._capacity is None:
             tree = TopologyTree((_NODE,), [NodeLabels(name, {**node.labels, _NODE: name}) for name, node in self._nodes.items()])
             self._capacity = FreeCapacity(tree, {name: node.state for name, node in self._nodes.items()})
@@ -31,7 +32,8 @@ class WholeView:
         return self._capacity
 
     def observe_node(self, name: str, old: NodeFacts | None, new: NodeFacts | None) -> None:
-        """Applies a change of a node's facts (None: it is not there)."""
+        """Applies a change of a node's facts (None: it is not there). Where it came, went or has other labels, `capacity` is built anew
+        when asked for."""
         if self._capacity is None:
             return
         if old is None or new is None or old.labels != new.labels:
@@ -42,7 +44,7 @@ class WholeView:
 
     @property
     def kept(self) -> Mapping[PodSetKey, str]:
-        """Returns the names of nodes on which places are kept, by group and pod."""
+        """Returns the names of nodes on which places are kept, by `("podgroup " + group, pod, None)`. It is no copy."""
         return self._kept
 
     def find_kept_node(self, group: str, pod: str) -> str | None:
@@ -50,7 +52,8 @@ class WholeView:
         return self._kept.get((f"podgroup {group}", pod, None))
 
     def hold_place(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
-        """Keeps a place on a node for a pod that is not bound yet; None removes it. `requests` are of the pod without its one of `pods`."""
+        """Keeps a place on a node for a pod that is not bound yet, in place of an earlier one; None removes it, and calls `on_free`.
+        `requests` are of the pod without its one of `pods`. The same node again changes nothing."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

@@ -34,7 +34,8 @@ class HeldQuota:
         self.tree = QuotaTree()
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records how a workload stands now: what it holds replaces what it held before."""
+        """Records what a workload holds now, in place of what it held before, with its priority and whether it is evicted. The quota tree
+        follows."""
         before, counted_before = self._held.get(key), self._counted.get(key)
         now, counted = standing.held, (standing.priority, standing.is_leaving)
         if now is before and (now is None or counted == counted_before):
@@ -66,7 +67,7 @@ class HeldQuota:
         self.tree.add(queue, amounts, sign)
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """Builds the quota tree again, with all present usage."""
+        """Replaces `tree` by a new one of these ClusterQueues and cohorts, with all present usage."""
         self.tree = QuotaTree(queues, cohorts)
         for queue, total in self._usage.items():
             self.tree.add(queue, total)
@@ -76,7 +77,8 @@ class HeldQuota:
         return self._held.get(key)
 
     def list_holders(self, cluster_queue: str) -> Iterable[str]:
-        """Returns the keys of workloads that hold quota of a ClusterQueue."""
+        """Returns the keys of workloads that hold quota of a ClusterQueue. It is no copy; those with the latest changes of what they hold
+        come last."""
         return self._holders.get(cluster_queue, ())
 
     def sum_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool) -> int:
@@ -89,11 +91,12 @@ class HeldQuota:
         return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
 
     def get_going(self, cluster_queue: str) -> Amounts:
-        """Returns what evicted workloads hold of a ClusterQueue's quota, by flavor and resource in canonical units."""
+        """Returns what evicted workloads still hold of a ClusterQueue's quota, by flavor and resource in canonical units. It is no copy."""
         return self._going.get(cluster_queue, {})
 
     def get_usage(self, cluster_queue: str) -> Amounts:
-        """Returns the quota of a ClusterQueue that is held, by flavor and resource in canonical units."""
+        """Returns the quota of a ClusterQueue that is held, evicted workloads included, by flavor and resource in canonical units. It is no
+        copy."""
         return self._usage.get(cluster_queue, {})
 
 
@@ -107,7 +110,8 @@ class Lines:
         self._watches: list[set[str]] = []  # keys of workloads that begin or end to wait, or change while they wait
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records how a workload stands now: whether it waits or holds something, and in which LocalQueue."""
+        """Records whether a workload waits or holds something, and in which LocalQueue. Sets of `watch` get its key where it begins or ends
+        to wait, or changes while it waits."""
         pending = standing.pending
         self._put_in_line(key, standing, waits=pending is not None)
         if pending is self.pending.get(key):
@@ -131,7 +135,8 @@ class Lines:
             self._lines.setdefault(now, {})[key] = None
 
     def list_line(self, local_queue: str, *, holds: bool) -> Sequence[str]:
-        """Returns the keys of workloads of a LocalQueue: those that hold something, or those that wait."""
+        """Returns a new list of keys of workloads of a LocalQueue: those that hold something (`holds`), or those that wait, first comers
+        first."""
         return list(self._lines.get((local_queue, holds), ()))
 
     def count_line(self, local_queue: str, *, holds: bool) -> int:
@@ -156,7 +161,7 @@ class Lending:
         self._borrowers: dict[str, dict[str, None]] = {}  # the other way round: by host
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records how a workload stands now: whether it would lend nodes, and which nodes of others it was given."""
+        """Records whether a workload would lend nodes that are kept free for it, and which nodes of others it was given."""
         if standing.lends:
             self.lenders[key] = None
         else:
@@ -188,7 +193,8 @@ class Heirs:
         self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all workloads that replace one
 
     def put(self, key: str, elder: str | None) -> str | None:
-        """Records the workload (None: none) that another one replaces. Returns the one that was recorded before, if it is another."""
+        """Records the workload (None: none) that another one, `key`, replaces. Returns the key that was recorded before, if it is another;
+        else None."""
         before = self._elders.pop(key, None)
         if before is not None:
             del self._heirs[before][key]
@@ -200,11 +206,11 @@ class Heirs:
         return before if before != elder else None
 
     def get_elder(self, key: str) -> str | None:
-        """Returns the key of the workload that one takes over from; None where there is none."""
+        """Returns the key of the workload that one replaces; None where there is none."""
         return self._elders.get(key)
 
     def list_heirs(self, key: str) -> Iterable[str]:
-        """Returns the keys of the workloads that replace one."""
+        """Returns the keys of the workloads that replace one, those observed last at the end. It is no copy."""
         return self._heirs.get(key, ())
 
 
@@ -219,7 +225,7 @@ class StandingIndexes:
         self.unhealthy: dict[str, WorkloadFacts] = {}
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records how a workload stands now, in all indexes."""
+        """Records in all indexes what a workload holds now and whether it waits."""
         self.quota.put(key, standing)
         if standing.held is not None and standing.is_leaving:
             self.leaving.add(key)

@@ -26,30 +26,31 @@ class Standing:
 
     @property
     def is_kept(self) -> bool:
-        """Returns whether the workload holds what it holds by an admission that is observed, and is to go on with it."""
+        """Returns whether the workload holds quota by an observed admission, with no decision on its way, and is active and not evicted."""
         facts = self.facts
         return self.held is not None and not self.is_assumed and facts is not None and facts.active and not facts.evicted
 
     @property
     def awaiting(self) -> WorkloadFacts | None:
-        """Returns its facts, if it has quota and waits for a second pass; else None."""
+        """Returns its facts, if `is_kept` and a pod set has places that are still to be found (`delayed`, second pass); else None."""
         return self.facts if self.is_kept and self.held is not None and self.held.awaits_topology else None
 
     @property
     def unhealthy(self) -> WorkloadFacts | None:
-        """Returns its facts, if it runs, or is about to, and some of its nodes are reported as failed; else None."""
+        """Returns its facts, if `is_kept` and it has nodes in `status.unhealthyNodes`; else None."""
         return self.facts if self.is_kept and self.facts is not None and self.facts.unhealthy_nodes else None
 
     @property
     def starting(self) -> str | None:
-        """Returns its ClusterQueue, if it holds quota and its pods are not reported as ready; else None."""
+        """Returns its ClusterQueue, if it holds quota, is not evicted and its pods are not reported as ready; else None."""
         if self.held is None or self.facts is None or self.is_leaving or self.facts.pods_ready:
             return None
         return self.held.cluster_queue
 
     @property
     def pending(self) -> WorkloadFacts | None:
-        """Returns its facts, if it waits for a decision; else None."""
+        """Returns its facts, if it waits for a decision: active, without quota, not finished, being deleted, on hold or replaced. Else
+        None."""
         facts = self.facts
         if facts is None or self.held is not None or self.is_replaced or not facts.active:
             return None
@@ -57,7 +58,7 @@ class Standing:
 
     @property
     def lends(self) -> bool:
-        """Returns whether the workload would lend nodes that are kept free for it, whatever becomes of it now."""
+        """Returns whether nodes are kept free for one of its pod sets that lends them to others; also while it is evicted or needs them."""
         if self.held is None or self.facts is None:
             return False
         pairs = zip(self.facts.pod_sets, self.held.pod_sets, strict=False)
@@ -65,8 +66,8 @@ class Standing:
 
 
 def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is_replaced: bool, counts_spares: bool) -> Standing:
-    """Returns the standing of a workload by its facts and by decisions that are not observed yet. `counts_spares`: nodes that are kept
-    free for it use quota, too."""
+    """Returns what a workload holds and whether it waits, by its facts and the decision that is not observed yet. `counts_spares`: nodes
+    that are kept free for it use quota, too. An assumed decision stands over an observed admission."""
     held = assumed
     if held is None and facts is not None and not facts.finished:
         held = facts.admission
@@ -101,14 +102,15 @@ def subtract_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
 
 
 def add_usage(total: dict[FlavorResource, int], admission: Admission, times: int = 1) -> None:
-    """Adds to `total`, in place, what an admission holds x times, by flavor and resource in canonical units."""
+    """Adds to `total`, in place, the usage of an admission x `times`, by flavor and resource in canonical units. Negative times subtract;
+    entries that become 0 stay."""
     for pod_set in admission.pod_sets:
         for resource, flavor in pod_set.flavors.items():
             total[flavor, resource] = total.get((flavor, resource), 0) + pod_set.usage.get(resource, 0) * times
 
 
 def compute_admission_usage(admission: Admission) -> dict[FlavorResource, int]:
-    """Returns what an admission holds, by flavor and resource in canonical units."""
+    """Returns the usage of an admission, summed over its pod sets, by flavor and resource in canonical units."""
     total: dict[FlavorResource, int] = {}
     add_usage(total, admission)
     return total

@@ -30,7 +30,8 @@ class Workloads:
         self._indexes = StandingIndexes()  # kept in step with facts and decisions by `_update`
 
     def observe(self, key: str, facts: WorkloadFacts | None) -> None:
-        """Records a workload's present facts (None: gone)."""
+        """Records a workload's present facts (None: gone), and corrects quota and indexes. An assumed decision ends where it is gone, has
+        another uid, or is as new as the confirmed write."""
         former_elder = self._heirs.put(key, facts.replaces if facts is not None else None)
         if former_elder is not None:
             self._update(former_elder)
@@ -50,11 +51,13 @@ class Workloads:
         self._settle(key)
 
     def find_replaced(self, key: str) -> str | None:
-        """Returns the key of the workload of the same job that a workload replaces; None where it replaces none."""
+        """Returns the key of the workload of the same elastic job that a workload replaces, there or not. None where it replaces none or is
+        not observed itself."""
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
-        """Returns whether another workload of the same job holds, among its own, what this one held."""
+        """Returns whether another workload with the same owner replaces this one and holds quota, which then includes what this one held.
+        False for one that is not there or has no owner."""
         mine = self.facts.get(key)
         if mine is None or mine.owner_uid is None:
             return False
@@ -62,26 +65,27 @@ class Workloads:
         return any(heir is not None and heir.owner_uid == mine.owner_uid for heir in heirs)
 
     def assume(self, key: str, admission: Admission) -> None:
-        """Records a decision before its write is sent: it counts as held."""
+        """Records a decision before its write is sent, in place of an earlier one: it counts as held from now on."""
         facts = self.facts.get(key)
         self._assumed[key] = _Assumed(admission, facts.uid if facts is not None else None)
         self._update(key)
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
-        """Returns whether a decision that is being written was made for the workload of a uid (None: of any): another workload may
-        have its name now."""
+        """Returns whether a decision that is not observed yet was made for the workload of a uid (None: of any): another workload may have
+        its name now. True also if the workload was not observed when it was made."""
         assumed = self._assumed.get(key)
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
     def confirm(self, key: str, resource_version: int) -> None:
-        """Records the version that the write of an assumed decision returned; nothing where none is assumed."""
+        """Records the resourceVersion that the write of an assumed decision returned; nothing where none is assumed. Where facts at least
+        as new are observed already, the decision ends at once."""
         assumed = self._assumed.get(key)
         if assumed is not None:
             assumed.written_at = resource_version
             self._settle(key)
 
     def drop_assumed(self, key: str) -> None:
-        """Removes an assumed decision that could not be written."""
+        """Removes an assumed decision that could not be written, if there is one: what is observed counts again."""
         self._assumed.pop(key, None)
         self._update(key)
 
@@ -111,15 +115,16 @@ class Workloads:
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """Builds the quota tree again, with all present usage."""
+        """Replaces the quota tree by a new one of these ClusterQueues and cohorts, with all present usage."""
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
-        """Returns whether a decision on the workload is still on its way."""
+        """Returns whether a decision on the workload counts that is not observed yet."""
         return key in self._assumed
 
     def is_moving(self, key: str) -> bool:
-        """Returns whether a decision on its way gives pods of a workload that was admitted other places than those that are observed."""
+        """Returns whether a decision that is not observed yet gives a workload other assignments than those observed, or its first. False
+        where none is assumed or it holds no admission that is observed."""
         assumed, facts = self._assumed.get(key), self.facts.get(key)
         if assumed is None or facts is None or facts.admission is None:
             return False
@@ -127,23 +132,21 @@ class Workloads:
         return before != after
 
     def find_holding(self, key: str) -> Admission | None:
-        """Returns the admission by which a workload holds quota and domains now: assumed, or observed and not finished; None where it
-        holds nothing.
-
-        Its usage is what it still needs, its counts are what it was given.
-        """
+        """Returns the admission by which a workload holds quota and domains now: assumed, or observed and not finished. None where it holds
+        nothing, or where the workload that replaces it (elastic job) holds that. Its usage is what it still needs, its counts are what it
+        was given."""
         return self._indexes.quota.get(key)
 
     def list_holders(self, cluster_queue: str) -> list[WorkloadFacts]:
-        """Returns the workloads that hold quota of a ClusterQueue."""
+        """Returns the facts of the workloads that hold quota of a ClusterQueue, assumed decisions included, as a new list."""
         return [self.facts[key] for key in self._indexes.quota.list_holders(cluster_queue) if key in self.facts]
 
     def list_local_holders(self, local_queue: str) -> list[WorkloadFacts]:
-        """Returns the workloads of a LocalQueue that hold quota."""
+        """Returns the facts of the workloads of a LocalQueue that hold quota, assumed decisions included, as a new list."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
     def count_pending(self, local_queue: str) -> int:
-        """Returns the number of workloads of a LocalQueue that wait for a decision."""
+        """Returns the number of workloads of a LocalQueue that wait for a decision, as in `list_pending`."""
         return self._indexes.lines.count_line(local_queue, holds=False)
 
     def list_leaving(self) -> set[str]:
@@ -151,16 +154,18 @@ class Workloads:
         return set(self._indexes.leaving)
 
     def list_starting(self) -> Mapping[str, str]:
-        """Returns the ClusterQueue of each workload, by its key, that holds quota and has pods that are not reported as ready."""
+        """Returns the ClusterQueue of each workload, by its key, that holds quota, is not evicted and has pods that are not reported as
+        ready. The mapping is not a copy: it changes with the workloads."""
         return self._indexes.starting
 
     def list_lenders(self) -> Sequence[str]:
-        """Returns the keys of workloads that would lend nodes which are kept free for them, whatever becomes of them now."""
+        """Returns the keys, as a new list, of workloads with nodes that are kept free for them and that they lend; those that are evicted
+        or need the nodes now are among them (`is_lending`)."""
         return list(self._indexes.lending.lenders)
 
     def is_lending(self, key: str) -> bool:
-        """Returns whether a workload lends nodes that are kept free for it: it needs none of them now, as far as its nodes are
-        concerned."""
+        """Returns whether a workload lends nodes that are kept free for it now: it is active, not evicted or being deleted, and has no
+        unhealthy nodes."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 
@@ -169,15 +174,17 @@ class Workloads:
         return self._indexes.lending.has_borrowers()
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Returns the keys of workloads that were given such a node of another, by its hostname."""
+        """Returns the keys of workloads that were given a spare node which is kept free for another one, by the node's hostname."""
         return self._indexes.lending.find_borrowers(host)
 
     def list_awaiting_topology(self) -> list[WorkloadFacts]:
-        """Returns the workloads that have quota and wait for a second pass."""
+        """Returns the facts of workloads that hold quota, by an observed admission, and have a pod set with places still to be found
+        (`delayed`)."""
         return list(self._indexes.awaiting.values())
 
     def list_unhealthy(self) -> list[WorkloadFacts]:
-        """Returns workloads that run, or are about to, with nodes that are reported as failed."""
+        """Returns the facts of active workloads with an observed admission and nodes in `status.unhealthyNodes`; evicted ones are left out,
+        and so are those with a decision on its way."""
         return list(self._indexes.unhealthy.values())
 
     def get_arrival(self, key: str) -> int:
@@ -186,7 +193,8 @@ class Workloads:
         return self._arrivals[key]
 
     def list_pending(self) -> Iterable[WorkloadFacts]:
-        """Returns the workloads that wait for a decision."""
+        """Returns the facts of workloads that wait for a decision: active, without quota, not finished, being deleted, on hold or replaced.
+        They are a view that changes with the workloads, in the order in which they began to wait."""
         return self._indexes.lines.pending.values()
 
     def find_pending(self, key: str) -> WorkloadFacts | None:
@@ -194,18 +202,20 @@ class Workloads:
         return self._indexes.lines.pending.get(key)
 
     def watch_pending(self) -> set[str]:
-        """Returns a set of keys of workloads that wait, which is kept up to date; see `Lines.watch`."""
+        """Returns a new set of keys of workloads that wait. From now on each that begins or ends to wait, or changes, is added; the caller
+        empties it (`Lines.watch`)."""
         return self._indexes.lines.watch()
 
     def compute_usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
-        """Returns how much of one flavor and resource workloads of a lower priority hold of a ClusterQueue's quota; see
-        `HeldQuota.sum_below`."""
+        """Returns what workloads of a lower priority hold of a flavor and resource of a ClusterQueue, in canonical units. `inclusive`:
+        those of the same priority count, too. Evicted ones do not count."""
         return self._indexes.quota.sum_below(cluster_queue, priority, name, inclusive=inclusive)
 
     def compute_leaving_usage(self, cluster_queue: str) -> Amounts:
-        """Returns what evicted workloads hold of a ClusterQueue's quota, by flavor and resource in canonical units."""
+        """Returns what evicted workloads still hold of a ClusterQueue's quota, by flavor and resource in canonical units. It is no copy."""
         return self._indexes.quota.get_going(cluster_queue)
 
     def get_usage(self, cluster_queue: str) -> Amounts:
-        """Returns the quota of a ClusterQueue that is held, by flavor and resource in canonical units."""
+        """Returns the quota of a ClusterQueue that is held, evicted workloads included, by flavor and resource in canonical units. It is no
+        copy."""
         return self._indexes.quota.get_usage(cluster_queue)

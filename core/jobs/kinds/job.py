@@ -34,8 +34,8 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, count_pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored. A Job that runs with fewer pods keeps its counts where its manifest is applied
-        again: those that run go on."""
+        """Returns a change as it should be stored; see `TemplatedKind.default_change`. Where a manifest with MIN_PARALLELISM is applied
+        again while the Job runs with fewer pods, `parallelism` stays, and `completions` if they are to be equal."""
         changed, spec = super().default_change(old, new), old.get("spec") or {}
         runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new)
         if runs and MIN_PARALLELISM in _get_annotations(new) and count_pods_at_once(new.get("spec") or {}) > count_pods_at_once(spec):
@@ -44,7 +44,8 @@ class Job(TemplatedKind):
         return changed
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns one gang of all pods that it runs at once, without those that have succeeded and are not made again: they may be gone."""
+        """Returns one gang of all pods that it runs at once, without those that are not made again (`count_reclaimable_pods`): they may be
+        gone."""
         return Gang(count_pods_at_once(job.get("spec") or {}) - self.count_reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
@@ -72,8 +73,9 @@ class Job(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, _MIN_PARALLELISM_SHOWN, after, accepted)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns the Job running with as many pods as were admitted; see `TemplatedKind.start`. `completions` stay once a pod has
-        succeeded or an index has failed for good. With fewer of them the Job would end though others of its ranks have never run."""
+        """Returns a copy of the Job that is not suspended, with what `pod_sets` add, and with as many pods at once as were admitted.
+        `completions` are set to that number, too, only with the annotation COMPLETIONS_EQUAL_PARALLELISM and while no pod has succeeded and
+        no index failed."""
         changed, completions = super().start(job, pod_sets), (job.get("spec") or {}).get("completions")
         started = _with_pods(changed, next((start.count for start in pod_sets if start.name == MAIN_POD_SET), None))
         if _count_succeeded(job) + _count_failed_indexes(job) and completions is not None:
@@ -81,13 +83,14 @@ class Job(TemplatedKind):
         return started
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns the stopped Job with its own templates and, where it may run with fewer pods, the number of the Workload's pod set."""
+        """Returns a copy of the stopped Job with its own templates. If its pod set has a `minCount`, it gets that pod set's count as
+        `parallelism`, and as `completions` if they are to be equal."""
         changed = super().restore(job, pod_sets)
         partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
         return _with_pods(changed, next(partial, None))
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns the pods that its status counts as active, and those that end without `dropped`."""
+        """Returns the pods that its status counts as active, and those it counts as terminating, less `dropped` of these."""
         status = job.get("status") or {}
         return int(status.get("active") or 0) + max(0, int(status.get("terminating") or 0) - dropped)
 

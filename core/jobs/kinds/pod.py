@@ -60,7 +60,8 @@ class Pod:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
 
     def is_left_alone(self, pod: Json) -> bool:
-        """Returns whether a pod belongs to what is queued itself, or to its node."""
+        """Returns whether a pod belongs to its node (static pod), or its controller is a DaemonSet or of one of `kinds`, which is queued
+        itself."""
         metadata = pod.get("metadata") or {}
         if STATIC_POD in (metadata.get("annotations") or {}):
             return True
@@ -68,8 +69,8 @@ class Pod:
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of a pod: a queued one marked and gated, with its role in its group named after its shape, whatever its
-        author has written."""
+        """Returns a copy of a pod. A queued one, also by the default queue, gets label and finalizer MANAGED and the hash of its shape. It
+        gets both gates unless it names a node. What only a start sets is removed. A pod without a queue, or left alone, is unchanged."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -158,7 +159,7 @@ def _check_one_system(pod: Json) -> Iterator[FieldError]:
 
 
 def build_pod_set(name: str, count: int, pod: Json) -> PodSetTemplate:
-    """Returns the pod set of `count` pods that are all like one."""
+    """Returns the pod set of `count` pods that are all like one, without a `minCount`."""
     return PodSetTemplate(name, count, build_pod_template(pod), build_pod_topology_request(pod))
 
 
@@ -169,7 +170,8 @@ def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
 
 
 def build_pod_template(pod: Json) -> dict[str, Any]:
-    """Returns a pod as the template that a Workload keeps: what it asks for, without what has been decided or noted about it."""
+    """Returns a copy of a pod as the template that a Workload keeps. It has labels, annotations and spec, without node name, hostname,
+    gates and what topogate notes on a pod. Each environment variable is there once."""
     metadata = pod.get("metadata") or {}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}
@@ -185,7 +187,7 @@ def group_name(pod: Json) -> str | None:
 
 
 def group_total(pod: Json) -> int | None:
-    """Returns the number of pods in the group of a pod, by its annotation; None where that has no valid number."""
+    """Returns the number of pods in the group of a pod, by its annotation; None where that is absent or not 1 to 9 digits."""
     text = ((pod.get("metadata") or {}).get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 

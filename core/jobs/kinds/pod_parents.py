@@ -64,11 +64,11 @@ class PodParent(ABC):
         """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Returns the index at which those of a template's pods begin."""
+        """Returns the pod index at which the pods of a template begin, by default 0."""
         return 0
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields the errors of a change by the rules of this kind alone."""
+        """Yields the errors of a change by the rules of this kind alone; by default none."""
         return iter(())
 
     def list_annotation_paths(self, job: Json) -> list[str]:
@@ -76,7 +76,8 @@ class PodParent(ABC):
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the object; of a queued one queue, priority, time limit and parent are handed on to the templates."""
+        """Returns a copy of the object, unchanged without a queue. A queued one, also by the default queue, hands labels on to its
+        templates, for queue, priority and time limit. The templates also get annotations that name its kind."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -92,8 +93,8 @@ class PodParent(ABC):
         return changed
 
     def restore_templates(self, job: Json, before: Json) -> dict[str, Any]:
-        """Returns the object without what `default` added to its templates, as it was before. Pods that still name a
-        queue which their parent has left would be gated and never started."""
+        """Returns a copy of the object without what `default` added to its templates by `before`, the object while it had a queue. Values
+        that differ from those stay. Pods that still name a queue which their parent has left would be gated and never started."""
         changed = copy_object(job)
         if QUEUE_NAME_LABEL not in ((before.get("metadata") or {}).get("labels") or {}):
             return changed
@@ -116,7 +117,7 @@ class PodParent(ABC):
         }
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns the errors and warnings of what the templates ask for, and of the number of workloads."""
+        """Returns the errors and warnings of what the templates ask for, of the time limit and of the number of workloads."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
@@ -154,11 +155,11 @@ class PodParent(ABC):
         return made
 
     def count_workloads(self, job: Json) -> int:
-        """Returns the number of workloads that its pods are."""
+        """Returns the number of workloads that are made from the object, by default 1."""
         return 1
 
     def find_role(self, job: Json, pod: Json) -> str:
-        """Returns the name of the pod set that one of its pods belongs to."""
+        """Returns the name of the pod set that one of its pods belongs to, by default `main`."""
         return MAIN_POD_SET
 
 
@@ -287,7 +288,8 @@ def _count_most_replicas(job: Json) -> int:
 
 
 def find_lws_group(pod: Json) -> tuple[str, int] | None:
-    """Returns the name of the LeaderWorkerSet and the index of the replica of a pod; None until it has their labels."""
+    """Returns the name of the LeaderWorkerSet and the index of the replica of a pod; None until it has labels for both and its worker
+    index."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
     if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):

@@ -77,7 +77,8 @@ def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
 
 
 def with_groups_of(job: Json, path: Path, cluster: Json) -> dict[str, Any]:
-    """Returns a job where the Ray cluster at a path has the present numbers of workers of a RayCluster's groups."""
+    """Returns a copy of a job. Worker groups of its Ray cluster, at a path, get counts and `suspend` of a RayCluster's groups of the same
+    name; groups that the RayCluster does not have stay as they are."""
     changed = copy_object(job)
     groups = {group.get("groupName"): group for group in get(cluster, ("spec", "workerGroupSpecs")) or ()}
     for group in get(changed, (*path, "workerGroupSpecs")) or ():
@@ -99,11 +100,9 @@ def _count_replicas(group: Json) -> int:
 
 
 def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
-    """Returns whether head and workers of the Ray cluster at a path are ready by the status at another. None where that has no state
-    or no count of workers.
-
-    The state is `ready` once it has been, so that the count of workers and the condition of the head decide, where there are such.
-    """
+    """Returns whether head and workers of the Ray cluster at a path are ready by the status at another. False in any state but `ready`;
+    None where that has no state or no count of workers. The state is `ready` once it has been, so that the count of workers and the
+    condition of the head decide, where there are such."""
     status = get(job, status_path) or {}
     if status.get("state") not in (None, "", "ready"):
         return False

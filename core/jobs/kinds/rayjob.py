@@ -83,7 +83,7 @@ class RayJob(TemplatedKind):
         return is_elastic(job) and bool(get(job, (*_CLUSTER, "enableInTreeAutoscaling")))
 
     def find_part(self, job: Json) -> str | None:
-        """Returns the name of its RayCluster by its status; None where it has none."""
+        """Returns the name of its RayCluster by its status, with or without an autoscaler; None where it has none."""
         return get(job, ("status", "rayClusterName")) or None
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:

@@ -63,8 +63,8 @@ class RayService(TemplatedKind):
         return is_elastic(job)
 
     def find_part(self, job: Json) -> str | None:
-        """Returns the name of the RayCluster that an autoscaler resizes; None where there is none. Without an autoscaler it returns
-        None, too: then KubeRay resizes the cluster as the service defines."""
+        """Returns the name of the RayCluster that an autoscaler resizes, the active one before one that is pending; None where there is
+        none. Without an autoscaler it returns None, too: then KubeRay resizes the cluster as the service defines."""
         if not get(job, (*_CLUSTER, "enableInTreeAutoscaling")):
             return None
         names = (get(job, ("status", which, "rayClusterName")) for which in ("activeServiceStatus", "pendingServiceStatus"))

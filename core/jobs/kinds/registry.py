@@ -60,11 +60,8 @@ def _find_misfit(kind: Any, name: str) -> str:
 
 
 def with_integrations(found: Iterable[Any]) -> tuple[JobKind, ...]:
-    """Returns topogate's kinds, then those of other packages.
-
-    Raises UnusableIntegration where one of these lacks a part of `JobKind`, has a method that cannot be called so, or is described
-    already.
-    """
+    """Returns topogate's kinds, then those of other packages (`found`) in their order. Raises UnusableIntegration where one of these lacks
+    a part of `JobKind`, has a method that cannot be called so, or is described already."""
     kinds: dict[tuple[str, str], JobKind] = {(kind.group, kind.kind): kind for kind in KINDS}
     for kind in found:
         source = f"{type(kind).__module__}.{type(kind).__qualname__}"

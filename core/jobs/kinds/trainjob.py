@@ -58,7 +58,7 @@ class TrainJob(TemplatedKind):
         return Reference(found, named["name"]) if found is not None and named.get("name") else None
 
     def expand(self, job: Json, found: Json) -> dict[str, Any]:
-        """Returns a copy of the TrainJob with its runtime, which is never written; see `Referring.expand`."""
+        """Returns a shallow copy of the TrainJob that also holds its runtime, which is never written; see `Referring.expand`."""
         return {**job, _EXPANDED: found}
 
     def count_own_pods(self, job: Json) -> dict[str, int]:
@@ -135,8 +135,8 @@ class TrainJob(TemplatedKind):
         return any(is_started(template) for template in templates)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns the stopped TrainJob without topogate's patch. What else the Workload's templates had is in the runtime, or was when
-        it was admitted."""
+        """Returns a copy of the stopped TrainJob without topogate's patch; `pod_sets` are not used. What else the Workload's templates had
+        is in the runtime, or was when it was admitted."""
         changed = copy_object(job)
         patches = [patch for patch in get(job, ("spec", "runtimePatches")) or () if patch.get("manager") != MANAGER]
         if patches:
@@ -169,8 +169,8 @@ class TrainJob(TemplatedKind):
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("jobsStatus") or ())
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether all of its Jobs are ready or have succeeded; None where its status has no numbers, or its runtime is not
-        there."""
+        """Returns whether all of its Jobs are ready or have succeeded; see `TemplatedKind.are_jobs_ready`. None where its status has no
+        numbers, or its runtime is not there."""
         return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("jobsStatus") or ())
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:

@@ -82,12 +82,12 @@ class JobFacts:
 
     @property
     def started(self) -> bool:
-        """Returns whether the job's templates carry what a start put there."""
+        """Returns whether a template of the job carries the workload annotation that a start puts there."""
         return self.kind.is_started(self.job)
 
     @property
     def prebuilt(self) -> str | None:
-        """Returns the name of the Workload that it names; None where it names none."""
+        """Returns the name of the Workload that the job names by label or annotation, there or not; None where it names none."""
         return find_prebuilt_name(self.job)
 
     @property
@@ -113,20 +113,17 @@ class JobFacts:
 
     @property
     def is_resizable(self) -> bool:
-        """Returns whether the job is resized while it runs: its pods wait behind the topology gate until they are admitted, on any
-        flavor."""
+        """Returns whether the job is resized while it runs: it is elastic, of a kind that can be, names no Workload, and the feature is on.
+        Its pods wait behind the topology gate until they are admitted, on any flavor."""
         return self.is_elastic_on and isinstance(self.kind, Resizable) and self.kind.is_resizable(self.job) and self.prebuilt is None
 
     @property
     def is_suspended_by_another(self) -> bool:
-        """Returns whether the suspension of a job that topogate had started is not topogate's own; False where its writer is not
-        known.
-
-        Every stop is written under topogate's name, and only on the job as it was seen. So a suspension that was there before is not
-        taken over.
-        """
+        """Returns whether the suspension of a job that topogate had started is not topogate's own: its field manager is not among the
+        writers of `suspend`. False where these are not known. Every stop is written under topogate's name, and only on the job as it was
+        seen. So a suspension that was there before is not taken over."""
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """Returns an event on the job, which is not written here."""
+        """Returns an event on the job; emitting it is left to the plan's executor."""
         return Event(r.get_resource(self.kind), self.job, reason, message, warning)

@@ -108,7 +108,8 @@ FREE_SUSPENSIONS = 5  # within minutes, before a job waits for its turn to be su
 
 
 def plan_job(f: JobFacts) -> Plan:
-    """Returns what is to be done with a job now; a plan without steps where nothing is."""
+    """Returns what is to be done with a job now: it is suspended, started or restored, and its Workload made, updated, evicted, finished or
+    deleted. The plan is empty where nothing is. Its `problem` is why a job cannot go on, as without its priority class or a flavor."""
     workload = f.workload
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
         return _plan_release(f, workload)
@@ -265,11 +266,9 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
-    """Returns what follows where the API server or a webhook refuses the start of a job: events. In the end (`deactivates`) the
-    Workload gets the condition DeactivationTarget.
-
-    `shown`: the error as the condition has it; of an invalid job there is an event anyway.
-    """
+    """Returns what follows where the API server or a webhook refuses the start of a job: events on Workload and job. In the end
+    (`deactivates`) the Workload also gets the condition DeactivationTarget. `shown`: the error as the condition has it; an invalid job
+    (`is_invalid`) has its event anyway."""
     name = f"{f.kind.kind} {f.job['metadata']['name']}"
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
@@ -279,7 +278,8 @@ def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bo
 
 
 def is_start_refused(workload: Obj) -> bool:
-    """Returns whether a Workload was deactivated since its job could not be started."""
+    """Returns whether the latest eviction of a Workload was its deactivation since its job could not be started, whether it is active again
+    or not."""
     return _is_evicted_for(workload, f"{REASON_DEACTIVATED}DueTo{REASON_START_REFUSED}")
 
 
@@ -425,8 +425,8 @@ def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
 
 
 def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceRules | None) -> Plan:
-    """Returns the plan for a job that breaks a rule of the API server: its Workload is deactivated until the job changes. The status
-    gets `error` as the reason (rule h of docs/decisions/0004)."""
+    """Returns the plan for a job that breaks a rule of the API server: its Workload is deactivated, if it is active. Then the status
+    without quota gets `error` as the reason (rule h of docs/decisions/0004), unless `f.facts` is None."""
     is_active = workload["spec"].get("active", True) is not False
     deactivate = plan_deactivation(workload, REASON_MISCONFIGURED) if is_active else None
     facts, message = f.facts, f"the job's pod sets are refused: {error}"

@@ -73,11 +73,9 @@ def _is_implied(topology: Any) -> bool:
 
 
 def list_originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns the pod sets (JSON) of a job as they were before its start. Labels and annotations are its own; what places the pods is
-    as the Workload has it.
-
-    The Workload's template is another's, and need not be the job's in all else.
-    """
+    """Returns new pod sets (JSON) of a job as they were before its start. Labels and annotations are its own; node selector and tolerations
+    are those of the Workload. A kind that is always gated has the gate on each. The Workload's template is another's, and need not be the
+    job's in all else."""
     its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
     made = []
     for pod_set in kind.list_pod_sets(job):

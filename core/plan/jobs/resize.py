@@ -34,7 +34,8 @@ GIVE_BACK, GROW, SHRINK = "reduce admission", "create successor", "shrink"
 
 
 def mark_first(f: JobFacts, workload: Obj) -> Obj:
-    """Returns a new Workload of an elastic job with the annotation that marks it as the first one; that of any other job as it is."""
+    """Returns a copy of a new Workload of an elastic job with the annotation that marks it as the first one; that of any other job as it
+    is."""
     if not f.is_resizable:
         return workload
     metadata = workload["metadata"]
@@ -47,10 +48,9 @@ def is_slice(workload: Obj) -> bool:
 
 
 def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], bool]:
-    """Returns the steps by which a job that does not run (any more) asks by one Workload, and whether the other one takes over.
-
-    It takes over where it has been admitted: what is to become of the job is then to be judged by it.
-    """
+    """Returns the steps by which a job that does not run (any more) asks by one Workload, and whether its successor takes over. Both are
+    empty and False for a job that is not elastic. A successor that is admitted takes over: then the first is finished, and the job is to be
+    judged by the other. Any other successor is deleted."""
     if not is_slice(workload):
         return (), False
     steps = _drop_finalizers_of_left(f, workload)
@@ -65,7 +65,9 @@ def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], boo
 
 
 def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
-    """Returns the next step of a job that runs; None where it has the size that it was admitted with, or is not resized while it runs."""
+    """Returns the next step by which the Workloads of a running elastic job follow its number of pods: writes, a wait, or a problem. It
+    also cleans up (drops finalizers, deletes or finishes a Workload) where the size is as admitted or may not change. None where nothing is
+    left to do, and for a job that is not elastic."""
     if not is_slice(workload):
         return None
     steps = _drop_finalizers_of_left(f, workload)

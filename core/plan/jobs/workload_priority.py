@@ -27,12 +27,10 @@ class Classes:
 def find_priority(
     classes: Classes, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
 ) -> tuple[int, dict[str, str] | None]:
-    """Returns the priority and the JSON of `spec.priorityClassRef`; 0 and None without any class. The workload's own class comes
-    first, then the pods' class, then the cluster's default.
-
-    `labels` are those of the job; `class_of_pods` returns the name of the pods' PriorityClass. Raises MissingClass where there is no
-    WorkloadPriorityClass of the name in the label.
-    """
+    """Returns the priority and the JSON of `spec.priorityClassRef`; 0 and None without any class. The class of the job's label comes first,
+    then the pods' class, then the cluster's default. A pods' class that does not exist counts as none. `labels` are those of the job;
+    `class_of_pods` returns the name of the pods' PriorityClass. Raises MissingClass where there is no WorkloadPriorityClass of the name in
+    the label."""
     name = labels.get(PRIORITY_CLASS_LABEL)
     if name:
         found = classes.of_workloads.get(name)
@@ -51,13 +49,10 @@ def find_priority(
 def find_changed_priority(
     classes: Classes, workload: Json, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
 ) -> dict[str, Any]:
-    """Returns `priority` and `priorityClassRef` of a waiting workload's spec, where its job names another class than the workload has;
-    else nothing.
-
-    The value of a class is read when a workload gets that class. A class that has another value later, is deleted, or becomes the
-    cluster's default does not change workloads that exist (KEP-83). Raises MissingClass where the label names a class that does not
-    exist.
-    """
+    """Returns `priority` and `priorityClassRef` (None: no class) for a waiting workload's spec, where its job names another class than the
+    workload has; else an empty map. Raises MissingClass where the label names a class that does not exist. The value of a class is read
+    when a workload gets that class. A class that has another value later, is deleted, or becomes the cluster's default does not change
+    workloads that exist (KEP-83)."""
     if _get_named_class(labels, class_of_pods) == _get_class_of(workload):
         return {}
     priority, reference = find_priority(classes, labels, class_of_pods)

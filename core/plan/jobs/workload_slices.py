@@ -17,8 +17,8 @@ Domain = tuple[str, ...]
 
 
 def find_present(workloads: Iterable[Json]) -> Json | None:
-    """Returns that workload of an elastic job that its pods are admitted by, or that is to be admitted first; None where all are
-    finished."""
+    """Returns the unfinished workload of an elastic job that replaces no other unfinished one: its pods are admitted by it, or it is to be
+    admitted first. None where all are finished."""
     live = {build_object_key(w): w for w in workloads if not is_condition_true(w, FINISHED)}
     return next((w for w in live.values() if find_replaced(w) not in live), None)
 
@@ -35,10 +35,8 @@ def count_pods(workload: Json) -> dict[str, int]:
 
 
 def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Returns copies of a workload's pod sets (JSON) with other counts of pods; those that `counts` lacks keep theirs.
-
-    They are not taken from the job: its templates have what the start added.
-    """
+    """Returns a workload's pod sets (JSON) with other counts of pods, as shallow copies; those that `counts` lacks keep theirs. They are
+    not taken from the job: its templates have what the start added."""
     return [{**pod_set, "count": counts.get(pod_set["name"], pod_set["count"])} for pod_set in workload["spec"]["podSets"]]
 
 
@@ -49,8 +47,9 @@ def is_alike(one: Json, other: Json) -> bool:
 
 
 def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
-    """Returns the Workload of a job that has grown, with the job's present counts of pods. A workload has at most one successor, and
-    the name identifies it: a second creation finds the first one."""
+    """Returns the Workload (JSON) of a job that has grown, with the spec of the `present` one and the job's present counts of pods. It
+    names the first Workload of the job and the one that it replaces. A workload has at most one successor, and the name identifies it: a
+    second creation finds the first one."""
     metadata, mine = present["metadata"], job["metadata"]
     name = build_hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
     own = {SLICE_NAME: find_family(present).partition("/")[2], SLICE_REPLACES: build_object_key(present)}
@@ -70,11 +69,10 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
 
 
 def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFacts]) -> Admission | None:
-    """Returns what is left of an admission for fewer pods, `counts` by pod set; None while more pods than these are still there.
-
-    Which pods go the Job controller decides, so a domain keeps as many as live in it. Places of pods that are not there (not made yet,
-    or made again) stay where most of the others are: the most scattered are given back.
-    """
+    """Returns a copy of an admission for fewer pods: `counts` by pod set, those that it lacks or that are no less keep theirs. None while
+    more pods than these are past their gate and have not ended. Which pods go the Job controller decides, so a domain keeps as many as live
+    in it. Places of pods that are not there (not made yet, or made again) stay where most of the others are: the most scattered are given
+    back."""
     live = list(pods)
     left = [_shrink(given, counts.get(given.name, given.count), live) for given in admission.pod_sets]
     return replace(admission, pod_sets=tuple(given for given in left if given is not None)) if None not in left else None
@@ -94,10 +92,8 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
 
 
 def list_kept_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
-    """Returns the places of an assignment that `count` pods keep, those of the pods that live first; None where more live than that.
-
-    `live`: pods by the level values of their domain. Domains without a pod are left out.
-    """
+    """Returns a copy of an assignment with the places that `count` pods keep: those of pods that live, then others where most of these are.
+    None where more pods live. `live`: pods by the level values of their domain. Domains without a pod are left out."""
     stay = [min(domain.count, live.get(domain.values, 0)) for domain in assignment.domains]
     rest = count - sum(stay)
     if rest < 0:

@@ -73,8 +73,8 @@ def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: 
 
 
 def explain_outside(labels: Mapping[str, str], host: str, flavor: FlavorFacts, topology: TopologyFacts) -> str:
-    """Returns why a node with some labels is not at the place that an assignment by a flavor's topology names by the hostname `host`.
-    It is a sentence about "it", or about its label."""
+    """Returns why a node with some labels is not at the place that an assignment by a flavor's topology names by the hostname `host`. It is
+    never empty: a sentence about "it", or about its label."""
     if why := explain_departure(labels, flavor, topology):
         return why
     if labels[topology.levels[-1]] != host:
@@ -95,11 +95,8 @@ class NodeVerdict:
 
 
 def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> NodeVerdict:
-    """Returns what one workload has to expect of a node, by its part there: whether it is lost, and which pods block others or are
-    stuck.
-
-    `node` is the object as the API has it, None if it is gone.
-    """
+    """Returns what one workload has to expect of a node, by its part there: whether and why it is lost, and which pods block others or are
+    stuck. A node where it has no pods assigned is never lost for it. `node` is the object as the API has it, None if it is gone."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node without a Ready condition yet may be one that they are about to have.
@@ -149,20 +146,17 @@ def _is_running(pod: PodFacts) -> bool:
 
 
 def find_placed(facts: WorkloadFacts) -> frozenset[str]:
-    """Returns the pod sets where each pod with a host in its node selector got it when it was ungated, since the
-    template names none.
-
-    Kueue writes no coordinates (docs/migration.md). Without a topology assignment the host may be a node label of a
-    flavor.
-    """
+    """Returns the names of pod sets with templates that name no host: a host in the node selector of their pods was set when they were
+    ungated. Those with a place that is no topology assignment are left out, as their host may be a node label of a flavor. Kueue writes no
+    coordinates (docs/migration.md)."""
     given = facts.admission.pod_sets if facts.admission is not None else ()
     elsewhere = {one.name for one in given if one.assignment is None or not one.assignment.domains}
     return frozenset(one.name for one in facts.pod_sets if HOSTNAME_LABEL not in one.node_selector) - elsewhere
 
 
 def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
-    """Returns whether a pod was given its place, and waits to be bound there. It has coordinates, or is of a pod set of `find_placed`;
-    the host of any other pod was chosen by its user."""
+    """Returns whether a pod was given its place, and waits to be bound there: past its gates, with a hostname in its node selector. It also
+    has coordinates, or is of a pod set of `find_placed`; the host of any other pod was chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
     return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
 

@@ -51,38 +51,35 @@ class NodesFacts:
 
 
 def list_waiting(verdicts: Iterable[tuple[str, NodeVerdict]]) -> list[WaitingPod]:
-    """Returns the waiting pods that block others, for verdicts by the name of the node, in their order."""
+    """Returns the pods that wait for a node which will not take them (`in_the_way`), for verdicts by the name of the
+    node, in their order."""
     return [WaitingPod(node, verdict.lost, pod) for node, verdict in verdicts for pod in verdict.in_the_way]
 
 
 def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -> Plan:
-    """Returns the plan that ends pods that wait for a node which will not take them, so that others are made, which get another place.
-
-    One that is bound meanwhile, or changed again and again, shows that its node is not lost. That is a failure of its step, and holds
-    up no other. A pod that `find_pod` returns None for is left out.
-    """
+    """Returns the plan that sets waiting pods to Failed, as their node will not take them, so that others are made, which get another
+    place. It is empty where there are none. One that is bound meanwhile, or changed again and again, shows that its node is not lost. That
+    is a failure of its step, and holds up no other. A pod that `find_pod` returns None for is left out."""
     steps = tuple(step for one in waiting if (step := _end_pod(find_pod, one, now)) is not None)
     return make_plan(Step("end pods", ParallelSteps(steps)) if steps else None)
 
 
 def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """Returns the plan that names lost nodes on the Workload in one write, or evicts it where they are too many. It is empty where
-    these are named already, or were a moment ago.
-
-    It follows after the pods that wait there have been ended.
-    """
+    """Returns the plan that names exactly the lost nodes on the Workload in one write, or evicts it where they are too many. It is empty
+    where these are named already, or were a moment ago. It follows after the pods that wait there have been ended."""
     return _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
 
 
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
-    """Plans the eviction of a workload after a domain of several nodes has lost what was assigned to it; `shortage`
-    describes that in a sentence."""
+    """Returns the plan that evicts a workload after a domain of several nodes has lost what was assigned to it; `shortage` describes that
+    in a sentence."""
     why = f"Workload was evicted as its nodes failed: {shortage}"
     return plan_action(workload, evict_for_lost_nodes(workload, why, rules.requeue, now), from_time(now))
 
 
 def plan_leftovers(pods: Iterable[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
-    """Returns the plan that ends pods that have a place from an admission that is over."""
+    """Returns the plan that sets to Failed pods that have a place from an admission that is over. Each needs a hostname in its node
+    selector. A pod that `find_pod` returns None for is left out; one that has changed is passed over."""
     why = "of which its workload has nothing"
     ends = (_end_pod(find_pod, WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
     steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)

@@ -42,7 +42,8 @@ class OrphanFacts:
 
 
 def plan_orphan(f: OrphanFacts) -> Plan:
-    """Returns what is to be done with a workload that may have lost its job; nothing while that is there."""
+    """Returns what is to be done with a workload that may have lost its job: to wait for its pods, end them, finish it, remove its
+    finalizer, or delete it. Nothing while its owner is there, or while that is not known and it is not being deleted."""
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING

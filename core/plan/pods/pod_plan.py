@@ -31,13 +31,10 @@ class PodPlan:
 def plan_start(
     counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
 ) -> PodPlan:
-    """Returns which pods of an admitted unit start: no more of a pod set than were admitted, whatever other pods there
-    are.
-
-    `pods` come with their pod sets. Ended pods of a plain group that succeeded keep their place, others free it. One
-    that is being deleted has its place until it is gone: its replacement waits, and is not too many. `reclaimed`, per
-    pod set, have released their place: another workload may use it, though nothing may be left of them.
-    """
+    """Returns which pods of an admitted unit start, of each pod set the most senior: no more than were admitted (`counts`), whatever other
+    pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod sets. Ended pods
+    of a plain group (`deletes_excess`) that succeeded keep their place, others free it. One that is being deleted has its place until it is
+    gone. `reclaimed`, per pod set, have released their place, though nothing may be left of them."""
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
     excess: list[Json] = []
@@ -66,7 +63,8 @@ def plan_start(
 
 
 def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
-    """Returns the pods that wait beyond the `total` of their plain group, the youngest; those that failed are replaced, not counted."""
+    """Returns the pods that wait beyond the `total` of their plain group, the youngest of it, oldest first. Those that failed or are being
+    deleted are not counted: they are replaced."""
     counted = [
         pod for pod in sorted(pods, key=compute_seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"
     ]
@@ -74,7 +72,8 @@ def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
 
 
 def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
-    """Returns those pods of a unit that may not run and have passed the admission gate, each with `reason`: they are to be deleted."""
+    """Returns the pods that have passed the admission gate, have not ended and are not being deleted, each with `reason`: they are to be
+    deleted."""
     return tuple((pod, reason) for pod in pods if _is_staying(pod))
 
 
@@ -84,12 +83,9 @@ def list_running(pods: Sequence[Json]) -> list[Json]:
 
 
 def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evicted: bool = False) -> tuple[Json, ...]:
-    """Returns the pods that no longer need their finalizer: all pods of a finished unit, otherwise those that are being deleted.
-
-    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted group
-    (`is_evicted`), pods that failed or will fail are kept until all are replaced, as in Kueue. So the controller that replaces them
-    sees them fail, and the group keeps its workload.
-    """
+    """Returns those pods with topogate's finalizer that need it no longer: all of a finished unit, otherwise those that are being deleted.
+    Where success is counted by pods (`remembers`), a succeeded pod is kept until the unit is finished. In an evicted group (`is_evicted`),
+    pods that failed or will fail are kept until all are replaced, as in Kueue. So the controller that replaces them sees them fail."""
     return tuple(
         pod
         for pod in pods
@@ -100,11 +96,9 @@ def to_release(pods: Sequence[Json], *, finished: bool, remembers: bool, is_evic
 
 
 def finish_of(unit: Unit, counts: Mapping[str, int], pods: Sequence[Json]) -> Finish | None:
-    """Returns how a unit ended; None while it has not. A pod that is alone ends its unit. A group ends once all its pods have
-    succeeded, or all have ended and one is marked as not to be replaced. A serving unit never ends.
-
-    `counts`: the pods of the workload by pod set.
-    """
+    """Returns how a unit ended; None while it has not. A pod that is alone ends its unit. A group ends once all its pods have succeeded, or
+    all have ended and one is marked as not to be replaced. A serving unit, and one of a parent, never ends. `counts`: the pods of the
+    workload by pod set."""
     ended = [pod for pod in pods if is_terminal(pod)]
     succeeded = sum(1 for pod in ended if pod["status"]["phase"] == "Succeeded")
     total = sum(counts.values())

@@ -46,7 +46,8 @@ class Unit:
 
 
 def find_pod_unit(pod: Json) -> Unit | None:
-    """Returns the unit of a queued pod; None of a pod that is not queued."""
+    """Returns the unit of a queued pod; None of a pod that is not queued (label MANAGED and a queue). The unit is UNKNOWN where a parent
+    has not labelled the pod yet, or has released it."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
@@ -65,7 +66,8 @@ def find_pod_unit(pod: Json) -> Unit | None:
 
 
 def find_workload_unit(workload: Json) -> Unit | None:
-    """Returns the unit that a workload stands for; None where it is no workload of pods."""
+    """Returns the unit that a workload stands for; None where it is no workload of pods. One without an owner is that of a plain group only
+    if it is marked as such and not orphaned."""
     metadata, owner = workload["metadata"], find_controller(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
@@ -85,7 +87,7 @@ def queue_to_follow(pod: Json) -> str:
 
 
 def find_group_owner(unit: Unit) -> str:
-    """Returns the owner of the pods of a plain group, where pods and workload are matched by the uid of their owner."""
+    """Returns a text that stands for the uid of an owner, of the pods of a plain group: pods and workload are matched by it."""
     return f"pod group {unit.namespace}/{unit.name}"
 
 
@@ -100,7 +102,8 @@ def is_unowned(workload: Json) -> bool:
 
 
 def get_owner_of_named(key: str) -> str:
-    """Returns the owner of the pods that name an unowned Workload, where pods and workload are matched by the uid of their owner."""
+    """Returns a text that stands for the uid of an owner, of the pods that name a Workload without one, by its key:
+    they are matched by it."""
     return f"workload {key}"
 
 
@@ -115,7 +118,7 @@ def is_going(pod: Json) -> bool:
 
 
 def find_pod_role(pod: Json) -> str:
-    """Returns the name of the role of a pod in its plain group; `main` where it has no hash."""
+    """Returns the hash of a pod's shape, which names its role in its plain group; `main` where it has none."""
     return note_of(pod, ROLE_HASH) or MAIN_POD_SET
 
 
@@ -136,7 +139,8 @@ def read_relevant_state(pod: Json) -> tuple[Any, ...]:
 
 
 def compute_seniority(pod: Json) -> tuple[bool, bool, str, str]:
-    """Returns a key for sorting: pods that have started come before those that wait, then the oldest first."""
+    """Returns a key for sorting pods: those past the admission gate first, of them those not being deleted, then the
+    oldest, then by name."""
     metadata = pod["metadata"]
     return has_admission_gate(pod), is_going(pod), metadata.get("creationTimestamp") or "", metadata["name"]
 

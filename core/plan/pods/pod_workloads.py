@@ -54,7 +54,8 @@ class DesiredWorkload:
 
 
 def build_parent_workload(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | None:
-    """Returns the workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet; None where it is to have none."""
+    """Returns the workload of the pods of a StatefulSet, or of one replica of a LeaderWorkerSet. None where the parent is in no queue, is
+    being deleted, or has no replica of the unit's index (any more)."""
     return read_parent(parent, obj, unit) if (unit.index or 0) < parent.count_workloads(obj) else None
 
 
@@ -84,7 +85,7 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | N
 
 
 def build_pod_workload(pod: Json, whole: Pod) -> DesiredWorkload:
-    """Returns the workload of a pod that is alone; `pod` is as the API server has it."""
+    """Returns the workload of a pod that is alone and names a queue; `pod` is as the API server has it, `whole` the kind."""
     metadata, owner = pod["metadata"], find_controller(pod)
     labels = metadata.get("labels") or {}
     return DesiredWorkload(
@@ -113,8 +114,9 @@ class PlainPodGroup:
 
 
 def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
-    """Returns what the pods of a group ask for together, or what is wrong or missing. Pods on their way out are not counted, finished
-    ones are."""
+    """Returns what the pods of a group ask for together, or a `problem`: they differ in queue, total count or topology, or have no total.
+    `missing` is the number of pods that are not there. Pods being deleted are not counted, finished ones are, the oldest first up to the
+    total."""
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
     if not counted:
         return PlainPodGroup({}, {}, missing=1)
@@ -154,7 +156,8 @@ def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json],
 
 
 def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
-    """Returns a new Workload (JSON) for a unit. `priority_class`: its `spec.priorityClassRef`."""
+    """Returns a new Workload (JSON) for a unit, with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`; None: it gets
+    none."""
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
         "active": True,
@@ -207,8 +210,8 @@ def _build_owner_fields(api_version: str, kind: str, metadata: Json) -> dict[str
 
 
 def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
-    """Returns the pod sets (JSON) of a workload with the present topology requests of their pods, by pod set; None where they have
-    them already."""
+    """Returns shallow copies of a workload's pod sets (JSON) with the topology requests by pod set; None as a request removes it, a pod set
+    that is not named keeps its own. None where they have them already."""
     changed = []
     for pod_set in workload["spec"]["podSets"]:
         request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))

@@ -147,23 +147,27 @@ class UnitFacts:
 
     @property
     def lives(self) -> bool:
-        """Returns whether there is still what the workload is made of, and it is in a queue."""
+        """Returns whether there is still what the workload is made of; of a parent it also must have its spec here, as it has only while it
+        is in a queue."""
         return self.source is not None and not (self.has_parent and "spec" not in self.source)
 
     @property
     def made_of(self) -> Obj:
-        """Returns the source, which must be there."""
+        """Returns the source: the parent, else one of the pods. Raises AssertionError where it is gone (None)."""
         assert self.source is not None
         return self.source
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """Returns an event on what the workload is made of, which is not written here."""
+        """Returns an event on what the workload is made of; emitting it is left to the plan's executor. Raises AssertionError where that is
+        gone."""
         parent = PARENTS_BY_KIND.get(self.unit.source)
         return Event(r.PODS if parent is None else r.get_resource(parent), self.made_of, reason, message, warning)
 
 
 def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
-    """Returns what is to be done with a unit now, or the pods that have to be read before."""
+    """Returns what is to be done with a unit now: its workload is created, updated, evicted, held, finished or deleted, its pods are
+    started, deleted or lose their finalizer. Or it returns the pods that have to be read before; then it is called again with them as
+    `examples`."""
     if f.unit.source == UNKNOWN:
         return make_plan(_release(to_release(f.pods, finished=False, remembers=False)))
     released, workload = _release(_find_released(f)), f.workload
@@ -311,7 +315,8 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
 
 
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
-    """Returns what follows where there is a Workload, `other`, of the name that the unit's was to have; None if it has gone since."""
+    """Returns what follows where there is a Workload, `other`, of the name that the unit's was to have; None if it has gone since. The unit
+    is looked at again after 1 s if that is gone or its own. Else an event reports the name, and it is looked at again after 30 s."""
     if other is None or find_workload_unit(other) == f.unit:
         return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"

@@ -51,7 +51,7 @@ Action = Amend | Evict | Deactivate | Wait
 
 
 def to_time(text: str) -> datetime:
-    """Returns a time of the API (RFC 3339) as a datetime with its time zone."""
+    """Returns a time of the API (RFC 3339) as a datetime with its time zone. Raises ValueError for any other text."""
     return datetime.fromisoformat(text)
 
 

@@ -62,12 +62,13 @@ def build_key(kind: JobKind) -> str:
 
 
 def show_kind(resource: Resource) -> str:
-    """Returns kind and group of a resource, as `build_key` writes them."""
+    """Returns kind and group of a resource, as `build_key` writes them: `Job.batch`."""
     return f"{resource.kind}.{resource.group}"
 
 
 def build_owner_key(owner: Mapping[str, Any]) -> str:
-    """Returns kind and group of the owner in an owner reference, as `build_key` writes them."""
+    """Returns kind and group of the owner in an owner reference (JSON), as `build_key` writes them: `Job.batch`, `Pod.`
+    of the core group."""
     return f"{owner['kind']}.{owner['apiVersion'].rpartition('/')[0]}"
 
 

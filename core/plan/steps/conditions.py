@@ -20,10 +20,9 @@ class Condition:
 
 
 def set_conditions(old: Iterable[Json], new: Iterable[Condition], *, now: str, generation: int) -> list[dict[str, Any]]:
-    """Returns copies of all conditions (JSON) with some set: a transition gets the time `now`, an unchanged status keeps its own.
-
-    `generation` is that of the object; those that are not set stay as they are, in their order.
-    """
+    """Returns copies of all conditions (JSON) with some set: a transition gets the time `now`, an unchanged status keeps its own. Messages
+    are cut to 4096 characters. `generation` is that of the object; those that are not set stay as they are, in their order, new ones
+    follow."""
     merged = {condition["type"]: dict(condition) for condition in old}
     for condition in new:
         status = "True" if condition.status else "False"
@@ -40,7 +39,8 @@ def set_conditions(old: Iterable[Json], new: Iterable[Condition], *, now: str, g
 
 
 def has_condition(conditions: Iterable[Json], condition: Condition) -> bool:
-    """Returns whether a condition stands among others with the same status, reason and message."""
+    """Returns whether a condition stands among others with the same status, reason and message, which is compared as it
+    is written (cut)."""
     status = "True" if condition.status else "False"
     wanted = (condition.type, status, condition.reason, truncate(condition.message, 4096))
     return any((c.get("type"), c.get("status"), c.get("reason"), c.get("message")) == wanted for c in conditions)

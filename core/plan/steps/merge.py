@@ -5,10 +5,8 @@ from typing import Any
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the patch that makes `old` into `new`: lists are replaced whole, what `new` lacks is removed.
-
-    What `new` has as null is removed, too: a merge patch cannot express a null.
-    """
+    """Returns a new patch that makes `old` into `new`, empty where they are equal: lists are replaced whole, what `new` lacks is removed
+    (null). What `new` has as null is removed, too: a merge patch cannot express a null."""
     patch: dict[str, Any] = {key: None for key in old if key not in new and old[key] is not None}
     for key, value in new.items():
         before = old.get(key)

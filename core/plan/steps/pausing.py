@@ -38,8 +38,9 @@ class Stopped:
 
 
 def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
-    """Returns the pause that keeps a Workload as it is seen from getting a status; None where nothing does. Raises InvalidAssignment
-    or InvalidQuantity where an admission cannot be read."""
+    """Returns the pause that keeps a Workload, as it is seen, from getting this status: by it an eviction would begin, or quota, an
+    admission or other places would be granted. None where nothing does. Raises InvalidAssignment or InvalidQuantity where an admission
+    cannot be read."""
     if pause.admissions is None and pause.evictions is None:
         return None
     before, after = _list_true(workload.get("status") or {}), _list_true(status)
@@ -52,8 +53,8 @@ def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
 
 
 def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | None:
-    """Returns the pause that keeps an eviction for a reason from being begun; None where nothing does. A preemption is the first half
-    of an admission, and waits with these, too."""
+    """Returns the pause that keeps an eviction for a reason from being begun; None where nothing does, as for what the workload's user has
+    set. A preemption is the first half of an admission, and waits with these, too."""
     stop = None if reason in _BY_ITS_USER else pause.evictions or (pause.admissions if reason == REASON_PREEMPTED else None)
     if stop is None:
         return None

@@ -159,7 +159,7 @@ def make_plan(*steps: Step | None, again_s: float | None = None) -> Plan:
 
 
 def wait(seconds: float) -> Plan:
-    """Returns a plan without steps: the object is reconciled again after a time."""
+    """Returns a plan without steps: the object is reconciled again after these seconds."""
     return Plan(again_s=seconds)
 
 
@@ -169,6 +169,7 @@ def report(event: Event) -> Step:
 
 
 def describe_owner(kind: str, name: str) -> dict[str, str]:
-    """Returns the attributes of a span that identify the object for which a Workload was made."""
+    """Returns the attributes of a span that identify the object for which a Workload was made: kind, name and, for a Job, a StatefulSet or
+    a Pod, OpenTelemetry's own attribute for its name."""
     known = _NAME_OF_KIND.get(kind)
     return {t.OBJECT_KIND: kind, t.OBJECT_NAME: name} | ({known: name} if known is not None else {})

@@ -102,37 +102,40 @@ Write = Create | Patch | Apply | Delete
 
 
 def create_workload(workload: Obj) -> Create:
-    """Returns the creation of a Workload."""
+    """Returns the creation of a Workload, which fails where there is one of its name."""
     return Create(r.WORKLOADS, workload)
 
 
 def patch_workload(workload: Obj, body: Json) -> Patch:
-    """Returns a merge patch of a Workload as it was seen."""
+    """Returns a merge patch of a Workload, which fails if anything of the Workload has changed since it was seen (`Guard.AS_SEEN`)."""
     return Patch(r.WORKLOADS, workload, body)
 
 
 def set_active(workload: Obj) -> Patch:
-    """Returns a merge patch that sets `spec.active` of a Workload to true."""
+    """Returns a merge patch that sets `spec.active` of a Workload to true; it fails if the Workload has changed since it was seen."""
     return patch_workload(workload, {"spec": {"active": True}})
 
 
 def deactivate(workload: Obj, reason: str) -> Patch:
-    """Returns a merge patch that sets `spec.active` of a Workload to false. `reason`: that of the eviction which begins by this."""
+    """Returns a merge patch that sets `spec.active` of a Workload to false; it fails if the Workload has changed since. `reason`: that of
+    the eviction which begins by this."""
     return Patch(r.WORKLOADS, workload, {"spec": {"active": False}}, evicts_for=reason)
 
 
 def delete_workload(workload: Obj, guard: Guard = Guard.SAME) -> Delete:
-    """Returns the deletion of a Workload; it stays while it has finalizers."""
+    """Returns the deletion of a Workload, by default of that very one, whatever has changed of it. It stays while it has finalizers."""
     return Delete(r.WORKLOADS, workload, guard)
 
 
 def apply_admission(workload: Obj, status: Json) -> Apply:
-    """Returns an apply of the status that decisions own. Every admission and every eviction is written by this."""
+    """Returns an apply of the whole status that decisions own (field manager `kueue-admission`): what it lacks is removed. Every admission
+    and every eviction is written by this. It fails if the Workload has changed since it was seen."""
     return Apply(r.WORKLOADS, workload, {"status": dict(status)}, MANAGER_ADMISSION)
 
 
 def apply_workload_condition(workload: Obj, condition: Json, manager: str = MANAGER_JOB_CONTROLLER) -> Apply:
-    """Returns an apply of one condition (JSON), owned by another field manager than the admission."""
+    """Returns an apply of one condition (JSON) by another field manager than the admission's, to that very Workload, whatever has changed
+    of it. The manager loses other conditions that it owned."""
     return Apply(r.WORKLOADS, workload, {"status": {"conditions": [dict(condition)]}}, manager, Guard.SAME)
 
 
@@ -148,12 +151,12 @@ def apply_reclaimable(workload: Obj, entries: Sequence[Json]) -> Apply:
 
 
 def change_job(kind: JobKind, job: Obj, changed: Json) -> Patch:
-    """Returns a merge patch that turns a job into `changed`."""
+    """Returns a merge patch that turns a job into `changed`; it fails if the job has changed since it was seen."""
     return Patch(r.get_resource(kind), job, merge_patch(job, changed))
 
 
 def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
-    """Returns a merge patch of the status of a job."""
+    """Returns a merge patch of the status of a job; it fails if the job has changed since it was seen."""
     return Patch(r.get_resource(kind), job, {"status": status}, subresource="status")
 
 
@@ -171,8 +174,8 @@ def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str
 
 
 def ungate(action: Ungate) -> Patch:
-    """Returns a patch that removes the topology gate of a pod. It sets its node selector, and the labels and annotations that describe
-    where it is."""
+    """Returns a strategic merge patch of that very pod, whatever has changed of it. It removes the topology gate, sets the node selector,
+    and sets or removes the labels and annotations that describe where the pod is."""
     stamp, gates = action.coordinates, [{"$patch": "delete", "name": TOPOLOGY_GATE}]
     metadata = {"labels": dict(stamp.labels), "annotations": dict(stamp.annotations)}
     spec = {"schedulingGates": gates, "nodeSelector": action.node_selector}
@@ -180,8 +183,8 @@ def ungate(action: Ungate) -> Patch:
 
 
 def start_pod(pod: Obj, start: PodSetStart) -> Patch:
-    """Returns a patch that removes the admission gate of a pod and adds what a start adds. The topology gate stays until the pod has
-    its domain, or goes, too, where it needs none."""
+    """Returns a strategic merge patch of that very pod that removes the admission gate and adds labels, annotations, node selector and
+    tolerations of a start. The topology gate stays until the pod has its domain, or goes, too, where it needs none (`start.gated`)."""
     spec = pod["spec"]
     gates = (ADMISSION_GATE,) if start.gated else (ADMISSION_GATE, TOPOLOGY_GATE)
     there = {gate["name"] for gate in spec.get("schedulingGates") or ()}
@@ -196,19 +199,19 @@ def start_pod(pod: Obj, start: PodSetStart) -> Patch:
 
 
 def release_pod(pod: Obj) -> Patch:
-    """Returns a patch that removes topogate's finalizer from a pod."""
+    """Returns a strategic merge patch that removes topogate's finalizer from that very pod, whatever has changed of it."""
     return _patch_pod(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": [MANAGED]}})
 
 
 def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
-    """Returns a patch by which a node keeps the place of a gated pod against pods of no higher priority (kube-scheduler 1.34). An
-    empty `node` gives it back."""
+    """Returns a patch that sets `status.nominatedNodeName` of a pod: a node keeps the place of a gated pod against pods of no higher
+    priority (kube-scheduler 1.34). An empty `node` removes it."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 
 def ungate_to_node(pod: Obj, node: str, traceparent: str | None = None) -> Patch:
-    """Returns a patch that removes the gate of a pod of a group and sends it to its node alone; with an empty `node` to any.
-    `traceparent`: what the pod is to name."""
+    """Returns a patch that removes the gate of a pod of a PodGroup and requires its node by affinity; with an empty `node` it may go to
+    any. It fails if the pod has changed since. `traceparent`: the pod's annotation for that, None: none is set."""
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": PODGROUP_GATE}]}
     if node:
         spec["affinity"] = {"nodeAffinity": build_pin(pod["spec"], node)}
@@ -217,7 +220,8 @@ def ungate_to_node(pod: Obj, node: str, traceparent: str | None = None) -> Patch
 
 
 def fail_pod(pod: Obj, message: str, now: str) -> Patch:
-    """Returns a patch by which a pod that waits has failed, with the message as the reason. What controls it makes another one."""
+    """Returns a patch that sets phase Failed and a condition with the message, cut to 1024 characters; it succeeds only while the pod is
+    bound to no node. What controls the pod makes another one. `now` is a time as the API writes it."""
     condition = {
         "type": TERMINATED_BY,
         "status": "True",
@@ -229,7 +233,7 @@ def fail_pod(pod: Obj, message: str, now: str) -> Patch:
 
 
 def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:
-    """Returns the deletion of a pod."""
+    """Returns the deletion of a pod, by default of that very one, whatever has changed of it."""
     return Delete(r.PODS, pod, guard)
 
 
@@ -237,7 +241,8 @@ def delete_pod(pod: Obj, guard: Guard = Guard.SAME) -> Delete:
 
 
 def apply_pod_group(group: Obj, present: Obj | None) -> Apply:
-    """Returns an apply of the PodGroup of a job; where one is `present`, only that very one is written."""
+    """Returns an apply of the whole PodGroup of a job. Where one is `present`, only that very one is written; else
+    whichever has its name."""
     seen = {"metadata": {**group["metadata"], **({} if present is None else {"uid": present["metadata"]["uid"]})}}
     guard = Guard.ANY if present is None else Guard.SAME
     return Apply(r.POD_GROUPS, seen, group, FIELD_MANAGER, guard, subresource=None)
@@ -250,10 +255,11 @@ def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = F
 
 
 def set_annotations(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
-    """Returns a merge patch that sets annotations of an object; those that are None are removed."""
+    """Returns a merge patch that sets annotations of an object; those that are None are removed, others stay. It fails if the object has
+    changed."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
 
 def set_finalizers(resource: Resource, obj: Obj, finalizers: Sequence[str]) -> Patch:
-    """Returns a merge patch that replaces the finalizers of an object."""
+    """Returns a merge patch that replaces all finalizers of an object; it fails if the object has changed since it was seen."""
     return Patch(resource, obj, {"metadata": {"finalizers": list(finalizers)}})

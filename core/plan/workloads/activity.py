@@ -43,7 +43,9 @@ ACTIVATE = (
 
 
 def plan_activity(workload: Json, now: datetime) -> Action | None:
-    """Returns the next step; None while there is nothing to do until something changes."""
+    """Returns what `spec.active`, DeactivationTarget and the maximum execution time ask for at `now` (with time zone): Evict, Deactivate,
+    Amend (marks it as deactivated or reactivated), or Wait for the seconds that are left. None where nothing is due until the workload
+    changes, as when it is finished or being deleted."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}

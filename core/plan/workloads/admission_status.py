@@ -74,7 +74,8 @@ def read_managed_status(workload: Json) -> dict[str, Any]:
 
 
 def is_as_judged(now: Json, seen: Json) -> bool:
-    """Returns whether nothing of a Workload has changed by which decisions on it are made."""
+    """Returns whether nothing of a Workload has changed by which decisions on it are made: uid, generation, deletion, and what
+    `read_managed_status` returns."""
     parts = ("uid", "generation", "deletionTimestamp")
     is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
     return is_alike and read_managed_status(now) == read_managed_status(seen)
@@ -83,11 +84,9 @@ def is_as_judged(now: Json, seen: Json) -> bool:
 def build_admitted_status(
     workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = ""
 ) -> dict[str, Any]:
-    """Returns a status with quota reserved. It is admitted unless there are admission checks to pass (None: those it
-    has) or a place is still to be found.
-
-    The status of one that was evicted keeps the reason, and where it was; `place` is where it is now.
-    """
+    """Returns the status that decisions own, with quota reserved and without unhealthy nodes. It is admitted unless there are admission
+    checks to pass (names; None: those it has) or a place is still to be found. The status of one that was evicted keeps the reason, and
+    where it was; `place` is where it is now, as text."""
     status = read_managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
@@ -121,11 +120,8 @@ def is_returning(workload: Json) -> bool:
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
-    """Returns why the last admission of a workload ended, where it was, and where it is now if it was admitted again; empty where
-    there was none.
-
-    Of a text with more than `limit` characters the end of the reason is left out, not the places.
-    """
+    """Returns why the last admission of a workload ended, where it was, and where it is now if it was admitted again. Empty where there was
+    none. Of a text with more than `limit` characters the end of the reason is left out, not the places."""
     evicted = find_condition({"status": status}, EVICTED) or {}
     text = str(evicted.get("message") or "").removeprefix(PREVIOUSLY)
     why, known, places = text.partition(WAS_ON)
@@ -139,7 +135,8 @@ def _describe_new_place(before: str, place: str) -> str:
 def build_waiting_status(
     workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
 ) -> dict[str, Any]:
-    """Returns a status that is not admitted, with the reason. `rules` define how quota counts the requests."""
+    """Returns a status without quota and admission, with the reason, and with what each pod set requests in all. `rules` define how quota
+    counts requests; None: the default ones. A backoff that is over by `now` ends."""
     status = read_managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
@@ -158,8 +155,9 @@ def build_evicted_status(
     also: Sequence[Condition] = (),
     requeue_state: Json | None = None,
 ) -> dict[str, Any]:
-    """Returns a status by which a workload is to be stopped: quota is kept until the job has stopped. `also`: further conditions.
-    `requeue_state`, where there is one, replaces what there was."""
+    """Returns a status by which a workload is to be stopped: quota is kept until the job has stopped. The eviction is counted, checks are
+    reset, unhealthy nodes removed. `also`: further conditions. `requeue_state` replaces what there was, and removes it if it is empty; None
+    keeps it."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
     status = build_amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
     return _begin_eviction(workload, status, reason, now)
@@ -183,14 +181,15 @@ def build_amended_status(
 
 
 def build_preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
-    """Returns a status to be stopped for another workload; `reason` names the right by which it is preempted."""
+    """Returns a status to be stopped for another workload, as `build_evicted_status` does: quota is kept until the job has stopped.
+    `reason` names the right by which it is preempted, in condition Preempted."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
     return _begin_eviction(workload, _with(workload, read_managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
 
 def build_returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
-    """Returns the status of a workload that is evicted before anything was started: quota is given back in the same write.
-    `requeue_at`: it is not admitted before."""
+    """Returns the status of a workload that is evicted before anything was started: quota is given back in the same write. `requeue_at`: it
+    is not admitted before; None keeps such a time that it has."""
     state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
     status = build_evicted_status(workload, reason, message, now, requeue_state=state)
     status.pop("admission", None)
@@ -199,13 +198,13 @@ def build_returned_status(workload: Json, reason: str, message: str, now: str, r
 
 
 def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
-    """Returns the status as it stands, with other admission checks."""
+    """Returns the status that decisions own as it stands, with these admission checks in place of its own."""
     return _with(workload, read_managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
 def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
-    """Returns the status of a workload that gives back quota and domains, and is not queued again while it asks for no pods. `place`
-    is where it was."""
+    """Returns the status of a workload that gives back quota and domains, and is not queued again while it asks for no pods (OnHold).
+    Checks are reset, unhealthy nodes removed. `place` is where it was, as text, and is added to the reason of an eviction."""
     return _end_admission(build_released_status(workload, message, now, place, REASON_ON_HOLD), now)
 
 

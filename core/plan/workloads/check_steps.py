@@ -50,7 +50,8 @@ class CheckedWorkload:
 
 
 def plan_checked(f: CheckedWorkload) -> Plan:
-    """Returns the next step of a workload by its admission checks."""
+    """Returns the next step of a workload by its admission checks: it is admitted, gives back its quota, is evicted while it runs, or
+    deactivated, or its checks are corrected. The plan is empty without quota, after an eviction, and while a decision is on its way."""
     workload, facts = f.workload, f.facts
     if is_to_deactivate(workload):
         return make_plan(plan_deactivation(workload, REASON_REJECTED))
@@ -86,13 +87,13 @@ def plan_checked(f: CheckedWorkload) -> Plan:
 
 
 def list_checks(workload: Obj) -> list[Obj]:
-    """Returns the admission checks (JSON) of a workload; empty where it has none."""
+    """Returns the admission checks (JSON, not copied) of a workload as a new list; empty where it has none."""
     return list((workload.get("status") or {}).get("admissionChecks") or ())
 
 
 def is_to_deactivate(workload: Obj) -> bool:
-    """Returns whether a workload is evicted for good, and still active as it was then: one that was activated since has another
-    generation."""
+    """Returns whether a workload is evicted since a check rejected it, and still active as it was then: one that was changed or activated
+    since has another generation."""
     evicted = find_condition(workload, EVICTED) or {}
     return (
         evicted.get("status") == "True"
@@ -140,7 +141,8 @@ def _admit(f: CheckedWorkload, facts: WorkloadFacts) -> Plan:
 
 
 def build_checked_span(workload: Obj, facts: WorkloadFacts, attributes: Mapping[str, str | int]) -> Span:
-    """Returns the span of the wait that has just ended: from when it had quota until its admission checks were passed."""
+    """Returns the span of the wait that has just ended: from when it had quota until its admission checks were passed. It has an event for
+    the state of each check, of 64 at most."""
     events = tuple((t.CHECK_STATE, {t.CHECK: check.name, t.STATE: check.state}, check.since) for check in facts.checks[:MOST_CHECKS])
     return Span(t.CHECKED, workload, attributes, start=facts.reserved_at, events=events)
 

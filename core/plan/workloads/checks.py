@@ -77,11 +77,10 @@ def plan_checks(
     retries: Mapping[str, RetryStrategy] | None = None,
     looked_since: datetime | None = None,
 ) -> Action:
-    """Returns the next action for a workload that has quota, is not admitted and not evicted.
-
-    `needed` are the checks that it must pass. `retries` has, for those that bring nodes, how often they may try again.
-    Before `looked_since` no place was searched.
-    """
+    """Returns the next action for a workload that has quota, is not admitted and not evicted. `Sync` has the checks that it should have, or
+    those that fail since no place was found. `GiveBack` follows a Retry or Rejected check, or no place in time; `WaitForChecks` checks that
+    are not Ready. `needed` are the names of checks that it must pass, `timeout_s` the seconds for finding a place. `retries` has, for those
+    that bring nodes, how often they may try again. Before `looked_since` no place was searched."""
     written = from_time(now)
     if {check["name"] for check in checks} != set(needed):
         return Sync(sync_checks(checks, needed, written))
@@ -109,7 +108,8 @@ def plan_checks(
 
 
 def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
-    """Returns what follows for a workload, admitted or not, with a check that is Retry or Rejected; None if it has none."""
+    """Returns what follows for a workload, admitted or not, with a check that is Rejected: it is deactivated. Else, with one that is Retry,
+    it is queued again after the longest `requeueAfterSeconds`. None if no check is either."""
     rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
     if rejected:
         return GiveBack(f"Admission check(s) rejected the workload: {_describe_checks(rejected)}", deactivates=True)
@@ -126,16 +126,16 @@ def count_attempts(check: Json) -> int:
 
 
 def build_changed_check(check: Json, state: str, message: str, now: str) -> dict[str, Any]:
-    """Returns a check (JSON) in another state, or with another message; what the old state carried is gone. The time of transition
-    stays where the state does."""
+    """Returns a new check (JSON) in another state, or with another message (cut to 32768 characters). Of the old one only name and
+    `retryCount` are kept, and the time of transition where the state stays."""
     kept = {name: check[name] for name in ("name", "retryCount") if name in check}
     since = check["lastTransitionTime"] if check.get("state") == state and check.get("lastTransitionTime") else now
     return {**kept, "state": state, "message": message[:MAX_MESSAGE], "lastTransitionTime": since}
 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
-    """Returns a check after a failed attempt: Retry after a delay, or Rejected where all attempts are spent. `what` and `why` are
-    parts of its message."""
+    """Returns a check (JSON) after a failed attempt: Retry with the seconds of delay, or Rejected once more attempts than `retry.limit`
+    have failed. `what` and `why` are parts of its message."""
     attempt = count_attempts(check)
     if attempt <= retry.limit:
         again = build_changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
@@ -145,14 +145,16 @@ def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str)
 
 
 def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tuple[dict[str, Any], ...]:
-    """Returns the checks that a workload must pass, in the order of `needed`: those it has as they are, others Pending."""
+    """Returns copies of the checks that a workload must pass, in the order of `needed`: those it has as they are, others Pending since
+    `now`."""
     known = {check["name"]: dict(check) for check in checks}
     fresh = {"state": CHECK_PENDING, "lastTransitionTime": now, "message": ""}
     return tuple(known.get(name, {"name": name} | fresh) for name in needed)
 
 
 def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
-    """Returns the same checks for the next attempt, without their results."""
+    """Returns the same checks as Pending for the next attempt, without their results. Those that are Pending already stay as they are, and
+    `retryCount` stays but for a check that was Rejected."""
     reset = []
     for check in checks:
         message = check.get("message") or ""
@@ -178,7 +180,8 @@ def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -
 
 
 def find_ready_time(checks: Sequence[Json], now: datetime) -> datetime:
-    """Returns when the last of the checks, which are all Ready, became so; `now` if there are none."""
+    """Returns when the last of the checks, which are all Ready, became so; `now` if there are none. A check without a time counts as of
+    1970."""
     return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
 
 

@@ -42,28 +42,31 @@ class MissingFlavor(LookupError):
 
 
 def build_workload_name(kind: JobKind, job: Json) -> str:
-    """Returns the name of a Workload that belongs to one job and no other. It is made of kind and name, and a hash that its uid is in,
-    as Kueue names Workloads."""
+    """Returns the name of a Workload that belongs to one job and no other: kind and name, and a hash of these, group and uid, as Kueue
+    names it."""
     metadata = job["metadata"]
     return build_hashed_name(kind.kind, kind.group, metadata["name"], metadata.get("uid", ""))
 
 
 def build_hashed_name(kind: str, group: str, name: str, uid: str) -> str:
-    """Returns the name, of at most 253 characters, of a workload from kind, group, name and uid of its owner."""
+    """Returns the name of a workload, of at most 253 characters, from kind, group, name and uid of its owner: `kind-name`, cut, and 5
+    hexadecimal digits of a hash."""
     prefix = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH - 1]
     text = "\n".join((kind, group, name, uid))
     return f"{prefix}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:_HASH]}"
 
 
 def find_changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
-    """Returns the annotations of a job that its Workload has otherwise, with the job's values; None removes one."""
+    """Returns those annotations about placement and provisioning that a job and its Workload have otherwise, with the job's values; None
+    for those that the job lacks."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}
 
 
 def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
-    """Returns a new Workload (JSON) for a job. `priority_class`: its `spec.priorityClassRef`."""
+    """Returns a new Workload (JSON) for a job, owned by it and with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`.
+    Raises KeyError where the job has no queue."""
     metadata = job["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     spec: dict[str, Any] = {
@@ -103,22 +106,21 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
 
 
 def has_other_pod_sets(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
-    """Returns whether a suspended job's pod sets are no longer those of its workload."""
+    """Returns whether a suspended job's pod sets are no longer those of its workload, in any field. Duplicate environment variables in the
+    Workload are no difference."""
     return [pod_set.to_wire() for pod_set in wanted] != [_normalize_pod_set(pod_set) for pod_set in workload["spec"]["podSets"]]
 
 
 def has_other_counts(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
-    """Returns whether a running job's pod counts are no longer those it was admitted with; its templates carry what the start gave them."""
+    """Returns whether a running job's pod sets or their counts are no longer those it was admitted with (`get_admitted_counts`). Templates
+    are not compared, as they carry what the start gave them."""
     admitted = get_admitted_counts(workload)
     return [(p.name, p.count) for p in wanted] != [(p["name"], admitted[p["name"]]) for p in workload["spec"]["podSets"]]
 
 
 def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by.
-
-    A job may have been admitted with fewer pods than it had asked for. If its user has changed the number since, that stays: the entry
-    has no `minCount`.
-    """
+    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by; they are not copied. A job may have been admitted
+    with fewer pods than it had asked for. If its user has changed the number since, that stays: the entry has no `minCount`."""
     pod_sets: list[dict[str, Any]] = workload["spec"]["podSets"]
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     admitted = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
@@ -150,8 +152,8 @@ def _normalize_pod_set(pod_set: Json) -> dict[str, Any]:
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
-    """Returns what each pod template gets when the job starts, in the order of the pod sets (KEP-2724). Raises MissingFlavor where a
-    flavor of the admission does not exist."""
+    """Returns what each pod template gets when the job starts, in the order of the pod sets (KEP-2724): of flavors and checks, and labels
+    and annotations that name workload and queues. Raises MissingFlavor where a flavor of the admission does not exist."""
     metadata = workload["metadata"]
     traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     infos = []

@@ -48,11 +48,9 @@ def find_drift(
     levels: Levels,
     departure: Departure = _is_never_gone,
 ) -> tuple[Drift, ...]:
-    """Returns all differences of an admitted workload, the gravest first; empty without an admission. Pods of nodes that are gone are
-    lost, and not adrift.
-
-    `pods` are those of the workload, `nodes` all nodes by name.
-    """
+    """Returns all differences between assignment and pods of a workload: those of kind SPLIT first, then RELABELLED, then OUTSIDE. It is
+    empty without an admission. Pods that end, or are on nodes that are gone, are left out. `pods` are those of the workload, `nodes` all
+    nodes by name."""
     if workload.admission is None:
         return ()
     there = [pod for pod in pods if pod.node in nodes and not pod.terminal and not pod.terminating]

@@ -81,11 +81,10 @@ def plan_provisioning(
     admitted: bool,
     now: str,
 ) -> Action:
-    """Returns the next action for one check, `entry`, of a workload that has quota and is not evicted.
-
-    `requests` are those of its namespace by name; None for `config` means that the check cannot be performed. Raises MissingFlavor
-    where a flavor of the admission does not exist.
-    """
+    """Returns the next action for one check, `entry`, of a workload that has quota and is not evicted. `Make` has the request that is
+    missing, `Drop` one that asks for something else or is of an earlier reservation. `SetState` follows what the provider reports;
+    `WaitForProvider`: nothing. `requests` are those of its namespace by name; None for `config` means that the check cannot be performed.
+    Raises MissingFlavor where a flavor of the admission does not exist."""
     state = entry.get("state")
     if state not in (CHECK_PENDING, CHECK_READY):
         return WaitForProvider()
@@ -131,8 +130,8 @@ def plan_provisioning(
 
 
 def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
-    """Returns the requests of a workload that those of later attempts of the same check have replaced, sorted by name; none of a check
-    before its own is there. `checks` and `requests` are by name."""
+    """Returns the requests of a workload that those of later attempts at the same check have replaced, sorted by name. Those of a check
+    stay until the request of its present attempt is there. `checks` and `requests` are by name."""
     replaced = set[str]()
     for check, entry in checks.items():
         *former, current = (request_name(workload["metadata"]["name"], check, 1 + n) for n in range(count_attempts(entry)))
@@ -142,11 +141,9 @@ def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mappin
 
 
 def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
-    """Returns the requests of a workload without quota, or of one that is over, that are to be deleted, sorted by name.
-
-    What is provisioned for it is booked, and kept from others meanwhile. One that is under way stays for a workload that is queued
-    again.
-    """
+    """Returns the requests of a workload without quota, or of one that is finished, that are to be deleted, sorted by name; those that have
+    ended without nodes or are being deleted are left out. What is provisioned for it is booked, and kept from others meanwhile. One that is
+    under way stays for a workload that is queued again."""
     is_over = is_condition_true(workload, FINISHED)
     if is_condition_true(workload, QUOTA_RESERVED) and not is_over:
         return []
@@ -171,7 +168,7 @@ def build_active_condition(check: CheckFacts, configs: Mapping[str, Provisioning
 
 
 def is_owned(request: Json, workload: Json) -> bool:
-    """Returns whether a request was made for the very workload, by its uid."""
+    """Returns whether a request was made for the very workload: one of its owner references has the workload's uid."""
     uid = workload["metadata"]["uid"]
     return any(owner.get("uid") == uid for owner in request["metadata"].get("ownerReferences") or ())
 

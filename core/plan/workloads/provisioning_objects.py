@@ -48,12 +48,13 @@ class DesiredRequest:
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
-    """Returns the name of the ProvisioningRequest of attempt number `attempt` (from 1) at a check of a workload."""
+    """Returns the name of the ProvisioningRequest of attempt number `attempt` (from 1) at a check of a workload: at most 253 characters, a
+    longer one is cut and gets a hash."""
     return _cut(f"{workload}-{check}-{attempt}")
 
 
 def build_template_name(request: str, pod_set: str) -> str:
-    """Returns the name of the PodTemplate of a pod set in a request."""
+    """Returns the name of the PodTemplate of a pod set in a request: at most 253 characters, a longer one is cut and gets a hash."""
     return _cut(f"ppt-{request}-{pod_set}")
 
 
@@ -82,15 +83,16 @@ def _has_request(pod_set: Json, resources: frozenset[str]) -> bool:
 
 
 def find_reservation_time(workload: Json) -> str:
-    """Returns the time at which a workload got its present reservation of quota, which identifies the reservation."""
+    """Returns the time at which a workload got its present reservation of quota, as the API writes it, which identifies the reservation.
+    Empty without the condition."""
     return str((find_condition(workload, QUOTA_RESERVED) or {}).get("lastTransitionTime") or "")
 
 
 def build_wanted(
     workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]
 ) -> DesiredRequest:
-    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota. Raises MissingFlavor where a
-    flavor of the admission does not exist."""
+    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota and pod sets to ask for; pod sets that
+    are alike by `config.merge_policy` share one. Raises MissingFlavor where a flavor of the admission does not exist."""
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
     merged: dict[str, tuple[str, dict[str, Any], int]] = {}
@@ -180,8 +182,8 @@ def _merge_key(pod_set: str, template: Json, policy: str | None) -> str:
 
 
 def build_pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
-    """Returns the `podSetUpdates` of a check by its request that is met: the request that pods consume, and a node selector for its
-    nodes."""
+    """Returns the `podSetUpdates` of a check by its request that is met, one per pod set that asks for nodes. Each has annotations for the
+    request that pods consume, and a node selector by those details that the provider reports."""
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
     # A detail that the provider does not report is not selected by.
     selector = {key: details[detail] for key, detail in config.selectors if detail in details}

@@ -46,7 +46,8 @@ class ProvisionedWorkload:
 
     @property
     def asks(self) -> bool:
-        """Returns whether the workload waits for nodes, or runs on nodes that it was given for a check."""
+        """Returns whether the workload has quota and checks that bring nodes, and is active, not evicted, finished or being deleted. It
+        waits for nodes, or runs on nodes that it was given for a check."""
         facts = self.facts
         is_over = facts.evicted or facts.finished or facts.deleting or not facts.active
         return facts.admission is not None and facts.quota_reserved and not is_over and bool(self.configs)
@@ -69,12 +70,13 @@ class ProvisioningDecision:
 
     @property
     def templates(self) -> list[str]:
-        """Returns the names of the PodTemplates of the requests that end."""
+        """Returns the names of the PodTemplates of the requests that end, of both kinds; they may be gone already."""
         return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 
 def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
-    """Returns what each check needs, and which requests end. A flavor that does not exist is the `problem` of the decision."""
+    """Returns what each check needs, and which requests end, by the objects as they are. A flavor that does not exist is the `problem` of
+    the decision."""
     ending = {request["metadata"]["name"]: dict(request) for request in list_withdrawn(f.workload, f.requests)}
     if not f.asks:
         return ProvisioningDecision({}, tuple(ending.values()))
@@ -94,10 +96,8 @@ def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
 
 
 def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, Obj]) -> Plan:
-    """Returns the plan that makes PodTemplates, then the request that names them. `templates`: those that exist, by name.
-
-    A PodTemplate of an earlier request goes first: then the plan has only that step, and a `problem`.
-    """
+    """Returns the plan that makes the PodTemplates that are missing, then the request that names them. `templates`: those that exist, by
+    name. A PodTemplate of an earlier request goes first: then the plan has only that step, and a `problem`."""
     steps = []
     for template in wanted.templates:
         name = template["metadata"]["name"]
@@ -120,12 +120,10 @@ def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, 
 
 
 def plan_rest(f: ProvisionedWorkload, decided: ProvisioningDecision, templates: Mapping[str, Obj], refused: Mapping[str, str]) -> Plan:
-    """Returns the plan for everything but what is made. `templates`: those that exist, by name; `refused`: why the API server does not
-    take a request, by name of the check.
-
-    The states of all checks are one write, which fails if the workload has changed since: what was judged may not be so any more.
-    After it those requests end that others have taken the place of.
-    """
+    """Returns the plan for everything but what is made, with the `problem` of the decision. `templates`: those that exist, by name;
+    `refused`: why the API server does not take a request, by name of the check, which is looked at again later. The states of all checks
+    are one write, which fails if the workload has changed since: what was judged may not be so any more. After it those requests end that
+    others have taken the place of."""
     checks = f.checks
     judged = {name: action.entry for name, action in decided.actions.items() if isinstance(action, SetState)}
     for name, why in refused.items():

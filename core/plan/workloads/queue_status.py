@@ -46,7 +46,7 @@ class Users:
     is_reported: bool = False
 
     def hold(self, obj: Obj) -> bool:
-        """Returns whether the deletion of an object waits for them."""
+        """Returns whether the deletion of an object waits for them: there are some, it is being deleted and has topogate's finalizer."""
         metadata = obj["metadata"]
         return bool(self.names and metadata.get("deletionTimestamp")) and RESOURCE_IN_USE_FINALIZER in (metadata.get("finalizers") or ())
 
@@ -107,7 +107,8 @@ class TopologyState:
 
 
 def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
-    """Returns the plan for finalizer and status of a ClusterQueue, with steps only for what changes."""
+    """Returns the plan for finalizer and status of a ClusterQueue, with steps only for what changes. It also reports a placement profile
+    that does not exist, each time."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # Paused evictions are reported beside everything else: a queue is active all the same.
@@ -143,18 +144,19 @@ def plan_local_queue(f: LocalQueueState, now: str) -> Plan:
 
 
 def plan_cohort(cohort: Obj, share: Share | None) -> Plan:
-    """Returns the plan for the status of a Cohort, which is its share where sharing is fair (else None)."""
+    """Returns the plan for the status of a Cohort: its share, or none where sharing is not fair (None). It is empty where that is there
+    already."""
     return make_plan(_report(r.COHORTS, cohort, _show_share(share) if share is not None else {}))
 
 
 def plan_flavor(flavor: Obj, users: Users) -> Plan:
-    """Returns the plan for the finalizer of a ResourceFlavor: it has no status."""
+    """Returns the plan for the finalizer of a ResourceFlavor, which has no status; empty where nothing changes."""
     return make_plan(*plan_finalizer(r.RESOURCE_FLAVORS, flavor, users))
 
 
 def plan_topology(f: TopologyState, now: str) -> Plan:
-    """Returns the plan for the finalizer and the status of a Topology. The status shows which nodes of its flavors have no clear
-    place, and why (decision 3 of docs/decisions/0004)."""
+    """Returns the plan for the finalizer and the status of a Topology, with steps only for what changes. The status shows which nodes of
+    its flavors have no clear place, and why (decision 3 of docs/decisions/0004)."""
     problems = []
     for flavor, left_out in f.left_out:
         for label, names in left_out.missing_label.items():
@@ -187,12 +189,9 @@ def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) 
 
 
 def plan_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
-    """Returns the steps that set the finalizer of an object in use, so that it cannot vanish under its users, or remove it from
-    another.
-
-    The reason for which a deletion waits is reported once, though its users change. kubectl waits in silence, and its user looks when
-    it has waited for too long.
-    """
+    """Returns the steps that set the finalizer of an object in use, so that it cannot vanish under its users, or remove it from another.
+    One that is being deleted gets none. The reason for which a deletion waits is reported once, though its users change. kubectl waits in
+    silence, and its user looks when it has waited for too long."""
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
     is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))
     if users.names and not is_held and not is_deleting:

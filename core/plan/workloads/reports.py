@@ -24,8 +24,8 @@ _NAMED = 3  # pods that a condition names
 
 
 def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool) -> Step | None:
-    """Returns the step that sets the condition for whether all pods run where they were placed. None where it stands so, or all is
-    well and nothing was reported before."""
+    """Returns the step that sets the condition PlacementKept, for whether all pods run where they were placed. None where it stands so, or
+    all is well and nothing was reported before. `runs`: whether the workload does; it is part of the message."""
     if drifts:
         condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
         return _report(workload, condition, DRIFT_MANAGER, now, warning="drift")
@@ -34,11 +34,9 @@ def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool
 
 
 def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str, *, runs: bool = True) -> Step | None:
-    """Returns the step that sets the condition for whether all pods can be scheduled. None where it stands so, or all is well and
-    nothing was reported before.
-
-    `stuck`: pods that their node does not take, each behind the name of its node.
-    """
+    """Returns the step that sets the condition PodsSchedulable, with an event if it is False. None where it stands so, or all is well and
+    nothing was reported before. `stuck`: pods that their node does not take, each behind the name of its node. `runs`: whether the workload
+    does; it is part of the message."""
     if not stuck:
         well = "All pods are scheduled, or wait for no longer than usual" if runs else "The workload does not run"
         return _end(workload, Condition(PODS_SCHEDULABLE, True, "Scheduled", well), STUCK_MANAGER, now)
@@ -53,10 +51,8 @@ def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str,
 
 
 def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) -> Step | None:
-    """Returns the step that sets the condition for whether all nodes are kept free that are asked for; None where it stands so.
-
-    `kept` is None where the workload has no place: that is only reported where the condition was set before.
-    """
+    """Returns the step that sets the condition SparesHeld, for whether all nodes are kept free that are asked for; None where it stands so.
+    `kept` is None where the workload has no place: that is only reported where the condition was set before."""
     if kept is None:
         message = "The workload has no place beside which nodes could be kept free"
         return _end(workload, Condition(SPARES_HELD, False, "NotAdmitted", message), SPARES_MANAGER, now)
@@ -73,8 +69,8 @@ def name_spares(workload: Obj, held: str | None, kept: Collection[KeptSpares]) -
 
 
 def restore_borrowed(workload: Obj, borrowed: str) -> Step:
-    """Returns the step that writes again which nodes a workload has borrowed, after another program has changed it. Without them their
-    holder could not have them back."""
+    """Returns the step that writes again, with a warning in the log, which nodes a workload has borrowed, after another program has changed
+    it. Without them their holder could not have them back. `borrowed` is the annotation's text."""
     log = Log(
         "borrowed nodes of a workload were changed by another program, and are written again",
         {"workload": build_object_key(workload)},
@@ -84,11 +80,8 @@ def restore_borrowed(workload: Obj, borrowed: str) -> Step:
 
 
 def report_rank_order(workload: Obj, broken: Mapping[str, str], now: str, *, kept: bool) -> Step | None:
-    """Returns the step that sets the condition for whether the order of ranks could be kept; None where it stands so, or no pod has a
-    rank.
-
-    `broken`: by pod set, why it could not.
-    """
+    """Returns the step that sets the condition RankOrderKept, for whether the order of ranks could be kept. None where it stands so, or no
+    pod was placed by rank (`kept`) and no order is broken. `broken`: by pod set, why it could not."""
     if broken:
         why = "; ".join(f"pod set {name}: {why}" for name, why in sorted(broken.items()))
         message = f"Pods are placed in the order of the list, not of ranks: {why}"

@@ -26,8 +26,8 @@ Json = Mapping[str, Any]
 
 
 def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
-    """Returns the eviction of a workload that has lost nodes for which there are no others: it is queued again at once, or after a
-    while."""
+    """Returns the eviction of a workload that has lost nodes for which there are no others: it is queued again at once, or with `requeueAt`
+    after a while that depends on how often in a row. If it has run well before, it counts as the first time."""
     ran_well = _has_run_well(workload, rules, now)
     times, forgotten = (1, build_reset(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
     state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
@@ -42,7 +42,7 @@ def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: dat
 
 
 def count_in_a_row(workload: Json) -> int:
-    """Returns how often a workload was evicted for lost nodes, and did not run well in between."""
+    """Returns how often a workload was evicted for lost nodes since it last ran well, by its statistics and annotation."""
     text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
     return max(0, count_evictions(workload, REASON_NODE_FAILURES) - (read_index(text) or 0))
 

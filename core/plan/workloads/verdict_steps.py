@@ -113,12 +113,9 @@ class DecidedWorkload:
 
 
 def plan_verdict(f: DecidedWorkload) -> Plan:
-    """Returns what is written and reported of a decision. It is reconciled again after `again_s` seconds, where a
-    second pass has failed.
-
-    All writes are guarded by the workload as it is now: if it was deactivated, changed or deleted since, the decision
-    is void.
-    """
+    """Returns what is written and reported of a decision: it is admitted, evicted, or waits with the reason; one that breaks a rule is
+    deactivated. A failed second pass writes nothing, and is repeated after `again_s` seconds, if that is not None. All writes are guarded
+    by the workload as it is now: if it was deactivated, changed or deleted since, the decision is void."""
     outcome = f.outcome
     if isinstance(outcome, Admissible):
         return _admit(f, outcome)
@@ -130,7 +127,8 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
-    """Returns whether the status reports where a workload is now: it was evicted before."""
+    """Returns whether the status reports where a workload is now: it was evicted before, and is admissible with a place that is not still
+    to be found."""
     return isinstance(outcome, Admissible) and is_returning(workload) and not outcome.admission.awaits_topology
 
 
@@ -151,8 +149,9 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. Where pods were stuck only the
-    admission shows it. Raises InvalidAssignment or InvalidQuantity where the admission cannot be read."""
+    """Returns whether a workload that was read after its write had no answer has what was written. Of a first pass that is any admission.
+    Of a second it is another admission than before, or new health, with no place still to be found and no unhealthy node. Raises
+    InvalidAssignment or InvalidQuantity where the admission cannot be read."""
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None
@@ -161,12 +160,9 @@ def is_written(verdict: Verdict, now: Obj) -> bool:
 
 
 def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w.Write:
-    """Returns a write that makes one fail which may still be on its way: that is guarded by the version that the workload had, which
-    this changes.
-
-    `now`: the workload without what was written; `at`: the time as the API writes it. Raises InvalidAssignment or InvalidQuantity
-    where its admission cannot be read.
-    """
+    """Returns a write that makes one fail which may still be on its way, as it changes the version that guards that one. It sets condition
+    Admitted anew, or without an admission lets the workload wait; nothing else changes. `now`: the workload without what was written; `at`:
+    the time as the API writes it. Raises InvalidAssignment or InvalidQuantity where its admission cannot be read."""
     if verdict.is_second_pass and _read_admission(now) is not None:
         lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
         if is_condition_true(now, ADMITTED):
@@ -176,16 +172,15 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
-    """Returns steps that delete waiting pods, so that replacements are created for another place.
-
-    One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others keep waiting.
-    """
+    """Returns steps that delete waiting pods, so that replacements are created for another place. A pod that is gone is no failure. One
+    that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others keep waiting."""
     gone = frozenset({Overtaken.GONE})
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
 
 def list_swapped_in(workload: WorkloadFacts, outcome: Admissible | NotAdmissible) -> list[str]:
-    """Returns the names of spares that take pods of lost nodes, sorted; empty where no place was found."""
+    """Returns the names, sorted, of nodes that were kept free for a workload and are not any more by the outcome: they take pods of lost
+    nodes. Empty where no place was found or it had no admission."""
     if not isinstance(outcome, Admissible) or workload.admission is None:
         return []
     before, now = (
@@ -308,12 +303,9 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 
 
 def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
-    """Returns the plan that evicts a workload so that another has its room. Nothing is done where it is evicted already, or is another
-    one by now.
-
-    `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
-    cohorts. A victim that has ended or changed since may not have to go any more: the write is guarded by all of it.
-    """
+    """Returns the plan that evicts a workload so that another has its room. It is empty where that is evicted already, or is another one by
+    now. `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
+    cohorts. The write fails if the victim has changed since: it may not have to go any more."""
     if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
         return NOTHING
     owner = find_controller(cause) if cause is not None else None

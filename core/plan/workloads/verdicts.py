@@ -39,12 +39,9 @@ def build_verdict_status(
 
 
 def compute_next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
-    """Returns the seconds until a failed second pass is repeated; None where only an event can help, or the workload is
-    evicted before.
-
-    They count from when the last check became Ready, so that a restarted process keeps to it. A workload that has lost
-    nodes has no such time: it is tried again whenever something that could help has changed.
-    """
+    """Returns the seconds from `now` until a failed second pass is repeated. None where only an event can help: without admission checks,
+    with unhealthy nodes, or where the time is up and the workload is evicted before. They count from when the last check became Ready, so
+    that a restarted process keeps to it."""
     status = workload.get("status") or {}
     checks = status.get("admissionChecks") or ()
     if not checks or status.get("unhealthyNodes"):

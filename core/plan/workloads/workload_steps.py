@@ -38,11 +38,9 @@ def plan_eviction_of(
     follows: bool = False,
     follows_decision: bool = False,
 ) -> Step:
-    """Returns the step by which a workload is to be stopped; quota and domains are kept until it has. The same write sets the
-    conditions `also`, and when it is queued again.
-
-    `follows`: another step of the plan writes the workload before; `follows_decision`: a decision on it has led here.
-    """
+    """Returns the step by which a workload is to be stopped, with event, log and span; quota and domains are kept until it has. The same
+    write sets the conditions `also`, and `requeue_state` as `build_evicted_status` does. `follows`: another step of the plan writes the
+    workload before; `follows_decision`: a decision on it has led here."""
 
     def build(seen: Obj) -> w.Write:
         return w.apply_admission(seen, build_evicted_status(seen, reason, message, now, also, requeue_state))
@@ -59,18 +57,18 @@ def plan_eviction_of(
 
 
 def plan_deactivation(workload: Obj, reason: str) -> Step:
-    """Returns the step that sets `spec.active` of a workload to false."""
+    """Returns the step that sets `spec.active` of a workload to false. `reason`: that of the eviction which begins by this."""
     return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": build_object_key(workload)}))
 
 
 def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
-    """Returns the step that deletes a Workload; its event leads to what follows."""
+    """Returns the step that deletes a Workload, which stays while it has finalizers; its event leads to what follows."""
     return Step("delete workload", w.delete_workload(workload, guard))
 
 
 def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[Step, ...]:
-    """Returns steps that delete pods that no controller ends, without those that end already. The event on each has the reason of the
-    workload's eviction, `otherwise` where there was none."""
+    """Returns steps that delete pods that no controller ends, without those that are being deleted already. The event on each has the
+    message of the workload's eviction, `otherwise` where it is not evicted."""
     evicted = find_condition(workload, EVICTED) if is_condition_true(workload, EVICTED) else None
     why = (evicted or {}).get("message") or otherwise
     ended = (w.name_pod(pod) for pod in pods if not pod.terminating)
@@ -78,11 +76,9 @@ def end_pods(workload: Obj, pods: Sequence[PodFacts], otherwise: str) -> tuple[S
 
 
 def plan_action(workload: Obj, action: Action | None, now: str, *, follows_decision: bool = False) -> Plan:
-    """Returns the plan for an action that was found by the workload's own statuses; the event of its write leads to the next. It has
-    no steps where the action is None or to wait.
-
-    `follows_decision`: it comes of a decision on the workload.
-    """
+    """Returns the plan for an action that was found by the workload's own statuses; the event of its write leads to the next. It is empty
+    for None; to wait has no steps, but the object is looked at again after that time. `follows_decision`: it comes of a decision on the
+    workload."""
     match action:
         case None:
             return NOTHING
@@ -118,8 +114,8 @@ def _plan_annotations(workload: Obj, annotations: Mapping[str, str]) -> Step | N
 
 
 def give_back(workload: Obj, place: str, now: str) -> Step | None:
-    """Returns the step that gives back quota and domains of what has stopped; None where there is nothing to give back. `place`: where
-    it was."""
+    """Returns the step that gives back quota and domains of what has stopped; None where it has no quota. `place`: where it was, as text,
+    which is added to the reason of its eviction."""
     if not is_condition_true(workload, QUOTA_RESERVED):
         return None
     before = find_condition(workload, EVICTED) or {}
@@ -127,8 +123,8 @@ def give_back(workload: Obj, place: str, now: str) -> Step | None:
 
 
 def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
-    """Returns the step that gives back quota and domains of a workload that asks for no pods: it is not queued until `end_hold`. None
-    where it is on hold already."""
+    """Returns the step that gives back quota and domains of a workload that asks for no pods: it is not queued until `end_hold`. None where
+    it is on hold already. `place`: where it was, as text."""
     return None if is_on_hold(workload) else _release(workload, why, build_held_status, place, now)
 
 
@@ -152,7 +148,8 @@ def finish(workload: Obj, condition: Condition, now: str, message: str = "worklo
 
 
 def drop_finalizer(workload: Obj) -> Step | None:
-    """Returns the step that removes topogate's finalizer from a Workload; None where it has none."""
+    """Returns the step that removes topogate's finalizer, and no other, from a Workload; None where it has none. A Workload that is gone is
+    no failure."""
     finalizers = workload["metadata"].get("finalizers") or []
     if RESOURCE_IN_USE_FINALIZER not in finalizers:
         return None
@@ -165,6 +162,6 @@ def drop_finalizer(workload: Obj) -> Step | None:
 
 
 def may_run(workload: Obj) -> bool:
-    """Returns whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor deleted."""
+    """Returns whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor being deleted."""
     admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")
