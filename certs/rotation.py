@@ -46,7 +46,7 @@ MAX_STEPS = 12
 """Steps in one check: from nothing to rest takes four; with more than this, others write against us."""
 
 
-class NotServed(Exception):
+class PairNotServed(Exception):
     """A pair cannot be served now, for the reason that the message has; it is tried again."""
 
 
@@ -154,7 +154,7 @@ class Rotation:
         while True:
             try:
                 await self.reconcile()
-            except (KubeError, NotServed, OSError) as error:
+            except (KubeError, PairNotServed, OSError) as error:
                 self._report_problem(str(error))
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 

@@ -14,7 +14,7 @@ from typing import Never
 
 from cryptography import x509
 
-from certs.rotation import NotServed
+from certs.rotation import PairNotServed
 from core.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 2.0
 
 
-class UnusableCertificate(NotServed):
+class UnusableCertificate(PairNotServed):
     """The files cannot be served; the message names them and the reason."""
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from certs.rotation import NotServed, Rotation
+from certs.rotation import PairNotServed, Rotation
 from core.runtime.http.errors import Forbidden, ServerError
 from sim.apiserver.server import Change
 from tests.certs.in_memory import (
@@ -365,7 +365,7 @@ async def test_rotation_goes_on_after_a_pair_that_cannot_be_served(caplog: pytes
     def serve(pair: object) -> None:
         tried.append(pair)
         if len(tried) == 1:
-            raise NotServed("ca.crt: not PEM")
+            raise PairNotServed("ca.crt: not PEM")
         is_served.set()
 
     replica.rotation._serve = serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 import webhook.chart
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.plan.steps import api_resources, writes
 from core.runtime import generated
@@ -168,3 +170,9 @@ def test_each_resource_that_is_observed_may_be_listed_and_watched():
     asked -= of_one_object
     assert asked - rbac.list_cluster_rights() == set()
     assert {right for right in rbac.list_cluster_rights() if right[2] in ("list", "watch")} == asked, "what is granted is used"
+
+
+def test_values_of_the_chart_name_every_kind_of_webhook():
+    schema = json.loads((FOLDER.parent / "values.schema.json").read_text())
+    named = set(schema["properties"]["webhooks"]["properties"]["kinds"]["properties"])
+    assert named >= {kind.kind for kind in list_pod_kinds(KINDS)} | {kind.kind for kind in KINDS}

@@ -244,6 +244,14 @@ def test_spark_property_of_pods_is_refused_also_within_an_appwrapper(key: str):
     assert [found.field for found in wrapping.validate_create(wrapper).errors] == [f"spec.components[0].template.{error.field}"]
 
 
+def test_spark_property_with_another_value_in_its_key_is_refused_though_it_ends_as_one_that_is_off():
+    """Found by a reader: Spark takes what follows the first equals sign for the value."""
+    key = "spark.kubernetes.executor.podTemplateFile=/x/dynamicAllocation.enabled"
+    spec = {"driver": {}, "executor": {}, "sparkConf": {key: "false"}}
+    [error] = SparkApplication().validate_create({"metadata": {"name": "s"}, "spec": spec}).errors
+    assert error.field == f"spec.sparkConf[{key}]"
+
+
 def test_a_spark_property_that_changes_no_pods_is_accepted():
     harmless = {
         "spark.dynamicAllocation.enabled": "false",

@@ -101,7 +101,8 @@ class SparkApplication(TemplatedKind):
             accepted = "false is expected: executors that are added later would be outside of what was admitted"
             yield FieldError(ErrorType.INVALID, "spec.dynamicAllocation.enabled", True, accepted)
         for key, value in (spec.get("sparkConf") or {}).items():
-            if _OF_FIELDS.fullmatch(key.partition("=")[0].strip()) and not (key.endswith(_OFF) and value.lower() == "false"):
+            name = key.partition("=")[0].strip()  # Spark takes what follows for the value
+            if _OF_FIELDS.fullmatch(name) and not (key == name and name.endswith(_OFF) and value.lower() == "false"):
                 accepted = "may not be set: topogate counts pods and what they request by the fields of spec.driver and spec.executor"
                 yield FieldError(ErrorType.FORBIDDEN, f"spec.sparkConf[{key}]", value, accepted)
         factor = spec.get("memoryOverheadFactor")

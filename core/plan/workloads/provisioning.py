@@ -37,6 +37,7 @@ from core.state.facts import FlavorFacts, find_condition, is_condition_true
 Json = Mapping[str, Any]
 FAILED, REVOKED, EXPIRED, PROVISIONED, ACCEPTED = "Failed", "CapacityRevoked", "BookingExpired", "Provisioned", "Accepted"
 _ENDS = {FAILED: "failure", REVOKED: "capacity revoked", EXPIRED: "booking expired"}
+MOST_FORMER = 100  # attempts before the present one with requests that are looked for: any count may be written into a status
 NOT_NEEDED = "the ProvisioningRequest is not needed"
 NOT_INSTALLED = "the cluster has no provisioningrequests.autoscaling.x-k8s.io in version v1"
 
@@ -134,9 +135,10 @@ def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mappin
     stay until the request of its present attempt is there. `checks` and `requests` are by name."""
     replaced = set[str]()
     for check, entry in checks.items():
-        *former, current = (request_name(workload["metadata"]["name"], check, 1 + n) for n in range(count_attempts(entry)))
-        if current in requests:
-            replaced.update(former)
+        attempt = count_attempts(entry)
+        if request_name(workload["metadata"]["name"], check, attempt) in requests:
+            former = range(max(1, attempt - MOST_FORMER), attempt)
+            replaced.update(request_name(workload["metadata"]["name"], check, number) for number in former)
     return [request for name, request in sorted(requests.items()) if name in replaced and is_owned(request, workload)]
 
 

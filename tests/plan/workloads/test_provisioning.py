@@ -456,3 +456,9 @@ def test_earlier_attempts_go_though_another_check_needs_no_request():
     first, second = request(wire), request(wire, attempt=2)
     assert list_superseded(wire, checks, {"w-nodes-1": first, "w-nodes-2": second}) == [first]
     assert list_superseded(wire, checks, {"w-nodes-1": first}) == []
+
+
+def test_retry_count_of_any_size_costs_nothing():
+    wire, check = build_workload(), {"nodes": entry(retryCount=2**31 - 1)}
+    last, former = request(wire, attempt=2**31), request(wire, attempt=2**31 - 1)
+    assert list_superseded(wire, check, {one["metadata"]["name"]: one for one in (last, former)}) == [former]
