@@ -51,7 +51,8 @@ class Answers:
         self._scores: dict[tuple[Which, int], dict[str, float]] = {}
 
     def add_answer(self, question: Question, answer: Any) -> None:
-        """Keeps the answer to a question; drops the others if it is about another group than these. Raises Nonsense where it is invalid."""
+        """Keeps the answer to a question; drops the others if they are about another group. Raises Nonsense where it is invalid, and keeps
+        none of it."""
         if self._group != question.group:
             self._group = question.group
             self._generated.clear()
@@ -63,11 +64,12 @@ class Answers:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
     def skip_plugin(self, which: Which, why: str) -> None:
-        """Notes that the decision is made without a plugin, and why."""
+        """Records that decisions from now on are made without a plugin, and why."""
         self._passed_over[which] = why
 
     def is_without(self, which: Which, *, is_needed: bool = True) -> bool:
-        """Whether the decision at hand is made without a plugin; `is_needed`: whether it would have been asked."""
+        """Returns whether the decision at hand is made without a plugin. If so, and it would have been asked (`is_needed`), its reason is
+        added to `missed`. Sets `is_used` in any case."""
         self.is_used = True
         if which in self._passed_over and is_needed:
             self.missed[which] = self._passed_over[which]
@@ -124,7 +126,8 @@ class OutsideScorer:
         return self.which.name
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`. Raises Unanswered where the plugin must be asked first."""
+        """Returns a score for each candidate; see `PlacementScorer.score`. All are 0 without the plugin, or with fewer than two candidates.
+        Raises Unanswered where the plugin must be asked first."""
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)

@@ -67,7 +67,7 @@ class DeviceLimits:
     for_all: tuple[Amount, ...] = ()
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """Returns pods per node; see `Limits.limit_pods`."""
+        """Returns pods per node; see `Limits.limit_pods`. All are 0 where devices that are wanted once, for all pods, are not there."""
         if self.for_all:
             return np.zeros_like(per_node)
         return self.rations.limit_pods(pod_set, self._pad(per_node))[: self.nodes]
@@ -108,7 +108,8 @@ class Cells:
         return self._to_come
 
     def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
-        """Counts the free devices of a pool by reach and by which of the matchers take them, one bit each.
+        """Returns the number of free devices of a pool by reach (a node, a selector as text, or neither: all nodes) and by the matchers
+        that take them, one bit each. Devices that none of them takes do not count.
 
         Raises NotServed where an expression cannot be evaluated.
         """
@@ -138,7 +139,7 @@ class Cells:
         return flags
 
     def find_reach(self, tree: TopologyTree, one: ResourceSlice) -> Flags:
-        """Returns a flag per node of the tree: whether it is in reach of a slice's devices.
+        """Returns a flag per node of the tree: whether it is in reach of a slice's devices. The array is kept, and must not be changed.
 
         Raises InvalidSelector where an expression of the slice's selector cannot be evaluated.
         """
@@ -153,10 +154,9 @@ class Cells:
         return self._reach[key]
 
     def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
-        """Yields the pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices.
-
-        Raises NotServed or InvalidSelector where an expression cannot be evaluated.
-        """
+        """Yields one source: all nodes that reach wanted devices of the pool. For a claim for all pods: one source for each node or
+        selector of its slices, of a selector without nodes that also reach others of these devices, and one for each such node that has its
+        own in another pool. Raises NotServed or InvalidSelector where an expression cannot be evaluated."""
         having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:
@@ -198,9 +198,11 @@ def _build_reach_key(one: ResourceSlice) -> _Reach:
 def build_limits(
     view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[DesiredDevices], sources: Sequence[Source], cells: Cells
 ) -> DeviceLimits:
-    """Returns what a placement has of the devices that are wanted, each from its source.
+    """Returns what a placement (`nodes`: places in the tree) has of the devices that are wanted, each from the source at its position, less
+    what placed pods will have.
 
-    Raises NotServed where they are of more than `MOST_KINDS` kinds.
+    Raises NotServed where they are of more than `MOST_KINDS` kinds, or an expression cannot be evaluated; InvalidSelector where a slice's
+    selector cannot.
     """
     tree = view.tree
     kinds = list(dict.fromkeys((source.pool.id, matcher) for one, source in zip(wanted, sources, strict=True) for matcher in one.need))
