@@ -69,9 +69,9 @@ def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill_in_order(candidates: Candidates, wanted: int, *, largest: bool) -> Chosen | None:
-    """Returns positions of candidates, one after the other by descending or ascending units, and the units on each.
+    """Returns positions of candidates, one after the other by descending or ascending units, and the units on each; better scores go first.
 
-    The last is used as far as needed. None if all together hold less than `wanted` units.
+    The last is used as far as needed; those without units are left out. None if all together hold less than `wanted` units.
     """
     ordered = candidates.order_by_use(wanted, largest=largest)
     sums = candidates.units[ordered].cumsum()

@@ -85,7 +85,8 @@ _NAMED = {
 
 
 def read_profile(gates: Mapping[str, bool]) -> Profile:
-    """Returns the profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
+    """Returns the profile `kep` under feature gates given by name, of several gates of an algorithm that of the last in the order of
+    `PROFILE_GATES`; without any, the default (TASProfileMixed)."""
     chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
     for gate, profile in (
         (PROFILE_BEST_FIT, ALWAYS_BEST_FIT),

@@ -198,7 +198,7 @@ def _list_nodes(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[
 
 def find_domains(tree: TopologyTree, levels: Sequence[str], wanted: Sequence[tuple[str, ...]]) -> list[int]:
     """Returns, for each tuple of values at some levels, the index of its domain of the lowest level; -1 where there is none or more than
-    one."""
+    one, and for all where a level is not one of the tree."""
     if any(level not in tree.declared for level in levels):
         return [_NOWHERE] * len(wanted)
     places = tuple([tree.declared.index(level) for level in levels])
