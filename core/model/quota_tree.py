@@ -49,7 +49,7 @@ class Share(NamedTuple):
 
     @property
     def is_zero(self) -> bool:
-        """Whether the node borrows nothing that the cohort lends."""
+        """Whether the share is 0: the node borrows nothing, or only what its cohort has none of to lend."""
         return not self.is_infinite and not self.value
 
     @property
@@ -184,8 +184,8 @@ class QuotaTree:
         return [*path, cohort] if cohort is not None else path
 
     def copy_around(self, queue: str) -> "QuotaTree":
-        """Returns a tree of the queues and cohorts that share a root cohort with a queue, with usage of their own from now on. It is good
-        for questions on them; it is empty if the queue is unknown."""
+        """Returns a copy of the queues and cohorts that share a root cohort with a queue, with usage of their own from now on. It is good
+        for questions on them, has no count of changes, and is empty if the queue is unknown."""
         copy, node = QuotaTree(), self._queues.get(queue)
         copies: dict[int, _Node] = {}
         for each in _list_below(node.root) if node is not None else ():
@@ -256,11 +256,12 @@ class QuotaTree:
         return None if node is self._queues[queue] else node.owner.name, limit
 
     def get_nominal(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount of nominal quota that a queue has by itself."""
+        """Returns the canonical amount of nominal quota that a queue has by itself, what it lends included. Raises KeyError for an unknown
+        queue."""
         return self._queues[queue].subtree.get(name, 0)
 
     def compute_borrowed(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount of its usage that a queue borrows, at least 0."""
+        """Returns the canonical amount of its usage that a queue borrows, at least 0. Raises KeyError for an unknown queue."""
         return max(0, self.get_usage(queue).get(name, 0) - self.get_nominal(queue, name))
 
     def is_using_others(self, queue: str, other: str, name: FlavorResource) -> bool:
@@ -298,8 +299,8 @@ class QuotaTree:
         return sorted(names - {queue})
 
     def find_meeting_level(self, queue: str, other: str) -> int:
-        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; they must share
-        one."""
+        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; -1 where they
+        share none."""
         above = set(self.list_ancestors(queue))
         return sum(1 for cohort in self.list_ancestors(other) if cohort in above) - 1
 

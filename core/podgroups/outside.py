@@ -78,14 +78,16 @@ class Answers:
     def get_generated(
         self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]
     ) -> Sequence[Placements]:
-        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about these parents."""
+        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about this group, these
+        parents and this tree."""
         found = self._generated.get(which)
         if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _rank_placements(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))
         return found.placements
 
     def get_scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer."""
+        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer about
+        this group."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
             raise Unanswered(to_score(which, cycle, group, candidates))

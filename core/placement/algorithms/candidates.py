@@ -31,8 +31,8 @@ class Candidates(NamedTuple):
         return key.argsort(kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
 
     def find_tightest(self, wanted: int, among: Flags | None = None) -> int | None:
-        """Returns the position of the candidate that holds `wanted` units with the fewest units, then pods; best score first. None if none
-        does."""
+        """Returns the position of the candidate that holds `wanted` units with the fewest units, then pods, then the first; best score
+        before all. Only those flagged in `among` count, if it is given. None if none does."""
         holds = self.units >= wanted
         if among is not None:
             holds &= among

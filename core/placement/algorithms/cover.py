@@ -51,7 +51,8 @@ class SizeCosts(NamedTuple):
 
 
 def read_offer(costs: Indices, most: int) -> SizeCosts:
-    """Returns the offer behind `costs`, the least costs of holding 0, 1, 2, ... units, up to a size of `most`."""
+    """Returns the offer behind `costs`, the least costs of holding 0, 1, 2, ... units, up to a size of `most`. A size is left out where the
+    next larger one costs no more, or where it cannot be held (`NEVER`)."""
     costs = costs[: most + 1]
     rises = np.ones(len(costs) - 1, dtype=bool)
     np.less(costs[1:-1], costs[2:], out=rises[:-1])

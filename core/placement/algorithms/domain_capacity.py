@@ -92,7 +92,7 @@ def fits_on_nodes(
 
 
 def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
-    """Returns a key of all that defines how many pods fit on a node; equal requests have the same."""
+    """Returns a key of all that defines how many pods fit on a node as far as other pods do not decide; equal requests have the same."""
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),

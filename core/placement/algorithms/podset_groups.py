@@ -47,7 +47,7 @@ class GroupNodeFits:
     by_shape: dict[tuple[int, tuple[int, ...]], GroupFits] = field(default_factory=dict)
 
     def sum_up(self, tree: TopologyTree, shape: Shape) -> GroupFits:
-        """Returns what fits in every domain for a shape, counted once for each shape."""
+        """Returns what fits in every domain for a shape, counted once for each shape; it is kept, and must not be changed."""
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:

@@ -66,7 +66,7 @@ class Profile:
         return {Mode.REQUIRED: self.required, Mode.PREFERRED: self.preferred}.get(mode, self.unconstrained)
 
     def is_balanced(self, mode: Mode) -> bool:
-        """Whether BalancedPlacement is tried first."""
+        """Whether BalancedPlacement is tried first for a mode: in a balanced profile, and only for a preferred level."""
         return self.balanced and mode is Mode.PREFERRED
 
 

@@ -201,7 +201,8 @@ class FreeCapacity:
         return mask
 
     def build_key(self, value: Any) -> str:
-        """Returns the text that stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
+        """Returns the text, or a digest of a long one, that stands for a selector, affinity or tolerations in the keys of what is kept;
+        those written alike, in the same order, have the same."""
         if not value:
             return ""
         found = self._keys.get(value)
@@ -344,7 +345,8 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape.
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape; 0
+        everywhere where the view knows no resource of that name.
 
         `beside` has the requests of one other pod and how many of them are on each node first.
         """
@@ -364,7 +366,7 @@ class FreeCapacity:
 
 
 def cut(amounts: Indices) -> Indices:
-    """Returns the amounts, cut at `LARGEST` either way; `numpy.clip` takes three times as long where there are few."""
+    """Returns a copy of the amounts, cut at `LARGEST` either way; `numpy.clip` takes three times as long where there are few."""
     return np.minimum(np.maximum(amounts, -LARGEST), LARGEST)
 
 

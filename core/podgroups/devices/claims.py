@@ -130,7 +130,8 @@ class ResourceSlice:
             self._cache_answer(matcher, tuple(answers))
 
     def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
-        """Returns the matchers without an answer. Evaluating them does not drop the answers of the others."""
+        """Returns the matchers without an answer, in their order. The answers of the others become the newest if need be, so that
+        evaluating the missing ones does not drop them."""
         matchers = list(matchers)
         missing = [matcher for matcher in matchers if matcher not in self.answers]
         if missing and len(self.answers) + len(missing) > _KEPT:

@@ -38,7 +38,8 @@ class DesiredDevices:
         return 0 if self.claim is not None else sum(one.template == self.template for one in claims)
 
     def count_claims(self, group: PodGroupInfo) -> int:
-        """Returns how many claims are to be allocated for pods of a group that have no place."""
+        """Returns how many claims made from the template are to be allocated for all pods of a group that have no place; 1 where one claim
+        is for all pods."""
         if self.claim is not None:
             return 1
         return sum(pods.count * self.count_per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
@@ -102,7 +103,7 @@ class Cells:
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
-        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them."""
+        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them; read once and kept."""
         if self._to_come is None:
             self._to_come = tuple(self.inventory.to_come())
         return self._to_come

@@ -562,7 +562,7 @@ class Cycle:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last cycle left workloads to the next."""
+        """Whether the last cycle or round left workloads to the next, or came to no decision for want of time."""
         return self._is_cut or self._is_short or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
 
     @property

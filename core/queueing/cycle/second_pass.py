@@ -63,7 +63,7 @@ class NodeReplacement:
 
     @classmethod
     def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
-        """Returns the handling that the gates ask for, with the keys of these taints."""
+        """Returns the handling that the gates NODE_REPLACEMENT and REPLACEMENT_FAILS_FAST ask for, with the keys of these taints."""
         return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
 
 

@@ -164,7 +164,7 @@ def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, in
 
 
 def build_admissible(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
-    """Returns what a search has come to, with this admission."""
+    """Returns what a search has come to as an outcome with this admission, and the admission checks that its flavors have in the queue."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return Admissible(
         admission,

@@ -51,7 +51,8 @@ class Turns(Protocol):
         ...
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to."""
+        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to. A second time it comes
+        after all that were put off once."""
         ...
 
     def may_put_off_again(self, turn: Turn) -> bool:
@@ -59,7 +60,7 @@ class Turns(Protocol):
         ...
 
     def end(self, turn: Turn) -> None:
-        """Ends the turns of a group: no other member will have one."""
+        """Ends the turns of a group: no other member will have one in this round."""
         ...
 
 
@@ -118,7 +119,7 @@ def note_put_off(turn: Turn, in_round: int) -> None:
 
 
 def note_ended(turn: Turn, in_round: int) -> None:
-    """Records at the group that no other member has a turn."""
+    """Records at the group, which must have members, that none of them has another turn in the round."""
     turn.group.begin(in_round)
     turn.group.passed = turn.group.members[-1][0]
 

@@ -46,7 +46,8 @@ class Portions:
         self._current: _Account = ("", False), False  # for which a decision is made
 
     def begin_round(self, number: int) -> None:
-        """Begins a round. `number` is that of the last workload that has come."""
+        """Begins a round. `number` is that of the last workload that has come: those that come later are beside the laps that begin in
+        it."""
         self._began = number
 
     def _is_beside(self, asked: DecisionRequest) -> bool:

@@ -43,7 +43,7 @@ class ShareRule:
 
     def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
         """Whether one workload may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with
-        it."""
+        it. True where `ours` is 0: that side only reclaims its own."""
         if ours.is_zero:
             return True
         return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)

@@ -123,7 +123,8 @@ def search_preemption(
 
 
 def compute_cost(chosen: Sequence[Candidate]) -> Cost:
-    """Returns the key by which sets of victims are compared; lower is better."""
+    """Returns the key by which sets of victims are compared; lower is better. It has the highest rank, the number, the sum of priorities,
+    the work lost (pods x seconds) and the sorted keys. Raises ValueError for an empty set."""
     priorities, lost = sum(candidate.priority for candidate in chosen), sum(candidate.lost for candidate in chosen)
     return max(candidate.rank for candidate in chosen), len(chosen), priorities, lost, tuple(sorted(candidate.key for candidate in chosen))
 
