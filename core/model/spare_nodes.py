@@ -100,8 +100,8 @@ def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: 
 
 
 def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[str, int]) -> Admission:
-    """Returns a copy of `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`),
-    where its assignment is by hostname.
+    """Returns a copy of `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`).
+    Only pod sets with an assignment by hostname have any.
 
     A swap, after which a spare is missing for a moment, thus gives none of their quota away.
     """
@@ -115,6 +115,6 @@ def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[st
 
 
 def find_fullest(given: PodSetAdmission) -> int:
-    """Returns the number of pods in the domain of an assignment that has most, a node where spares are, which is what each spare has room
-    for; 0 without an assignment."""
+    """Returns the number of pods in the domain of an assignment that has most; 0 without an assignment. Where domains are nodes this is
+    what each spare has room for."""
     return max((domain.count for domain in given.assignment.domains), default=0) if given.assignment is not None else 0

@@ -155,9 +155,10 @@ class Cells:
         return self._reach[key]
 
     def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
-        """Yields one source: all nodes that reach wanted devices of the pool. For a claim for all pods: one source for each node or
-        selector of its slices, of a selector without nodes that also reach others of these devices, and one for each such node that has its
-        own in another pool. Raises NotServed or InvalidSelector where an expression cannot be evaluated."""
+        """Yields one source: all nodes that reach wanted devices of the pool. For a claim for all pods there is one for each node, and each
+        selector, that its slices have. Of a selector those nodes are left out that reach other such devices, too, which not all of its
+        nodes reach. Each such node with devices of its own in another pool is a source as well. Raises NotServed or InvalidSelector where
+        an expression cannot be evaluated."""
         having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:

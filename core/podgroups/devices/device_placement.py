@@ -153,8 +153,8 @@ class DevicePlacement:
 def count_devices(
     inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]
 ) -> tuple[Counter[PoolId], int]:
-    """Returns the number of devices of a template that placed pods have, by pool, and the number of claims of it that are not allocated or
-    made yet. A claim for many pods counts once, and only if it asks for the same as the template."""
+    """Returns the number of devices of a template that placed pods have, by pool, and the number of its claims not allocated or made yet. A
+    claim for many pods counts once, and only if it asks for the same as the template."""
     pools: Counter[PoolId] = Counter()
     waiting = 0
     for one in sorted({claim for claims in placed for claim in claims if claim.name}):

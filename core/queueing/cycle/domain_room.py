@@ -124,9 +124,9 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
 
 
 def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
-    """Returns the first domain of a workload in which more pods are still to come than its nodes have room for, with what is kept for
-    these; None if there is none. `counted` must have each pod set of `wide`. Pod sets with a selector that cannot be evaluated are left
-    out."""
+    """Returns the first domain of a workload in which more pods are still to come than its nodes have room for; None if there is none. What
+    is kept for these pods counts as room. `counted` must have each pod set of `wide`. Pod sets with a selector that cannot be evaluated are
+    left out."""
     for each in wide:
         expected = state.ledger.count_expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:

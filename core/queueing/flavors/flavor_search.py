@@ -94,8 +94,9 @@ class FlavorSearch:
         return None
 
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes, less what the pod sets placed so far
-        use there, and with what `leftovers` use. None: as in the view itself. It is a copy only where either of these changes it."""
+        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes; None: as in the view itself. What the
+        pod sets placed so far use there is subtracted, and what `leftovers` use is added. It is a copy only where either of these changes
+        it."""
         free, capacity = self.world.compute_free(view), view.capacity
         if not self.taken and not leftovers:
             return free

@@ -186,8 +186,8 @@ class World:
         return free
 
     def get_capacity(self, view: FlavorView) -> FreeCapacity:
-        """Returns a copy of the nodes of a flavor as the view has them, workloads that are removed here included, for a search with this
-        world's budget; it gives reasons only if the world `explains`."""
+        """Returns a copy of the nodes of a flavor for a search with this world's budget; it gives reasons only if the world `explains`.
+        Free amounts in it are those of the view, as if no workload were removed."""
         return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
     def find_held(self, key: str) -> _Held:

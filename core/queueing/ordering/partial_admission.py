@@ -57,8 +57,8 @@ def can_shrink(workload: WorkloadFacts) -> bool:
 def find_largest(
     workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Admissible | NotAdmissible]]
 ) -> Pieces[Admissible | NotAdmissible | None]:
-    """Yields wherever `judge` does, and returns its outcome for the most pods, fewer than requested, with which a workload is admitted, or
-    will be once victims are gone.
+    """Yields wherever `judge` does. Returns its outcome for the most pods, fewer than requested, with which a workload is admitted, or will
+    be once victims are gone.
 
     None if there is no such number. The requested number of pods itself counts as judged already.
     """

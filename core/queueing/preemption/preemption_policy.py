@@ -333,8 +333,8 @@ class Rights:
     def order_victims(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> Pieces[list[Candidate]]:
-        """Yields None where it may be interrupted, and returns, in the order given, those that may be preempted one after the other, the
-        first `most` of them (None: all). With a `rule` shares decide, for a workload that takes `wanted`.
+        """Yields None where it may be interrupted. Returns, in the order given, those that may be preempted one after the other, the first
+        `most` of them (None: all). With a `rule` shares decide, for a workload that takes `wanted`.
 
         Those beyond the budget are left out. With a `rule`, the world has only the leaving workloads removed afterwards.
         """

@@ -57,9 +57,9 @@ def choose_loans(
 
 
 def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
-    """Returns the borrowers to evict from those of `nodes` on which `left` (canonical amounts, resources by nodes) is below zero, each
-    once, and the names of these nodes. `left` is what pods leave there if no borrower is evicted. A node may lack room without any
-    borrower: pods are ending there."""
+    """Returns the borrowers to evict, each once, and the names of the nodes that need room: those of `nodes` with an amount below zero in
+    `left`. `left` (canonical amounts, resources by nodes) is what pods leave there if no borrower is evicted. A node may need room without
+    any borrower: pods are ending there."""
     going: dict[str, Borrower] = {}
     short = []
     for loan in loans:
