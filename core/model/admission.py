@@ -40,13 +40,13 @@ class Admission:
 
     @property
     def awaits_topology(self) -> bool:
-        """Whether a pod set's place is still to be found."""
+        """Whether a pod set has no assignment yet and is to get it in a second pass (`delayedTopologyRequest: Pending`)."""
         return any(pod_set.delayed == TOPOLOGY_PENDING and pod_set.assignment is None for pod_set in self.pod_sets)
 
 
 def encode_admission(admission: Admission) -> dict[str, Any]:
-    """Returns the JSON of `status.admission` (v1beta2), usage as Kubernetes quantities. Raises InvalidAssignment where an assignment cannot
-    be written."""
+    """Returns the JSON of `status.admission` (v1beta2), usage as Kubernetes quantities; spare and borrowed nodes have no field in it.
+    Raises InvalidAssignment where an assignment cannot be written."""
     return {
         "clusterQueue": admission.cluster_queue,
         "podSetAssignments": [
@@ -64,7 +64,8 @@ def encode_admission(admission: Admission) -> dict[str, Any]:
 
 
 def decode_admission(wire: Mapping[str, Any] | None) -> Admission | None:
-    """Returns the admission that `status.admission` describes, usage in canonical amounts; None where `wire` is None or empty.
+    """Returns the admission that `status.admission` describes, usage in canonical amounts, without spare or borrowed nodes, which it does
+    not have; None where `wire` is None or empty.
 
     Raises InvalidAssignment where an assignment contradicts itself or the API, InvalidQuantity where an amount is negative or no quantity.
     """

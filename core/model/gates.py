@@ -98,7 +98,8 @@ class ChosenGates:
     warnings: tuple[str, ...] = ()
 
     def is_on(self, name: str) -> bool:
-        """Returns the value that was set for a gate of `GATES`, else its default."""
+        """Returns the value that was set for a gate of `GATES`, else its default. Raises KeyError for a name that is not set and
+        unknown."""
         return self.values.get(name, GATES[name].default)
 
 
@@ -106,7 +107,8 @@ NO_GATES = ChosenGates({})
 
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:
-    """Reads gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds.
+    """Returns gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds. A `false` for what
+    topogate always does is left out, with a warning; deprecated and removed gates have a warning, too.
 
     Raises BadGates where a name is unknown, a value is no boolean, or two of `PROFILE_GATES` are on.
     """

@@ -19,10 +19,11 @@ class StormRules:
     longest_s: float = 1800.0
 
     def find(self, since: Sequence[datetime], nodes: int, now: datetime) -> tuple[int, datetime] | None:
-        """Returns how many of `nodes` are part of a storm and until when it counts at most; None if there is none.
+        """Returns how many of `nodes` are part of the latest storm and until when it counts at most; None if there is none, or it is over
+        at `now`.
 
-        `since` has the time since when each node that is not ready now is so. The result depends on nothing else, so
-        that a restarted reconciler gets the same.
+        `since` has the time since when each node that is not ready now is so. The result depends on nothing else, so that a restarted
+        reconciler gets the same.
         """
         times = sorted(since)
         needed = max(self.min_nodes, int(self.share * nodes) + 1)
@@ -74,7 +75,7 @@ class HealthRules:
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":
-        """Returns the same rules with the values of the gates."""
+        """Returns a copy of the rules with the values of the three gates that are about them; all else stays."""
         return replace(
             self,
             on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),

@@ -69,7 +69,8 @@ class Pause:
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> "Pause":
-        """Returns what the ConfigMap pauses, one `Stop` for each of its keys. Never fails: a value that cannot be read pauses."""
+        """Returns what the ConfigMap pauses, one `Stop` for each of its keys that is one of `PAUSABLE`. Never fails: a value that cannot be
+        read pauses."""
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 

@@ -18,7 +18,8 @@ def run_whole(pieces: Pieces[T]) -> T:
 
 
 def run_piece(pieces: Pieces[T], is_enough: Callable[[], bool]) -> tuple[T] | None:
-    """Continues work until `is_enough` or its end. Returns its result in a tuple of one; None where there is more to do."""
+    """Continues work by one piece at least, until `is_enough` returns True after one or it ends. Returns its result in a tuple of one; None
+    where there is more to do."""
     while True:
         try:
             next(pieces)

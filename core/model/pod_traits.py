@@ -27,7 +27,7 @@ class HostPort(NamedTuple):
     ip: str = ANY_IP
 
     def is_conflicting(self, other: "HostPort") -> bool:
-        """Whether no two pods with these can be on one node; no IP means all IPs."""
+        """Whether no two pods with these can be on one node: port and protocol are equal, and so are the IPs or one is `ANY_IP`."""
         return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ Selector = tuple[Requirement, ...] | None  # None takes nothing, () everything
 
 
 def is_selected(selector: Selector, labels: Labels) -> bool:
-    """Whether a selector takes an object with these labels."""
+    """Whether a selector takes an object with these labels; None takes none, an empty one all."""
     return selector is not None and all(requirement.is_met(labels) for requirement in selector)
 
 
@@ -78,8 +78,8 @@ class PodTerm(NamedTuple):
     selector: Selector
 
     def is_match(self, namespace: str, labels: Labels, namespace_labels: NamespaceLabels) -> bool:
-        """Whether the term selects a pod of a namespace with these labels. `namespace_labels` returns the labels of a namespace; None
-        counts as none."""
+        """Whether the term selects a pod of a namespace with these labels. `namespace_labels` returns the labels of a namespace, for its
+        selector of namespaces; None counts as none."""
         if not is_selected(self.selector, labels):
             return False
         if namespace in self.namespaces:
@@ -123,7 +123,8 @@ NO_TRAITS = PodTraits()
 
 
 def read_template_traits(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
-    """Returns the traits of the pods that will be created from a template, with the labels that it has then."""
+    """Returns the traits of the pods that will be created from a template, with the labels that it has then: its own and `more_labels`,
+    which go first."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = read_terms(spec, "podAffinity", namespace, labels), read_terms(spec, "podAntiAffinity", namespace, labels)
@@ -136,7 +137,8 @@ def read_template_traits(template: Json, namespace: str, more_labels: Labels = _
 
 
 def read_pod_traits(pod: Json) -> PodTraits | None:
-    """Returns the host ports and anti-affinity of a pod that exists, by which it keeps others away; None where it has neither."""
+    """Returns the namespace, labels, host ports and anti-affinity of a pod that exists, by which it keeps others away; None where it has
+    neither of the last two."""
     spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
     # The API server has merged matchLabelKeys into the selector.
     ports, apart = list_host_ports(spec), read_terms(spec, "podAntiAffinity", namespace, None)
@@ -178,7 +180,8 @@ def _read_term(term: Json, namespace: str, labels: Labels | None) -> PodTerm:
 
 
 def read_selector(selector: Json | None) -> Selector:
-    """Returns the conditions of a LabelSelector, all of which must be met; None, which selects nothing, where there is none."""
+    """Returns the conditions of a LabelSelector, all of which must be met; empty, which selects all, where it has none. None, which selects
+    nothing, where there is no selector."""
     if selector is None:
         return None
     equal = (Requirement(key, "In", frozenset([value])) for key, value in sorted((selector.get("matchLabels") or {}).items()))

@@ -75,7 +75,7 @@ def read_spares(text: str) -> int | None:
 
 
 def read_lends(text: str) -> bool | None:
-    """Returns whether an annotation allows that spares are lent; None for any other text."""
+    """Returns whether an annotation allows that spares are lent (`true` or `false`); None for any other text."""
     return {"true": True, "false": False}.get(text)
 
 

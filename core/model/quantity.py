@@ -105,7 +105,8 @@ def parse_canonical(resource: str, text: str | int | float) -> int:
 
 
 def format_quantity(resource: str, amount: int) -> str:
-    """Returns the shortest Kubernetes quantity of a canonical amount: `2500m`, `4`, `64Gi`."""
+    """Returns a Kubernetes quantity of a canonical amount: `cpu` in whole cores or thousandths (`4`, `2500m`), memory and storage with the
+    largest binary suffix without a fraction (`64Gi`), all else as a plain number."""
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if amount and resource.startswith(_BINARY_RESOURCES):

@@ -49,7 +49,7 @@ class Share(NamedTuple):
 
     @property
     def is_zero(self) -> bool:
-        """Whether the node borrows nothing that the cohort lends."""
+        """Whether the share is 0: the node borrows nothing, or only what its cohort has none of to lend."""
         return not self.is_infinite and not self.value
 
     @property
@@ -173,7 +173,8 @@ class QuotaTree:
                 node.settle()
 
     def find_cycle(self, cohort: str | None) -> list[str]:
-        """Returns the names of the cohorts from this one up until one occurs again; empty if it is neither in nor below a cycle."""
+        """Returns the names of the cohorts from this one up until one occurs again, that one twice; empty for None, and if it is neither in
+        nor below a cycle."""
         if cohort not in self.circular:
             return []
         path = list[str]()
@@ -183,8 +184,8 @@ class QuotaTree:
         return [*path, cohort] if cohort is not None else path
 
     def copy_around(self, queue: str) -> "QuotaTree":
-        """Returns a tree of the queues and cohorts that share a root cohort with a queue, with usage of their own from now on. It is good
-        for questions on them; it is empty if the queue is unknown."""
+        """Returns a copy of the queues and cohorts that share a root cohort with a queue, with usage of their own from now on. It is good
+        for questions on them, has no count of changes, and is empty if the queue is unknown."""
         copy, node = QuotaTree(), self._queues.get(queue)
         copies: dict[int, _Node] = {}
         for each in _list_below(node.root) if node is not None else ():
@@ -207,33 +208,39 @@ class QuotaTree:
             node.add(name, amount * times)
 
     def get_usage(self, queue: str) -> Amounts:
-        """Returns the canonical amounts that a queue uses, without zeros; empty for an unknown queue."""
+        """Returns the canonical amounts that a queue uses, without zeros; empty for an unknown queue. They are not copied: later changes
+        show in them."""
         node = self._queues.get(queue)
         return node.usage if node is not None else {}
 
     def compute_cohort_usage(self, cohort: str) -> Amounts:
-        """Returns the canonical amounts that are used of what a cohort's members lend and of its own quota, without zeros."""
+        """Returns the canonical amounts that are used of what a cohort's members lend and of its own quota, without zeros; not copied.
+        Raises KeyError for an unknown cohort."""
         return self._cohorts[cohort].usage
 
     def note_change(self, queue: str) -> None:
-        """Counts a change in a queue that could help one that it shares a root cohort with."""
+        """Counts a change in a queue that could help one that it shares a root cohort with. In an unknown queue it counts in `all_changes`
+        alone."""
         node = self._queues.get(queue)
         self.all_changes += 1
         if node is not None:
             node.root.changes += 1
 
     def count_changes(self, queue: str) -> int:
-        """Returns how many changes were noted, since the tree was made, of all queues that share a root cohort with a queue."""
+        """Returns how many changes were noted, since the tree was made, of all queues that share a root cohort with a queue. Raises
+        KeyError for an unknown one."""
         return self._queues[queue].root.changes
 
     # --- questions ------------------------------------------------------------------------------------
 
     def compute_available(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount that a queue may use more now, borrowed included; negative where more is in use than there is."""
+        """Returns the canonical amount that a queue may use more now, borrowed included; negative where more is in use than there is.
+        Raises KeyError for an unknown queue."""
         return self._queues[queue].compute_left(name)
 
     def compute_potential(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount that a queue could use, borrowed included, if nothing were in use."""
+        """Returns the canonical amount that a queue could use, borrowed included, if nothing were in use. Raises KeyError for an unknown
+        queue."""
         return self._queues[queue].compute_left(name, empty=True)
 
     def find_limit(self, queue: str, name: FlavorResource, *, empty: bool = False) -> tuple[str | None, int] | None:
@@ -249,11 +256,12 @@ class QuotaTree:
         return None if node is self._queues[queue] else node.owner.name, limit
 
     def get_nominal(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount of nominal quota that a queue has by itself."""
+        """Returns the canonical amount of nominal quota that a queue has by itself, what it lends included. Raises KeyError for an unknown
+        queue."""
         return self._queues[queue].subtree.get(name, 0)
 
     def compute_borrowed(self, queue: str, name: FlavorResource) -> int:
-        """Returns the canonical amount of its usage that a queue borrows, at least 0."""
+        """Returns the canonical amount of its usage that a queue borrows, at least 0. Raises KeyError for an unknown queue."""
         return max(0, self.get_usage(queue).get(name, 0) - self.get_nominal(queue, name))
 
     def is_using_others(self, queue: str, other: str, name: FlavorResource) -> bool:
@@ -269,7 +277,8 @@ class QuotaTree:
         return False
 
     def find_cohort(self, queue: str) -> str | None:
-        """Returns the name of the cohort that a queue borrows from; None if it has none or is unknown."""
+        """Returns the name of the cohort that a queue borrows from, the one right above it; None if it has none, is unknown, or its cohort
+        is in or below a cycle."""
         node = self._queues.get(queue)
         return node.parent.owner.name if node is not None and node.parent is not None else None
 
@@ -290,8 +299,8 @@ class QuotaTree:
         return sorted(names - {queue})
 
     def find_meeting_level(self, queue: str, other: str) -> int:
-        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; they must share
-        one."""
+        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; -1 where they
+        share none."""
         above = set(self.list_ancestors(queue))
         return sum(1 for cohort in self.list_ancestors(other) if cohort in above) - 1
 

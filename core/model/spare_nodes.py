@@ -49,7 +49,8 @@ def show_borrowed(admission: Admission) -> str | None:
 
 
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
-    """Whether the annotation must be written anew, since its text `said` differs from the spares of an admission.
+    """Whether the annotation must be written anew, since its text `said` differs from what shows the spares of an admission (also in order
+    and spaces).
 
     `asked` are the spares that each pod set asks for. A replacement has used some up, which its assignment shows: then the annotation has
     to change only where others are spares no more, too.
@@ -60,9 +61,10 @@ def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, in
 
 
 def with_spares(admission: Admission, held: Mapping[str, Sequence[str]], asked: Mapping[str, int]) -> Admission:
-    """Returns the admission with the nodes that count as spares: of those `held` by each pod set the first by name, as many as `asked`.
+    """Returns the admission with the nodes that count as spares, instead of those it had: of those `held` by each pod set the first by
+    name, as many as `asked`. It is the same object where nothing differs.
 
-    A node that the pod set's assignment uses does not count.
+    A node that the pod set's assignment uses does not count, and none does without an assignment.
     """
     pod_sets = tuple(_with(given, held.get(given.name, ()), asked.get(given.name, 0)) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else Admission(admission.cluster_queue, pod_sets)
@@ -77,7 +79,8 @@ def _with(given: PodSetAdmission, held: Sequence[str], asked: int) -> PodSetAdmi
 
 
 def with_borrowed(admission: Admission, nodes: Mapping[str, Sequence[str]]) -> Admission:
-    """Returns the admission with the nodes that it has borrowed: of `nodes`, by pod set, those that its assignments use."""
+    """Returns the admission with the nodes that it has borrowed, instead of those it had: of `nodes`, by pod set, those that its
+    assignments use, sorted. It is the same object where nothing differs."""
     pod_sets = tuple(_with_borrowed(given, nodes.get(given.name, ())) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else Admission(admission.cluster_queue, pod_sets)
 
@@ -97,7 +100,8 @@ def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: 
 
 
 def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[str, int]) -> Admission:
-    """Returns `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`).
+    """Returns a copy of `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`).
+    Only pod sets with an assignment by hostname have any.
 
     A swap, after which a spare is missing for a moment, thus gives none of their quota away.
     """
@@ -111,6 +115,6 @@ def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[st
 
 
 def find_fullest(given: PodSetAdmission) -> int:
-    """Returns the number of pods on the node of an assignment that has most, which is what each spare has room for; 0 without an
-    assignment."""
+    """Returns the number of pods in the domain of an assignment that has most; 0 without an assignment. Where domains are nodes this is
+    what each spare has room for."""
     return max((domain.count for domain in given.assignment.domains), default=0) if given.assignment is not None else 0

@@ -25,7 +25,8 @@ class StepBudget:
     ran_out: bool = False
 
     def split_off(self, steps: int) -> "StepBudget":
-        """Returns a budget of at most so many of these steps, which are charged to this one, too."""
+        """Returns a budget of so many steps, of which it has none left once this one has none. What it spends is charged to this one,
+        too."""
         return StepBudget(steps, self)
 
     def charge(self, steps: int) -> None:
@@ -35,7 +36,8 @@ class StepBudget:
             self.whole.charge(steps)
 
     def spend(self, steps: int) -> bool:
-        """Subtracts steps about to be made and returns True. False, and nothing is subtracted, if none are left: the search must stop."""
+        """Subtracts steps about to be made, if any are left here and in the whole, and returns True; the rest may become negative. Else
+        returns False, and notes that the search must stop."""
         if self.has_left():
             self.charge(steps)
             return True
@@ -48,11 +50,11 @@ class StepBudget:
 
     @property
     def most(self) -> int:
-        """How many steps are left, here and in the whole."""
+        """How many steps are left, here and in the whole; 0 or less where none are."""
         return self.left if self.whole is None else min(self.left, self.whole.most)
 
     def stop(self) -> None:
-        """Notes that a search has stopped for want of steps."""
+        """Sets `ran_out`, here and in the whole: a search has stopped for want of steps."""
         self.ran_out = True
         if self.whole is not None:
             self.whole.stop()

@@ -104,7 +104,8 @@ class NotFit:
 
 
 def with_note(refusal: NotFit, note: str) -> NotFit:
-    """Returns the refusal with one more note in its explanation, if it has one; a note is added once."""
+    """Returns a copy of the refusal with one more note in its explanation. It is the same object where it has no explanation, or that note
+    already."""
     explanation = refusal.explanation
     if explanation is None or note in explanation.notes:
         return refusal
@@ -139,7 +140,8 @@ def format_refusal(topology: str, refusal: NotFit) -> str:
 
 
 def show_exclusions(exclusions: tuple[Exclusion, ...]) -> str:
-    """Returns reasons with their counts of nodes, separated by commas; of very many those that exclude most, and the sum of the others."""
+    """Returns reasons with their counts of nodes, separated by commas in their order; of more than eight those that exclude most, and the
+    sum of the others."""
     most = sorted(exclusions, key=lambda exclusion: -exclusion.count)[:_MOST_REASONS]
     rest = sum(exclusion.count for exclusion in exclusions) - sum(exclusion.count for exclusion in most)
     shown = ", ".join(str(exclusion) for exclusion in exclusions if exclusion in most)

@@ -48,7 +48,8 @@ def default_plugins() -> Plugins:
 
 
 def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome:
-    """Chooses a placement that takes at least `group.missing` pods; the same for the same nodes and pods, in whatever order they came.
+    """Returns the placement that is chosen, which takes at least `group.missing` pods, or without one what was tried; the same for the same
+    nodes and pods, in whatever order they came.
 
     Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name. Raises
     InvalidSelector where a node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).

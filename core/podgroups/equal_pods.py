@@ -6,7 +6,8 @@ from core.placement.topology.tree import Indices
 
 
 def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
-    """Returns positions and pods on each: the nodes with most room first; what is left over goes to the tightest that holds it.
+    """Returns positions in `fits` (pods that fit, by node), and the pods on each: the nodes with most room first; what is left over goes to
+    the tightest that holds it. Both are empty where no pod is wanted or fits.
 
     At most as many pods as fit are counted. Ties are resolved by position.
     """
@@ -27,7 +28,8 @@ def spread(fits: Indices, wanted: int) -> tuple[Indices, Indices]:
 
 
 def spread_each(fits: Indices, starts: Indices, wanted: int) -> Indices:
-    """Returns pods by position as `spread` does, for each of the runs that begin at `starts`; no run is empty."""
+    """Returns pods by position (int64, as long as `fits`), for each of the runs that begin at `starts` as `spread` has them for `wanted`
+    pods; no run may be empty."""
     sizes = np.diff(starts, append=len(fits))
     run, totals = np.arange(len(starts)).repeat(sizes), np.add.reduceat(fits, starts)
     order = np.lexsort((-fits, run))

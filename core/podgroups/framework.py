@@ -90,7 +90,7 @@ class EnqueueExtensions(Protocol):
 
 
 def list_events(plugin: object) -> Set[GroupEvent]:
-    """Returns the events that can let a group get places by this plugin."""
+    """Returns the events that can let a group get places by this plugin: its `events`, or all where it has none."""
     return plugin.events if isinstance(plugin, EnqueueExtensions) else ALL_EVENTS
 
 
@@ -109,7 +109,8 @@ class PlacementState(Protocol):
 
 @contextmanager
 def assume_placement(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
-    """Lets state plugins assume a placement in `cycle` within the context; it is reverted, in the opposite order, whatever happens."""
+    """Lets state plugins assume a placement in `cycle` within the context. It is reverted, in the opposite order, whatever happens: also by
+    a plugin that raises while it assumes."""
     begun = []
     try:
         for state in states:

@@ -47,7 +47,7 @@ class PodGroupInfo:
 
     @property
     def count(self) -> int:
-        """Pods to be placed."""
+        """Pods to be placed, which are all that have no node."""
         return sum(pods.count for pods in self.pod_sets)
 
     @property
@@ -57,5 +57,5 @@ class PodGroupInfo:
 
     @property
     def missing(self) -> int:
-        """How many pods must get a place at least."""
+        """How many pods must get a place at least, so that `min_count` have one with those that run; 0 where enough run already."""
         return max(0 if self.has_running >= self.min_count else 1, self.min_count - self.has_running)

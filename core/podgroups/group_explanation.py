@@ -93,7 +93,8 @@ class GroupExplanation:
 def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
-    """Returns the facts for the placements of the lowest rank, which are preferred; `tried` are all that were generated.
+    """Returns the facts for the placements of the lowest rank that has any, those that take most pods first; `tried` are all that were
+    generated. Those beyond the budget of steps are left out.
 
     Raises InvalidSelector where a node affinity cannot be evaluated, and what the state plugins raise (NotServed).
     """

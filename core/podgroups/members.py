@@ -84,22 +84,22 @@ class Member:
 
     @property
     def place(self) -> str:
-        """The node that it has or is to have; empty while none is known."""
+        """The node that it has or is to have: where it is bound, else where its place is kept, as long as it is gated or pinned to that
+        node. Empty while none is known."""
         return self.node or (self.kept if self.gated or self.sent == self.kept else "")
 
     @property
     def is_live(self) -> bool:
-        """Whether it is there to stay."""
+        """Whether it is there to stay: it has neither ended nor is it being deleted."""
         return not self.over and not self.leaving
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """Returns the group that a pod names; None where it names none, is queued, or has its place by a workload. A
-    replica that is no number is -1.
+    """Returns the group that a pod names; None where it names none, is queued itself (label `MANAGED`), or has its place by a workload. A
+    replica that is no number is `NO_REPLICA`.
 
-    The templates of a LeaderWorkerSet cannot contain the replica: it is the group index of the LeaderWorkerSet, unless
-    the pod names another. Its webhook, or its controller a moment later, labels the pod; until then the pod is no
-    member.
+    The templates of a LeaderWorkerSet cannot contain the replica: it is the group index of the LeaderWorkerSet, unless the pod names
+    another. Its webhook, or its controller a moment later, labels the pod; until then the pod is no member.
     """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
@@ -171,7 +171,8 @@ def _find_shared_labels(pod: Json) -> dict[str, str]:
 
 
 def find_pinned_node(spec: Json) -> str:
-    """Returns the only node that all terms of a pod's required node affinity name; empty where there is none. Empty terms match nothing."""
+    """Returns the only node that all terms of a pod's required node affinity name; empty where one names none, or they name several. Terms
+    without any condition do not count: they match nothing."""
     terms = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED, {}).get("nodeSelectorTerms") or ()
     found = {_find_named_node(term) for term in terms if _is_pinning(term)}
     return found.pop() if len(found) == 1 else ""
@@ -190,7 +191,8 @@ def _find_named_node(term: Json) -> str:
 
 
 def build_pin(spec: Json, node: str) -> dict[str, Any]:
-    """Returns the node affinity of a pod that may go to one node only, in addition to its other terms.
+    """Returns a copy of a pod's `nodeAffinity` (of its `spec`, in JSON) by which it may go to one node only, in addition to its other
+    terms.
 
     Terms that match nothing stay as they are: the API server accepts no additions to them.
     """

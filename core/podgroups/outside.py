@@ -51,7 +51,8 @@ class Answers:
         self._scores: dict[tuple[Which, int], dict[str, float]] = {}
 
     def add_answer(self, question: Question, answer: Any) -> None:
-        """Keeps the answer to a question; drops the others if it is about another group than these. Raises Nonsense where it is invalid."""
+        """Keeps the answer to a question; drops the others if they are about another group. Raises Nonsense where it is invalid, and keeps
+        none of it."""
         if self._group != question.group:
             self._group = question.group
             self._generated.clear()
@@ -63,11 +64,12 @@ class Answers:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
     def skip_plugin(self, which: Which, why: str) -> None:
-        """Notes that the decision is made without a plugin, and why."""
+        """Records that decisions from now on are made without a plugin, and why."""
         self._passed_over[which] = why
 
     def is_without(self, which: Which, *, is_needed: bool = True) -> bool:
-        """Whether the decision at hand is made without a plugin; `is_needed`: whether it would have been asked."""
+        """Returns whether the decision at hand is made without a plugin. If so, and it would have been asked (`is_needed`), its reason is
+        added to `missed`. Sets `is_used` in any case."""
         self.is_used = True
         if which in self._passed_over and is_needed:
             self.missed[which] = self._passed_over[which]
@@ -76,14 +78,16 @@ class Answers:
     def get_generated(
         self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]
     ) -> Sequence[Placements]:
-        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about these parents."""
+        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about this group, these
+        parents and this tree."""
         found = self._generated.get(which)
         if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _rank_placements(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))
         return found.placements
 
     def get_scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer."""
+        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer about
+        this group."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
             raise Unanswered(to_score(which, cycle, group, candidates))
@@ -124,7 +128,8 @@ class OutsideScorer:
         return self.which.name
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`. Raises Unanswered where the plugin must be asked first."""
+        """Returns a score for each candidate; see `PlacementScorer.score`. All are 0 without the plugin, or with fewer than two candidates.
+        Raises Unanswered where the plugin must be asked first."""
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)

@@ -47,7 +47,7 @@ class Checked:
         return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
 
     def select(self, at: Indices) -> "Checked":
-        """Returns the placements at some positions, ascending, and what was counted for them."""
+        """Returns a copy with the placements at some positions, ascending, and what was counted for them."""
         kept = np.zeros(len(self.placements), dtype=bool)
         kept[at] = True
         assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
@@ -55,7 +55,8 @@ class Checked:
 
 
 def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """Returns what every placement takes, whether that is enough or not; placements beyond the budget of steps are left out.
+    """Returns what every placement takes, whether that is enough or not, in their order; placements beyond the budget of steps are left
+    out, but never the first.
 
     Raises InvalidSelector where a node affinity cannot be evaluated.
     """
@@ -88,8 +89,8 @@ def are_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements
 
 
 def check_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Checked:
-    """Returns how many pods fit on placements that `are_apart`; the most promising ones are counted first, and those beyond the budget are
-    left out.
+    """Returns how many pods fit on placements that `are_apart`, in their order. The most promising ones are counted first, and those beyond
+    the budget are left out.
 
     Raises InvalidSelector where a node affinity cannot be evaluated.
     """
@@ -210,7 +211,8 @@ def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: 
 
 
 def bound_by_amounts(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """Returns, per placement, an upper bound of the pods that it takes, by the sum of each resource alone."""
+    """Returns, per placement (int64), an upper bound of the pods that it takes, by the free sum of each resource alone. It may be too high,
+    never too low."""
     view, asked = cycle.view, [(with_pod(pods.requests), pods.count) for pods in group.pod_sets]
     alone = np.full(len(placements), group.count, dtype=np.int64)
     for resource in sorted({resource for amounts, _ in asked for resource in amounts}):

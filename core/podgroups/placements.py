@@ -53,11 +53,11 @@ class Placements(Sequence[Placement]):
         return self.order[self.starts[at] : self.starts[at + 1] if at + 1 < len(self.starts) else len(self.order)]
 
     def copy_with_rank(self, rank: int) -> "Placements":
-        """Returns the same placements with another rank."""
+        """Returns the same placements with another rank; the arrays are shared."""
         return Placements(self.names, self.order, self.starts, rank, self.parents)
 
     def select(self, kept: Flags) -> "Placements":
-        """Returns the placements that are flagged, in their order."""
+        """Returns a copy with the placements that are flagged (one flag each), in their order."""
         sizes = np.diff(self.starts, append=len(self.order))
         at = np.flatnonzero(kept).tolist()
         starts = sizes[kept].cumsum() - sizes[kept]
@@ -82,7 +82,8 @@ class Placements(Sequence[Placement]):
 
 
 def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
-    """Returns placements, which are in the order of their names, as one sequence of a rank."""
+    """Returns placements, which must be in the order of their names, as one sequence of a rank, whatever rank they have. It has their
+    parents only if all have one."""
     sizes = [len(placement.nodes) for placement in placements]
     if not sizes:
         return Placements((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), rank)

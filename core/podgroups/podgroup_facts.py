@@ -39,12 +39,14 @@ class PodGroupFacts:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether it is any business of topogate's: a group without a constraint is left to kube-scheduler."""
+        """Whether it asks for a topology level, or for devices that lie together. A group that asks for neither is left to
+        kube-scheduler."""
         return bool(self.levels or self.claim_templates)
 
 
 def read_pod_group(obj: Json) -> PodGroupFacts:
-    """Returns a PodGroup of either API as facts. Raises ValueError for any other API version."""
+    """Returns a PodGroup of either API as facts, levels as they are written. One of Kubernetes' own has required levels and a `min_count`
+    at most. Raises ValueError for any other API version."""
     version, metadata, spec = obj.get("apiVersion"), obj["metadata"], obj.get("spec") or {}
     policy, constraints = spec.get("schedulingPolicy") or {}, spec.get("schedulingConstraints") or {}
     gang = policy.get("gang")
@@ -92,7 +94,8 @@ def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
 
 
 def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) -> tuple[TopologyConstraint, ...]:
-    """Returns levels as node labels. Raises UnknownAlias where a name without a slash or a dot is no alias."""
+    """Returns a copy of levels with aliases replaced by node labels; a name with a slash or a dot that is no alias is one itself. Raises
+    UnknownAlias for any other name."""
     unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
     if unknown:
         near = [close for level in unknown for close in get_close_matches(level, sorted(aliases), n=1)]

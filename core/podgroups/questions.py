@@ -42,7 +42,7 @@ class Question:
 
 
 def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
-    """Returns the question for placements within `parents`."""
+    """Returns the question for placements within `parents`. It copies the amounts on nodes now; its text is composed later."""
     nodes, within = _Nodes.build_nodes(cycle.view), tuple(parents)
 
     def compose() -> Json:
@@ -53,7 +53,8 @@ def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parent
 
 
 def to_score(which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Question:
-    """Returns the question how good candidates are."""
+    """Returns the question for a score of each candidate. It copies the amounts on nodes now; its text, with where the pods would go, is
+    composed later."""
     nodes, placements = _Nodes.build_nodes(cycle.view), candidates.placements
 
     def compose() -> Json:
@@ -129,7 +130,8 @@ def describe_group(group: PodGroupInfo) -> dict[str, Any]:
 
 
 def read_scores(question: Question, answer: Any) -> dict[str, float]:
-    """Returns scores by the names of the candidates. Raises Nonsense where there is not one finite number for each."""
+    """Returns scores by the names of the candidates. Raises Nonsense where the answer is not a list with one finite number for each, in
+    their order."""
     (placements,) = question.asked
     if not isinstance(answer, list) or len(answer) != len(placements):
         raise Nonsense(f"{len(placements)} scores were asked for")

@@ -11,13 +11,14 @@ from core.podgroups.group import TopologyConstraint
 
 
 def count_there(nodes: Iterable[str], view: FreeCapacity) -> Counter[str]:
-    """Counts the pods on each node that is there; `nodes` has the node of each pod."""
+    """Returns the number of pods by node, for nodes that are there; `nodes` has the node of each pod."""
     return Counter(node for node in nodes if node in view.tree.index)
 
 
 def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str | None:
-    """Returns the domain of the finest required level that holds all `pods` (by node), its name as a placement's; empty where no level is
-    required. None where there is no such domain."""
+    """Returns the domain of the required levels that holds all `pods` (by node), its name as a placement's: the values of all these levels,
+    joined by slashes. Empty where no level is required or there are no pods. None where pods are in several domains or on nodes without
+    such a label."""
     required = [one.level for one in levels if not one.preferred]
     found = {tuple(_get_labels(node, view).get(level) for level in required) for node in pods}
     if len(found) > 1:

@@ -18,7 +18,7 @@ class PodCount:
     name = "PodCount"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`."""
+        """Returns 100 for each pod that a candidate has room for, expected ones included; see `PlacementScorer.score`."""
         return candidates.room.astype(np.float64) * 100.0
 
 
@@ -35,7 +35,7 @@ class BinPacking:
         self._weights = weights
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`."""
+        """Returns 0 to 100 for each candidate, by the weighted share of its resources that is used then; see `PlacementScorer.score`."""
         view, placements = cycle.view, candidates.placements
         asked: dict[str, int] = {}
         for pods in group.pod_sets:
@@ -61,7 +61,7 @@ class RankDistance:
     name = "RankDistance"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`."""
+        """Returns 0 to 100 for each candidate: the fewer nodes the pods are on, the more; 0 without pods. See `PlacementScorer.score`."""
         scores = np.zeros(len(candidates.placements))
         for at in range(len(scores)):
             assignment = candidates.compute_assignment(at)

@@ -85,7 +85,7 @@ class _Choice:
 
 
 def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[SlicePart]:
-    """Returns the slices that make the JSON short, in order: at most MAX_SLICES, each of at most MAX_ROOTS domains.
+    """Returns the slices that make the JSON short, in order and with all domains: at most MAX_SLICES, each of at most MAX_ROOTS domains.
 
     `columns` has the values of all domains for each level, `counts` the pods of each domain.
     """

@@ -60,7 +60,8 @@ def choose_affixes(further: int, common: Common) -> tuple[int, int]:
 
 
 def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> int:
-    """Returns the bytes that one slice of all domains saves. `values` and `commons` are per level, `counts` per domain."""
+    """Returns the bytes that one slice of all domains saves against writing all out, negative where it costs more. `values` and `commons`
+    are per level, `counts` per domain."""
     further = len(counts) - 1
     saved = 1 - _FRAME - len(str(len(counts))) - len(commons) * _FRAME_PER_LEVEL
     for column, common in zip(values, commons, strict=True):
@@ -74,8 +75,8 @@ def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], co
 
 
 def compute_saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: Ints) -> Ints:
-    """Returns the bytes that each of many slices saves; `sizes` are their domains. Rows of `common` and `lengths` as in
-    `core.model.wire.grouping`."""
+    """Returns the bytes that each of many slices saves against writing all out, negative where it costs more; `sizes` are their domains,
+    `digits` those of their counts. Rows of `common` and `lengths` as in `core.model.wire.grouping`."""
     levels = len(lengths)
     more = sizes - 1
     prefix, suffix, shortest, same = split_rows(common, levels)

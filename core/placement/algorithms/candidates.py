@@ -31,8 +31,8 @@ class Candidates(NamedTuple):
         return key.argsort(kind="stable") if self.pods is self.units else np.lexsort((self.pods, key))
 
     def find_tightest(self, wanted: int, among: Flags | None = None) -> int | None:
-        """Returns the position of the candidate that holds `wanted` units with the fewest units, then pods; best score first. None if none
-        does."""
+        """Returns the position of the candidate that holds `wanted` units with the fewest units, then pods, then the first; best score
+        before all. Only those flagged in `among` count, if it is given. None if none does."""
         holds = self.units >= wanted
         if among is not None:
             holds &= among
@@ -69,9 +69,9 @@ def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill_in_order(candidates: Candidates, wanted: int, *, largest: bool) -> Chosen | None:
-    """Returns positions of candidates, one after the other by descending or ascending units, and the units on each.
+    """Returns positions of candidates, one after the other by descending or ascending units, and the units on each; better scores go first.
 
-    The last is used as far as needed. None if all together hold less than `wanted` units.
+    The last is used as far as needed; those without units are left out. None if all together hold less than `wanted` units.
     """
     ordered = candidates.order_by_use(wanted, largest=largest)
     sums = candidates.units[ordered].cumsum()

@@ -42,7 +42,8 @@ class CompactSearch:
 
 
 def measure(tree: TopologyTree, fits: Fits, domains: Indices, count: int) -> Measure:
-    """Returns the measure of `count` pods on domains of the lowest level (ascending)."""
+    """Returns the measure of `count` pods on domains of the lowest level (ascending): how many domains are used per level from the top,
+    then how many more pods the lowest of these hold."""
     used, here = [len(domains)], domains
     for level in range(tree.lowest, 0, -1):
         here = tree.find_parents(level, here)

@@ -27,7 +27,8 @@ class Steps:
         self.limit = self.left = limit
 
     def spend(self, cells: int, calls: int = 1) -> None:
-        """Subtracts work that is about to be done: cells touched, and calls at a fixed price. Raises OutOfSteps where it is too much."""
+        """Subtracts work that is about to be done: cells touched, and calls at a fixed price. Raises OutOfSteps where that is more than is
+        left, and subtracts nothing then."""
         self.expect(cells, calls)
         self.left -= cells + calls * _CALL
 
@@ -50,7 +51,8 @@ class SizeCosts(NamedTuple):
 
 
 def read_offer(costs: Indices, most: int) -> SizeCosts:
-    """Returns the offer behind `costs`, the least costs of holding 0, 1, 2, ... units, up to a size of `most`."""
+    """Returns the offer behind `costs`, the least costs of holding 0, 1, 2, ... units, up to a size of `most`. A size is left out where the
+    next larger one costs no more, or where it cannot be held (`NEVER`)."""
     costs = costs[: most + 1]
     rises = np.ones(len(costs) - 1, dtype=bool)
     np.less(costs[1:-1], costs[2:], out=rises[:-1])
@@ -108,7 +110,7 @@ def trace(offers: Sequence[SizeCosts], tables: Sequence[Indices], wanted: int) -
 
 
 def compute_fewest(caps: Indices, wanted: int) -> int:
-    """Returns how few of some capacities hold `wanted`; all together must hold it."""
+    """Returns the number of the largest of some capacities that hold `wanted`; all together must hold it."""
     return int((-np.sort(-caps)).cumsum().searchsorted(wanted)) + 1
 
 

@@ -68,9 +68,9 @@ def subtract_placement(view: FreeCapacity, free: Matrix, request: PodSetRequest,
 
 
 def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> PodSetPlacement:
-    """Returns the placement of a pod set with `per_node` pods on the nodes of the tree.
+    """Returns the placement of a pod set with `per_node` pods on the nodes of the tree, domains in their order.
 
-    Its level is the lowest from `start` upwards at which one domain has them all.
+    Its level is, where one is required or preferred, the lowest from `start` upwards at which one domain has them all; else `start`.
     """
     tree = view.tree
     counts = tree.sum_nodes(tree.lowest, per_node)

@@ -61,7 +61,7 @@ class NodeFits:
     by_shape: dict[tuple[int, tuple[int, ...]], Fits] = field(default_factory=dict)
 
     def sum_up(self, tree: TopologyTree, shape: Shape) -> Fits:
-        """Returns what fits in every domain for a shape, counted once for each shape."""
+        """Returns what fits in every domain for a shape, counted once for each shape; it is kept, and must not be changed."""
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
@@ -72,10 +72,11 @@ class NodeFits:
 def fits_on_nodes(
     view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None
 ) -> NodeFits:
-    """Counts the pods of a request that each node holds; with `beside` on nodes that hold so many of other pods, too.
+    """Returns the pods of a request that each node holds, 0 where it may not go; with `beside` on nodes that hold so many of other pods,
+    too.
 
-    `free` replaces the view's own matrix; what is counted on it is not kept, nor what depends on other pods. Raises InvalidSelector where
-    the request's node affinity cannot be evaluated.
+    It is kept with the view and mended in place by a later call. With `free`, which replaces the view's own matrix, it is counted anew each
+    time, and so it is where other pods decide. Raises InvalidSelector where the request's node affinity cannot be evaluated.
     """
     if free is not None or view.is_particular(request.traits):
         return _count_nodes(view, request, view.free if free is None else free, beside)
@@ -91,7 +92,7 @@ def fits_on_nodes(
 
 
 def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
-    """Returns a key of all that defines how many pods fit on a node; equal requests have the same."""
+    """Returns a key of all that defines how many pods fit on a node as far as other pods do not decide; equal requests have the same."""
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),
@@ -121,7 +122,8 @@ def _update_fits(
 
 
 def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
-    """Sums pods that fit per node up to the top; at a level with a slice layer only whole slices count."""
+    """Returns the pods that fit in each domain of each declared level, summed from `per_node` up; at a level with a slice layer only whole
+    slices count."""
     lowest = tree.lowest
     pods: list[Indices] = [per_node] * (lowest + 1)
     units: list[Indices] = [per_node] * (lowest + 1)

@@ -12,20 +12,19 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Returns the positions of the candidates in the order in which they are taken."""
+    """Returns the positions of the candidates in the order in which they are taken: by ascending units."""
     return candidates.order(candidates.units)
 
 
 def spread(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Returns the position of the tightest candidate that holds all `wanted` units, else of as many as needed, and the units on each.
-
-    None if all together hold less.
-    """
+    """Returns positions of candidates and the units on each: the tightest one that holds all `wanted` units, else several by ascending
+    units, the last used as far as needed. Better scores of preferred affinity go before both. None if all together hold less."""
     return choose_tightest(candidates, wanted) or fill(candidates, wanted)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Returns the positions of candidates to use and the units on each; None if all together hold less than `wanted` units."""
+    """Returns the positions of candidates to use, by ascending units, and the units on each; the last is used as far as needed. None if all
+    together hold less than `wanted` units."""
     return fill_in_order(candidates, wanted, largest=False)
 
 

@@ -147,7 +147,8 @@ def _count_held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, 
 
 
 def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision) -> NotFit | None:
-    """Returns a refusal where pods were placed together that kube-scheduler would keep apart; None if there are none.
+    """Returns a refusal for the first two pod sets that were placed together and that kube-scheduler would keep apart by pod anti-affinity;
+    None if there are none. The decision must have all placements.
 
     Placed one after the other, pod sets see each other. Those of a group are placed at once, seeing no more than that both cannot be on one
     node.

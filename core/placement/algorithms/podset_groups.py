@@ -47,7 +47,7 @@ class GroupNodeFits:
     by_shape: dict[tuple[int, tuple[int, ...]], GroupFits] = field(default_factory=dict)
 
     def sum_up(self, tree: TopologyTree, shape: Shape) -> GroupFits:
-        """Returns what fits in every domain for a shape, counted once for each shape."""
+        """Returns what fits in every domain for a shape, counted once for each shape; it is kept, and must not be changed."""
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
@@ -90,7 +90,8 @@ def split_roles(first: PodSetRequest, second: PodSetRequest) -> tuple[PodSetRequ
 
 
 def fits_of_group(view: FreeCapacity, workers: PodSetRequest, leader: PodSetRequest, free: Matrix | None = None) -> GroupNodeFits:
-    """Counts on every node the workers and whether it takes the leader; `free` as in `fits_on_nodes`.
+    """Returns, for each node, the workers that it holds, whether it takes the leader (all its pods), and how many workers fewer it holds
+    beside it. It is kept and mended as by `fits_on_nodes`, with `free` as there.
 
     Raises InvalidSelector where the node affinity of either cannot be evaluated.
     """

@@ -66,7 +66,7 @@ class Profile:
         return {Mode.REQUIRED: self.required, Mode.PREFERRED: self.preferred}.get(mode, self.unconstrained)
 
     def is_balanced(self, mode: Mode) -> bool:
-        """Whether BalancedPlacement is tried first."""
+        """Whether BalancedPlacement is tried first for a mode: in a balanced profile, and only for a preferred level."""
         return self.balanced and mode is Mode.PREFERRED
 
 
@@ -85,7 +85,8 @@ _NAMED = {
 
 
 def read_profile(gates: Mapping[str, bool]) -> Profile:
-    """Returns the profile `kep` under feature gates given by name; without any, the default (TASProfileMixed)."""
+    """Returns the profile `kep` under feature gates given by name, of several gates of an algorithm that of the last in the order of
+    `PROFILE_GATES`; without any, the default (TASProfileMixed)."""
     chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
     for gate, profile in (
         (PROFILE_BEST_FIT, ALWAYS_BEST_FIT),

@@ -35,9 +35,10 @@ PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[PodSetPlacement] | 
 def place_with_spares(
     view: FreeCapacity, unit: Sequence[PodSetRequest], free: Matrix | None, place: PlaceUnit
 ) -> Sequence[PodSetPlacement] | NotFit:
-    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them.
+    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them. `free` is not changed.
 
-    Returns a placement for each pod set, or the refusal.
+    Returns a placement for each pod set, or the refusal: that of `place` without spares, or NO_SPARES where only these do not fit or were
+    not found within the budget of steps.
     """
     asking = next(request for request in unit if request.spares)
     for request in unit:
@@ -96,7 +97,8 @@ def pick_spares(
 def with_spares_kept(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, held: Mapping[str, Sequence[str]], free: Matrix | None
 ) -> Decision:
-    """Returns a decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others.
+    """Returns a copy of a decision on pods with the spares that it leaves room for: of the nodes that are held, by pod set, else others. A
+    refusal, or a decision by other lowest levels than the hostname, is returned as it is.
 
     There may be fewer than are asked for: what runs does not wait for them. Raises InvalidSelector where a node affinity cannot be
     evaluated.
@@ -128,7 +130,8 @@ def build_flags(tree: TopologyTree, names: Iterable[str]) -> Flags:
 
 
 def find_domain(tree: TopologyTree, request: PodSetRequest, used: Flags) -> Flags:
-    """Returns a flag per node: whether the spares of a pod set on the `used` nodes may be there, in its required domain, else anywhere."""
+    """Returns a flag per node: whether the spares of a pod set on the `used` nodes may be there. That is the one domain that all of these
+    share, at the required level or above; anywhere where none is required, or there is none."""
     anywhere = np.ones(len(tree), dtype=bool)
     shape = find_shape(tree, request)
     if isinstance(shape, NotFit) or request.topology is None or request.topology.mode is not Mode.REQUIRED or not used.any():

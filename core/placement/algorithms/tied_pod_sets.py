@@ -43,8 +43,8 @@ class OneDomain:
 def place_together(
     view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain, free: Matrix | None, in_order: InOrder
 ) -> Decision:
-    """Places pod sets in one domain, as `tie` asks; returns no placements and a refusal of all of them where a required level does not hold
-    them."""
+    """Returns placements of pod sets in one domain of the level that `tie` names. A preferred level widens to those above, then to
+    anywhere. Where a required one does not hold them, or is unknown, it returns no placements and a refusal of all."""
     names = tuple(request.name for request in requests)
     level = view.tree.find_level(tie.level)
     if level is None:
@@ -67,7 +67,8 @@ def place_together(
 
 
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
-    """Places pod sets one after the other; if that fails for want of capacity, all at once (rule l of docs/decisions/0004)."""
+    """Returns the placements of pod sets one after the other; if that fails for want of capacity, all at once (rule l of
+    docs/decisions/0004). If that fails, too, it returns the refusal of the first try, with the placements before it."""
     decision = in_order(view, requests, free)
     if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
         return decision
@@ -122,7 +123,8 @@ def _require_level(request: PodSetRequest, level: str) -> PodSetRequest:
 def find_joint_fit(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, tied_at: int | None = None
 ) -> tuple[PodSetPlacement, ...] | None:
-    """Returns a fit of all pod sets at once, in their order, with `tied_at` in one domain of that level; None if none was found.
+    """Returns a fit of all pod sets at once, in their order, with `tied_at` in one domain of that level. None if none was found, and always
+    where one asks for spares, or has host ports, pod affinity or a kept spread.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """

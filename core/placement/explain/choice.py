@@ -127,9 +127,10 @@ class Choice:
 def explain_choice(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, *, free: Matrix | None = None
 ) -> tuple[Choice, ...]:
-    """Explains why each placed pod set got its domains; a leader is described with its workers.
+    """Returns why each placed pod set got its domains, in the order of the requests. A leader has no choice of its own, but is named in
+    that of its workers.
 
-    `view` and `free` are what `place` was given, as they were then.
+    `view` and `free` are what `place` was given, as they were then; they are not changed.
     """
     by_name = {placement.pod_set: placement for placement in decision.placements}
     placed = [request for request in requests if request.name in by_name]

@@ -23,7 +23,8 @@ from core.placement.topology.tree import Flags, Indices
 
 
 def refuse(refused: Refused) -> NotFit:
-    """Returns a refusal that explains why a pod set with known levels does not fit; without reasons where the view does not explain."""
+    """Returns a refusal (NOT_FIT) of a pod set with known levels, with what fits and why no more does. Without an explanation where the
+    view does not explain."""
     view, request, shape, fits, wanted = refused.view, refused.request, refused.shape, refused.fits, refused.wanted
     if not view.explains:
         return NotFit(RefusalKind.NOT_FIT, request.name, "", _count_fit(refused), wanted, shape.unit)
@@ -68,7 +69,8 @@ def _count_fit(refused: Refused) -> int:
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
-    """Returns a refusal that explains that there is no node at all to place anything on: nodes not ready or cordoned make no domain."""
+    """Returns a refusal (NO_DOMAINS) that explains that there is no node at all to place anything on: nodes not ready or cordoned make no
+    domain. It is INVALID_SELECTOR where the node affinity cannot be evaluated."""
     tree, name = view.tree, request.name
     text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
     if not len(tree):
@@ -142,9 +144,10 @@ def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tu
 
 
 def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
-    """Counts each node that takes no pod under its first reason, in the order kube-scheduler's filters have.
+    """Returns the reasons why nodes take no pod, by their text, each with the number of nodes and one of them. A node counts once, under
+    its first reason in the order of kube-scheduler's filters.
 
-    Returns the reasons by their text. Raises InvalidSelector where the node affinity cannot be evaluated.
+    Raises InvalidSelector where the node affinity cannot be evaluated.
     """
     left = np.ones(len(view.tree), dtype=bool)
     found: list[Exclusion] = []

@@ -109,7 +109,8 @@ class Refused:
 
     @cached_property
     def could(self) -> Indices:
-        """Pods that each node could hold at most, per node."""
+        """Pods that each node could hold at most, per node, if it were usable and without the pods of other workloads; 0 where it is not
+        `allowed`."""
         could = self.view.count_pods_that_fit(self.request, self.emptied)
         could *= self.allowed
         return np.maximum(could, self.room, out=could)
@@ -159,7 +160,8 @@ class Refused:
 
 
 def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
-    """Returns changes that are each sufficient, the smallest first; `fit` units fit as asked."""
+    """Returns changes that are each sufficient, the smallest first; `fit` units fit as asked. Empty where none was found within the budget
+    of steps. With changes of one kind none of two kinds is looked for."""
     shape, is_new = refused.shape, refused.own is None
     required = refused.mode is Mode.REQUIRED
     asked = (0 if shape.auto else shape.start) if required else WHOLE
@@ -195,7 +197,8 @@ Gains = tuple[Indices, Indices]  # nodes, and how many more pods each is to hold
 
 
 def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
-    """Returns what must change on nodes of one domain of a level so that it holds the pod set; None if nothing is enough.
+    """Returns what must change on nodes of one domain of a level (`WHOLE`: of all) so that it holds the pod set; None if nothing is enough,
+    or nothing was found within the limits of the search.
 
     None also for a group, and where other pods decide.
     """

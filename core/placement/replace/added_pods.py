@@ -63,7 +63,8 @@ class Completion:
         self.scores = None if scores is None else tuple(self.tree.sum_nodes(level, scores) for level in range(self.tree.lowest + 1))
 
     def add(self, missing: int) -> NotFit | None:
-        """Finds a place for `missing` more pods. Returns None, or a refusal with the reason."""
+        """Finds a place for `missing` more pods. Returns None, and has them in `added` and no more in `room`. Else returns a refusal with
+        the reason; then these may have a part of them."""
         total = missing
         if self.topology.mode is Mode.REQUIRED and not self.shape.auto and len(self._count_present_at(self.shape.start)) > 1:
             label = self.tree.declared[self.shape.start]

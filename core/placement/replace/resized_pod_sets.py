@@ -157,7 +157,8 @@ def _hold(tree: TopologyTree, rooms: Sequence[Indices], pods: Indices) -> Indice
 
 
 def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices) -> Indices:
-    """Returns, of the pods per domain of the lowest level, those that stay when only `count` are wanted.
+    """Returns, of the pods per domain of the lowest level, those that stay when only `count` are wanted; `pods` itself where there are no
+    more.
 
     From the top down each domain gives up its children with the fewest pods first, of equal ones the last in the order of level values.
     Those without a mate of the group (`mates` per lowest domain) come before those with one. From the slice level up whole slices go, below

@@ -131,7 +131,8 @@ def _complete_in_order(
 
 
 def add_placed(view: FreeCapacity, parts: Sequence[UnitPart], *placed: PodSetPlacement) -> FreeCapacity:
-    """Returns the same capacity with the pods of some of the parts where they were placed, if pods of any of these mind others."""
+    """Returns a copy of the capacity with pods where they were placed, as neighbours; the same object if no part has host ports, pod
+    affinity or a kept spread. Free amounts stay."""
     if not any(part.request.traits.is_particular for part in parts):
         return view
     traits = {part.request.name: part.request.traits for part in parts}

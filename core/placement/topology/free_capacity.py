@@ -116,7 +116,8 @@ class FreeCapacity:
         self._most_classes = _CLASSES + 2 * len(known)
 
     def observe_node(self, name: str, state: NodeState) -> None:
-        """Sets capacity, taints and readiness of a node that is in the tree; its free amounts change by as much as its capacity."""
+        """Sets capacity, taints and readiness of a node that is in the tree; its free amounts change by as much as its capacity. Counts as
+        a change of the node. Raises KeyError where it is not in the tree."""
         node = self.tree.index[name]
         self._extend_axis(state.allocatable)
         column = np.array([state.allocatable.get(resource, 0) for resource in self.axis], dtype=np.int64)
@@ -136,7 +137,8 @@ class FreeCapacity:
         return self._forgotten + len(self._log)
 
     def find_changed_since(self, position: int) -> Indices | None:
-        """Returns the nodes that changed after a position in the log, ascending; None if the log does not reach back so far."""
+        """Returns the places in the tree of nodes that changed after a `position`, ascending, each once; None if the log does not reach
+        back so far."""
         if position < self._forgotten:
             return None
         if position == self.position:
@@ -158,7 +160,8 @@ class FreeCapacity:
             self._forgotten += half
 
     def use_node(self, node: int | str, amounts: Resources, times: int = 1) -> None:
-        """Subtracts `amounts` x `times` from what is free on a node, by index or name (gives back if negative).
+        """Subtracts `amounts` x `times` from what is free on a node, by index or name (gives back if negative), in place and cut at
+        `LARGEST`. Counts as a change of the node.
 
         A node that is not in the tree and a resource that no node has are ignored.
         """
@@ -172,7 +175,8 @@ class FreeCapacity:
         self._note(place)
 
     def use_nodes(self, nodes: Indices, amounts: Resources, times: Indices) -> None:
-        """Subtracts `amounts` x times[i] from what is free on the node at index nodes[i], where each node occurs once.
+        """Subtracts `amounts` x times[i] from what is free on the node at index nodes[i], in place and cut at `LARGEST`; each node occurs
+        once. Counts as a change of these nodes.
 
         A resource that no node has is ignored.
         """
@@ -182,7 +186,8 @@ class FreeCapacity:
         self._note(*nodes.tolist())
 
     def match_labels(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
-        """Returns a mask of the nodes with labels that satisfy both; cached, since labels never change within a tree.
+        """Returns a mask of the nodes with labels that satisfy both. It is kept, since labels never change within a tree, and must not be
+        changed.
 
         Raises InvalidSelector where an expression cannot be evaluated or there are too many.
         """
@@ -196,7 +201,8 @@ class FreeCapacity:
         return mask
 
     def build_key(self, value: Any) -> str:
-        """Returns the text that stands for a selector, affinity or tolerations in the keys of what is kept; equal ones have the same."""
+        """Returns the text, or a digest of a long one, that stands for a selector, affinity or tolerations in the keys of what is kept;
+        those written alike, in the same order, have the same."""
         if not value:
             return ""
         found = self._keys.get(value)
@@ -223,7 +229,8 @@ class FreeCapacity:
         return tuple(self._taint_classes)
 
     def taint_verdicts(self, tolerations: Sequence[Mapping[str, Any]]) -> list[Taint | None]:
-        """Returns, per taint class, the taint that keeps a pod with these tolerations away; None where all are tolerated."""
+        """Returns, for each number in `taint_class`, the first taint that keeps a pod with these tolerations away; None where all are
+        tolerated. The list is kept, and must not be changed."""
         found = self._verdicts.get(tolerations)
         if found is None or found[0] != self._numbering:
             found = self._numbering, []
@@ -260,14 +267,15 @@ class FreeCapacity:
         return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
 
     def copy_with_pods(self, *company: Company) -> "FreeCapacity":
-        """Returns the same capacity, seen with more pods there as far as ports and pod affinity go; good for one solve."""
+        """Returns a copy that shares all arrays, seen with more pods there as far as ports and pod affinity go: free amounts stay. Good for
+        one solve."""
         other = self._copy()
         other.company += company
         return other
 
     def set_explains(self, explains: bool) -> "FreeCapacity":
-        """Returns the same capacity, with refusals that have reasons or not: a search that asks often only needs to
-        know whether something fits."""
+        """Returns the same capacity, with refusals that have reasons or not: a search that asks often only needs to know whether something
+        fits. It is a copy that shares all arrays, or itself where nothing changes."""
         if self.explains is explains:
             return self
         other = self._copy()
@@ -275,13 +283,14 @@ class FreeCapacity:
         return other
 
     def close_nodes(self, nodes: Flags | None) -> "FreeCapacity":
-        """Returns the same capacity without some nodes in what a refusal suggests, None: with all of them; good for one solve."""
+        """Returns a copy that shares all arrays, without some more nodes in what a refusal suggests; None: with all nodes. Good for one
+        solve. What fits does not change."""
         other = self._copy()
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
         return other
 
     def copy_with_budget(self, budget: StepBudget) -> "FreeCapacity":
-        """Returns the same capacity for a decision that has so many steps; good for one solve."""
+        """Returns a copy that shares all arrays, for a decision that has so many steps; good for one solve."""
         other = self._copy()
         other.budget = budget
         return other
@@ -297,7 +306,8 @@ class FreeCapacity:
         return other
 
     def copy(self) -> "FreeCapacity":
-        """Returns the same nodes as they are now, without the pods there: later changes do not affect it."""
+        """Returns a copy of the nodes as they are now: later changes do not affect it. Which pods are there, as far as ports and pod
+        affinity go, is not copied."""
         other = self._copy()
         for name in ("free", "allocatable", "ready", "cordoned", "usable", "taint_class"):
             setattr(other, name, getattr(self, name).copy())
@@ -312,7 +322,8 @@ class FreeCapacity:
         return other
 
     def copy_confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
-        """Returns the same capacity with only the nodes `inside` for some pods; good for one solve."""
+        """Returns a copy that shares all arrays, with only the nodes `inside` for pods with these very traits, if they are particular; good
+        for one solve."""
         other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other
@@ -334,7 +345,8 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape.
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape; 0
+        everywhere where the view knows no resource of that name.
 
         `beside` has the requests of one other pod and how many of them are on each node first.
         """
@@ -354,7 +366,7 @@ class FreeCapacity:
 
 
 def cut(amounts: Indices) -> Indices:
-    """Returns the amounts, cut at `LARGEST` either way; `numpy.clip` takes three times as long where there are few."""
+    """Returns a copy of the amounts, cut at `LARGEST` either way; `numpy.clip` takes three times as long where there are few."""
     return np.minimum(np.maximum(amounts, -LARGEST), LARGEST)
 
 

@@ -110,8 +110,8 @@ def match_term(tree: TopologyTree, term: Mapping[str, Any]) -> Flags:
 
 
 def is_node_match(name: str, labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
-    """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector where an expression cannot be
-    evaluated."""
+    """Whether one node meets a nodeSelector and the required node affinity. Raises InvalidSelector where an expression on which that
+    depends cannot be evaluated; how many there are is not checked."""
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     required = ((affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")

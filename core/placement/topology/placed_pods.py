@@ -83,7 +83,8 @@ def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -
 
 
 def locate(view: FreeCapacity, held: PlacedPodSet, failed: Collection[str | tuple[str, ...]], out: Flags) -> Located:
-    """Separates a pod set's pods that stay from those that have lost their node; `out` is `find_failed` of `failed`.
+    """Returns a pod set's pods that stay apart from those that have lost their node; `out` is `find_failed` of `failed`. Nothing is
+    changed.
 
     Pods on a cordoned or tainted node continue to run and stay; so do those on a node that exists outside of the tree. `stale` is set if
     pods are counted on a node that is missing or not ready and yet not among the failed ones.
@@ -126,7 +127,8 @@ def _explain_missing(tree: TopologyTree, values: tuple[str, ...]) -> str:
 
 
 def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:
-    """Returns an assignment with domains outside of the tree, each before those that it was before in the former assignment."""
+    """Returns a copy of an assignment with domains outside of the tree, each before those that it was before in the former assignment;
+    those that were last come last."""
     place = {domain.values: at for at, domain in enumerate(former.domains)}
     domains, left = list[DomainCount](), deque(outside)
     for domain in assignment.domains:
@@ -198,7 +200,7 @@ def _list_nodes(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[
 
 def find_domains(tree: TopologyTree, levels: Sequence[str], wanted: Sequence[tuple[str, ...]]) -> list[int]:
     """Returns, for each tuple of values at some levels, the index of its domain of the lowest level; -1 where there is none or more than
-    one."""
+    one, and for all where a level is not one of the tree."""
     if any(level not in tree.declared for level in levels):
         return [_NOWHERE] * len(wanted)
     places = tuple([tree.declared.index(level) for level in levels])

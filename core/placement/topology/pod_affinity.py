@@ -24,7 +24,8 @@ class Neighbours(Protocol):
         """Returns the names of nodes where a pod has a port that conflicts with this one."""
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """Returns the names of nodes with a pod that every one of the terms matches; `awaits`: such a pod would help."""
+        """Returns the names of nodes with a pod that every one of the terms matches. With `awaits` the terms are remembered: such a pod
+        would help from now on."""
 
     def is_repelled(self, traits: PodTraits) -> bool:
         """Whether a term of anti-affinity of any pod selects pods with these traits."""
@@ -91,7 +92,8 @@ class PodNeighbours:
         self._tree, self._neighbours, self._company = tree, neighbours, company
 
     def judge(self, traits: PodTraits) -> AffinityVerdicts:
-        """Returns which nodes of the tree may not take a pod with these traits, by the filter that excludes them."""
+        """Returns which nodes of the tree may not take a pod with these traits, by the filter that excludes them. Its terms of affinity are
+        remembered as awaited (`Neighbours.find_matching`)."""
         near, first = self._find_near(traits)
         return AffinityVerdicts(
             self._find_port_nodes(traits.host_ports), ~near, self._find_apart(traits), self._find_repelled(traits), first

@@ -24,7 +24,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_spread_kept(requests: Sequence[PodSetRequest]) -> list[PodSetRequest] | None:
-    """Returns the requests with `keeps_spread` set where one has a constraint: at most maxSkew of its pods in each domain.
+    """Returns copies of the requests that have a constraint with `keeps_spread` set: at most maxSkew of their pods in each domain. The
+    others are there as they are.
 
     None where no request has a constraint.
     """
@@ -43,7 +44,8 @@ def require_labels(affinity: Mapping[str, Any] | None, keys: Sequence[str]) -> M
 
 
 def require_terms(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns an affinity for nodes that meet one of these node selector terms, too. An empty term matches no node; it is left out."""
+    """Returns a copy of an affinity, for nodes that meet one of these node selector terms, too. An empty term matches no node and is left
+    out; with none left no node meets it."""
     of_nodes = (affinity or {}).get("nodeAffinity") or {}
     joined = [_join(own, term) for own in _list_terms(affinity) for term in terms if any(_list_conditions(term))]
     return {**(affinity or {}), "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": joined}}}

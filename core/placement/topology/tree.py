@@ -112,7 +112,8 @@ class TopologyTree:
         return tuple(self.paths[first][-kept:] for first in self.levels[self.lowest].starts.tolist())
 
     def sum_nodes(self, level: int, per_node: Indices) -> Indices:
-        """Returns the sums of a per-node array over the domains of a level, shape (domains,)."""
+        """Returns the sums of a per-node array over the domains of a level, shape (domains,); the array itself where each domain is one
+        node."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.add.reduceat(per_node, starts)
 
@@ -130,7 +131,7 @@ class TopologyTree:
         return self.reduce_children(np.add, level, per_child)
 
     def has_any_node(self, level: int, per_node: Flags) -> Flags:
-        """Returns, per domain of a level, whether a flag is set on any of its nodes."""
+        """Returns, per domain of a level, whether a flag is set on any of its nodes; the array itself where each domain is one node."""
         starts = self.levels[level].starts
         return per_node if len(starts) == len(per_node) else np.logical_or.reduceat(per_node, starts)
 
@@ -194,8 +195,8 @@ class TopologyTree:
         return found
 
     def find_by_values(self, places: tuple[int, ...]) -> Mapping[tuple[str, ...], int]:
-        """Returns the domains of the lowest declared level by their values at `places`, indexes of declared levels; -1 for values of
-        several."""
+        """Returns the domains of the lowest declared level, by index, for their values at `places`, indexes of declared levels; -1 for
+        values of several. The table is kept, and must not be changed."""
         table = self._by_values.get(places)
         if table is None:
             table = self._by_values[places] = {}
@@ -205,7 +206,8 @@ class TopologyTree:
         return table
 
     def encode_label(self, label: str) -> tuple[Indices, tuple[str, ...]]:
-        """Returns a label's values as small integers per node (-1: absent), and the value that each integer stands for."""
+        """Returns a label's values as small integers per node (-1: absent), and the value that each integer stands for. Both are kept, and
+        must not be changed."""
         if label not in self._keys:
             return self._absent
         found = self._codes.get(label)

@@ -82,7 +82,8 @@ class Device:
     unknown: str = ""
 
     def find_capacity(self, name: str) -> object:
-        """Returns a capacity as expressions have it, by its name, without a domain that of the driver; None where the device has none."""
+        """Returns a capacity as `fields` has it (see `parse_device_quantity`; text where that is no quantity), by its name: without a
+        domain it is the driver's. None where the device has none."""
         domain, _, identifier = name.rpartition("/")
         return self.fields["capacity"].get(domain or self.fields["driver"], {}).get(identifier)
 
@@ -101,9 +102,10 @@ class ResourceSlice:
     answers: dict[Matcher, _Answers | str] = field(default_factory=dict, compare=False)
 
     def judge(self, matcher: Matcher) -> tuple[str | None, ...]:
-        """Returns, per device, "" if a request takes it, else why it is left out; None where the request wants another.
+        """Returns, in the order of the devices, "" if a request takes it, else why it is left out; None where the request wants another.
+        Evaluates what has no answer yet, and keeps the answers.
 
-        Raises NotServed where an expression cannot be evaluated.
+        Raises NotServed where an expression cannot be evaluated for any of them.
         """
         for _ in self.evaluate_in_pieces(matcher):
             pass
@@ -113,8 +115,8 @@ class ResourceSlice:
         return answer
 
     def evaluate_in_pieces(self, matcher: Matcher) -> Generator[None]:
-        """Evaluates the matcher on each device if it has no answer yet, with a pause after each device: any user may write the expression.
-        A caller that gives up throws NotServed into it; then the reason is the answer."""
+        """Yields None after each device: evaluates the matcher on all if it has no answer yet, and keeps that in `answers`; any user may
+        write the expression. NotServed that is thrown into it by a caller that gives up becomes the answer."""
         if matcher in self.answers:
             return
         answers = []
@@ -128,7 +130,8 @@ class ResourceSlice:
             self._cache_answer(matcher, tuple(answers))
 
     def find_missing(self, matchers: Iterable[Matcher]) -> list[Matcher]:
-        """Returns the matchers without an answer. Evaluating them does not drop the answers of the others."""
+        """Returns the matchers without an answer, in their order. The answers of the others become the newest if need be, so that
+        evaluating the missing ones does not drop them."""
         matchers = list(matchers)
         missing = [matcher for matcher in matchers if matcher not in self.answers]
         if missing and len(self.answers) + len(missing) > _KEPT:
@@ -136,7 +139,8 @@ class ResourceSlice:
         return missing
 
     def refuse(self, matcher: Matcher, why: str) -> None:
-        """Keeps as the answer that a matcher cannot be evaluated, and why."""
+        """Keeps in `answers` that a matcher cannot be evaluated, and why: `judge` then raises NotServed. The oldest answer may be dropped
+        for it."""
         self._cache_answer(matcher, why)
 
     def _cache_answer(self, matcher: Matcher, answer: _Answers | str) -> None:
@@ -160,7 +164,8 @@ class ResourceSlice:
 
 
 def read_slice(obj: Json) -> ResourceSlice:
-    """Returns a ResourceSlice of resource.k8s.io/v1."""
+    """Returns a ResourceSlice of resource.k8s.io/v1. A field of it or of a device that is not known here is the device's `unknown`; taints
+    count only with effect NoSchedule or NoExecute."""
     spec = obj["spec"]
     pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
     unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
@@ -237,7 +242,8 @@ class ClaimSpec:
 
 
 def read_claim_spec(spec: Json) -> ClaimSpec:
-    """Returns what the spec of a ResourceClaim asks for, which is that of a template's `spec.spec`."""
+    """Returns what the spec of a ResourceClaim asks for, which is that of a template's `spec.spec`. Without requests, or with a field or
+    value that is not served, it has only the `problem`; no error is raised for it."""
     devices = spec.get("devices") or {}
     unknown = _describe_unknown(devices, _OF_CLAIMS)
     if unknown:
@@ -277,7 +283,7 @@ def _read_toleration(toleration: Json) -> tuple[tuple[str, str], ...]:
 
 
 def read_template(obj: Json) -> ClaimSpec:
-    """Returns what claims made from a ResourceClaimTemplate ask for."""
+    """Returns what claims made from a ResourceClaimTemplate ask for; see `read_claim_spec`."""
     return read_claim_spec(obj["spec"].get("spec") or {})
 
 
@@ -344,7 +350,8 @@ def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
 
 
 def read_class(obj: Json) -> tuple[str, ...]:
-    """Returns the expressions of a DeviceClass. Raises NotServed where one of its selectors is no CEL expression."""
+    """Returns the expressions of a DeviceClass in their order; empty where it takes all devices. Raises NotServed where one of its
+    selectors is no CEL expression."""
     selectors = (obj.get("spec") or {}).get("selectors") or ()
     if any("cel" not in selector for selector in selectors):
         raise NotServed(f"a selector of DeviceClass {obj['metadata']['name']} that is no CEL expression is not served")

@@ -38,20 +38,23 @@ class UnknownExpression(ValueError):
 
 
 def parse_device_quantity(text: str) -> Fields:
-    """Returns a Kubernetes quantity as expressions have it: equal ones are equal, however they are written.
+    """Returns a Kubernetes quantity as expressions have it: a map with the exact number as text under `quantity`, so that equal ones are
+    equal, however they are written.
 
-    Raises InvalidQuantity where the text is no quantity.
+    Raises InvalidQuantity where the text is no quantity, or too long to be read exactly.
     """
     return {_QUANTITY: str(parse_exact_quantity(text))}
 
 
 def has_at_least(value: Any, least: str) -> bool:
-    """Whether a capacity of a device is a quantity that is not less than another. Raises InvalidQuantity where `least` is no quantity."""
+    """Whether a capacity of a device is a quantity (`parse_device_quantity`) that is not less than another; False where it is none. Raises
+    InvalidQuantity where `least` is no quantity."""
     return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= parse_exact_quantity(least)
 
 
 def parse_semver(text: str) -> Fields:
-    """Returns a version as expressions have it. Raises ValueError where the text is no semantic version."""
+    """Returns a version as expressions have it: a map with its text under `semver`. Raises ValueError where the text is no semantic
+    version."""
     if _SEMVER.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no semantic version")
     return {_SEMVER_KEY: text}

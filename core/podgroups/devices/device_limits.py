@@ -38,7 +38,8 @@ class DesiredDevices:
         return 0 if self.claim is not None else sum(one.template == self.template for one in claims)
 
     def count_claims(self, group: PodGroupInfo) -> int:
-        """Returns how many claims are to be allocated for pods of a group that have no place."""
+        """Returns how many claims made from the template are to be allocated for all pods of a group that have no place; 1 where one claim
+        is for all pods."""
         if self.claim is not None:
             return 1
         return sum(pods.count * self.count_per_pod(claims) for pods, claims in zip(group.pod_sets, group.claims, strict=True))
@@ -67,7 +68,7 @@ class DeviceLimits:
     for_all: tuple[Amount, ...] = ()
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """Returns pods per node; see `Limits.limit_pods`."""
+        """Returns pods per node; see `Limits.limit_pods`. All are 0 where devices that are wanted once, for all pods, are not there."""
         if self.for_all:
             return np.zeros_like(per_node)
         return self.rations.limit_pods(pod_set, self._pad(per_node))[: self.nodes]
@@ -102,13 +103,14 @@ class Cells:
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
-        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them."""
+        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them; read once and kept."""
         if self._to_come is None:
             self._to_come = tuple(self.inventory.to_come())
         return self._to_come
 
     def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
-        """Counts the free devices of a pool by reach and by which of the matchers take them, one bit each.
+        """Returns the number of free devices of a pool by reach (a node, a selector as text, or neither: all nodes) and by the matchers
+        that take them, one bit each. Devices that none of them takes do not count.
 
         Raises NotServed where an expression cannot be evaluated.
         """
@@ -138,7 +140,7 @@ class Cells:
         return flags
 
     def find_reach(self, tree: TopologyTree, one: ResourceSlice) -> Flags:
-        """Returns a flag per node of the tree: whether it is in reach of a slice's devices.
+        """Returns a flag per node of the tree: whether it is in reach of a slice's devices. The array is kept, and must not be changed.
 
         Raises InvalidSelector where an expression of the slice's selector cannot be evaluated.
         """
@@ -153,10 +155,10 @@ class Cells:
         return self._reach[key]
 
     def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
-        """Yields the pool with all nodes in reach of it; for a claim that is for all pods the sets of nodes that reach the same devices.
-
-        Raises NotServed or InvalidSelector where an expression cannot be evaluated.
-        """
+        """Yields one source: all nodes that reach wanted devices of the pool. For a claim for all pods there is one for each node, and each
+        selector, that its slices have. Of a selector those nodes are left out that reach other such devices, too, which not all of its
+        nodes reach. Each such node with devices of its own in another pool is a source as well. Raises NotServed or InvalidSelector where
+        an expression cannot be evaluated."""
         having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:
@@ -198,9 +200,11 @@ def _build_reach_key(one: ResourceSlice) -> _Reach:
 def build_limits(
     view: FreeCapacity, group: PodGroupInfo, nodes: Indices, wanted: Sequence[DesiredDevices], sources: Sequence[Source], cells: Cells
 ) -> DeviceLimits:
-    """Returns what a placement has of the devices that are wanted, each from its source.
+    """Returns what a placement (`nodes`: places in the tree) has of the devices that are wanted, each from the source at its position, less
+    what placed pods will have.
 
-    Raises NotServed where they are of more than `MOST_KINDS` kinds.
+    Raises NotServed where they are of more than `MOST_KINDS` kinds, or an expression cannot be evaluated; InvalidSelector where a slice's
+    selector cannot.
     """
     tree = view.tree
     kinds = list(dict.fromkeys((source.pool.id, matcher) for one, source in zip(wanted, sources, strict=True) for matcher in one.need))

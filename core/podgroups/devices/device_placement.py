@@ -44,9 +44,11 @@ class DevicePlacement:
     # --- generator --------------------------------------------------------------------------------------
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Returns the parts of the parents in reach of each pool; see `PlacementGenerator.generate`.
+        """Returns the parts of the parents in reach of each pool; see `PlacementGenerator.generate`. Remembers for `assume` from which
+        pools each has its devices. Sets `cycle.why` where devices are left out, or no part remains.
 
-        Raises NotServed where a template cannot be served, InvalidSelector where a node selector cannot be evaluated.
+        Raises NotServed where a template cannot be served or an expression cannot be evaluated, InvalidSelector where a node selector
+        cannot be.
         """
         self._inventory.check_kinds(self._namespace, self._templates)
         wanted_of_all = (self._find_wanted(group, template) for template in self._templates)
@@ -135,8 +137,8 @@ class DevicePlacement:
     # --- state ------------------------------------------------------------------------------------------
 
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
-        """Sets the limits of `cycle` so that the pods can have free devices of the placement's pools, and of no others. Raises NotServed
-        where they want too many unlike devices."""
+        """Sets the limits of `cycle` so that the pods can have free devices of the placement's pools, and of no others. The placement must
+        be one of `generate`. Raises NotServed where they want too many unlike devices."""
         self._before.append(cycle.limits)
         cycle.limits = self._build_limits(cycle, group, placement)
 
@@ -151,7 +153,8 @@ class DevicePlacement:
 def count_devices(
     inventory: Inventory, namespace: str, template: str, placed: Sequence[tuple[PodClaim, ...]]
 ) -> tuple[Counter[PoolId], int]:
-    """Counts by pool the devices of a template that placed pods have, and the claims of it that are not allocated yet."""
+    """Returns the number of devices of a template that placed pods have, by pool, and the number of its claims not allocated or made yet. A
+    claim for many pods counts once, and only if it asks for the same as the template."""
     pools: Counter[PoolId] = Counter()
     waiting = 0
     for one in sorted({claim for claims in placed for claim in claims if claim.name}):
@@ -163,7 +166,7 @@ def count_devices(
 
 
 def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
-    """Returns the message about the first template with devices of a group in several pools; empty where there is none."""
+    """Returns a text about the first of the templates with devices of placed pods in several pools; empty where there is none."""
     for template in templates:
         pools, _ = count_devices(inventory, namespace, template, placed)
         if len(pools) > 1:

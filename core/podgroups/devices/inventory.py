@@ -83,7 +83,7 @@ class Inventory:
 
     @property
     def pools(self) -> Mapping[PoolId, Pool]:
-        """All pools by id, in the order of their names."""
+        """All pools by id, in the order of their names, each with the slices of its newest generation alone."""
         if self._pools is None:
             by_pool: dict[PoolId, list[ResourceSlice]] = {}
             for key in sorted(self._slices):
@@ -92,7 +92,8 @@ class Inventory:
         return self._pools
 
     def is_free(self, device: DeviceId) -> bool:
-        """Whether no observed claim has the device."""
+        """Whether no observed claim has the device; those that pods are placed for and that are not allocated yet do not count
+        (`to_come`)."""
         return device not in self._taken
 
     def find_claim(self, namespace: str, name: str) -> Claim | None:
@@ -102,7 +103,8 @@ class Inventory:
     def compute_template_need(self, namespace: str, template: str) -> Need:
         """Returns the number of devices by matcher that a claim made from a template asks for.
 
-        Raises NotServed where the template or a class is not there, or asks for something that is not served.
+        Raises NotServed where the template or a class is not there, or it asks for something that is not served or for more than
+        `MOST_KINDS` unlike devices.
         """
         spec = self._templates.get(f"{namespace}/{template}")
         if spec is None:
@@ -120,12 +122,13 @@ class Inventory:
     def compute_claim_need(self, claim: Claim) -> Need:
         """Returns the number of devices by matcher that a claim asks for.
 
-        Raises NotServed where a class is not there, or the claim asks for something that is not served.
+        Raises NotServed where a class is not there, or the claim asks for something that is not served or for more than `MOST_KINDS` unlike
+        devices.
         """
         return self._compute_need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
 
     def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
-        """Whether a claim asks for what a template does."""
+        """Whether a claim asks for exactly what a template does; False where there is no such template."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
@@ -157,7 +160,8 @@ class Inventory:
         return need
 
     def to_come(self) -> Iterator[tuple[str, Need]]:
-        """Yields node and need of each claim that pods are placed for and that is not allocated yet; of a claim for several pods once.
+        """Yields node and need of each claim that pods are placed for and that is not allocated yet, by uid of the pods; of a claim for
+        several pods once, with the node of the first.
 
         What cannot be served is left to kube-scheduler, and so is a claim with which there are more than `MOST_PROMISED` unlike devices.
         """

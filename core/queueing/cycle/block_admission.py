@@ -11,8 +11,8 @@ _AMONG = {Scope.CLUSTER: "in the cluster", Scope.COHORT: "in the cohort", Scope.
 
 
 def find_obstacle(state: ClusterState, queue: ClusterQueueFacts, rules: PodsReadyRules | None) -> NotAdmissible | None:
-    """Returns why a workload of `queue` has to wait: an admitted workload in the scope of `rules` has pods that are not
-    ready. None: it need not wait."""
+    """Returns why a workload of `queue` has to wait: an admitted workload in the scope of `rules` has pods that are not ready; of several,
+    the first by key is named. None: it need not wait, also where `rules` is None or blocks nothing."""
     if rules is None or rules.blocks is None:
         return None
     among = None if rules.blocks is Scope.CLUSTER else {queue.name}

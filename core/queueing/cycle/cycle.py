@@ -96,15 +96,13 @@ class Cycle:
         is_held_back: Callable[[str], bool] = lambda uid: False,
         is_busy: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Verdict]:
-        """Yields verdicts in queue order until nothing is left to decide or the caller's budget is spent. The next cycle then continues
-        with the workloads that have not had their turn.
-
-        Workloads with a uid that `is_held_back` are passed over. Those with a uid that `is_busy` have a verdict that is still being
-        written: none is decided on, and all keep their places. So no workload overtakes the head of a StrictFIFO queue or takes what it
-        waits for. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece` continues it: the next cycle
-        applies its result if that still holds. Each admission is assumed in the state before it is yielded; if the write fails, the caller
-        must call `state.drop_assumed`. `update_next_reason` has those with another message for the same reason.
-        """
+        """Yields verdicts until nothing is left to decide or the caller's budget is spent; the next cycle then continues behind. As a rule
+        second passes come first, then workloads for which others were evicted, then queue order. A refusal is yielded only if it was not
+        the last one reported; one with the same reason may come by `update_next_reason` alone. Workloads with a uid that `is_held_back` are
+        passed over. Those with a uid that `is_busy` have a verdict that is still being written: none is decided on, and all keep their
+        places, as heads of StrictFIFO queues do. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece`
+        continues it: the next cycle applies its result if that still holds. Each admission is assumed in the state before it is yielded; if
+        the write fails, the caller must call `state.drop_assumed`."""
         self._current, self.has_decided = None, False
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
         self.unwritable.begin()
@@ -114,8 +112,8 @@ class Cycle:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
-        """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round
-        continues. Returns the workload; None where the run raised between two of them: another round begins."""
+        """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round continues.
+        Returns the workload; None where the run raised between two of them: another round begins."""
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
@@ -129,7 +127,8 @@ class Cycle:
         self._is_short = self._portions.end_round()
 
     def run_piece(self, may_go_on: Callable[[], bool] = lambda: False) -> bool:
-        """Continues the decision for which the last cycle ended. Returns whether there is more to do."""
+        """Continues the decision for which the last cycle ended; the next `run` applies it. Returns False once it is made, or without
+        any."""
         if (unfinished := self._decisions.unfinished) is not None:
             self._current = unfinished
             with self._portions.measure():
@@ -509,7 +508,8 @@ class Cycle:
         return before != now
 
     def update_next_reason(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
-        """Returns a verdict for the next pending workload with a reason that is not reported yet; None: none among the next `steps`."""
+        """Returns a verdict, without victims, for the next pending workload with a reason or message that is not the last one reported, and
+        counts it as reported. None: none among the next `steps`; another call continues there. Workloads that are busy come later."""
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
             if group is None or workload is None:
@@ -535,8 +535,8 @@ class Cycle:
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
-        """Drops refusals of rounds before this one, no more than `most`, so that reasons get current amounts. Refusals with a
-        reservation stay. Returns how many were dropped."""
+        """Drops at most `most` refusals of rounds with a number below `before`, so that reasons get current amounts; equal workloads may
+        share one. Those with a reservation, or that cannot be written, stay. Returns how many were dropped."""
         own = (uid for uid, refusal in self._own.items() if refusal.round < before and uid not in self.unwritable)
         old = [uid for uid in own if self._claims.find_preempting(uid) is None][:most]
         for uid in old:
@@ -547,8 +547,8 @@ class Cycle:
         return len(old) + len(stale)
 
     def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
-        """Returns, per LocalQueue, how many workloads were refused or held back, and are not decided on again until something has
-        changed. In a StrictFIFO queue all wait for their turn: none is counted unless its group is held up."""
+        """Returns, per LocalQueue (namespace/name), how many workloads were refused or have a uid that `is_held_back`, and wait for a
+        change. In a StrictFIFO queue none counts, unless the queue is inactive or blockAdmission holds it up."""
         counts: Counter[str] = Counter()
         for group in self._pending.list_classes():
             _, first = group.members[0]
@@ -562,7 +562,7 @@ class Cycle:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last cycle left workloads to the next."""
+        """Whether the last cycle or round left workloads to the next, or came to no decision for want of time."""
         return self._is_cut or self._is_short or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
 
     @property
@@ -572,13 +572,13 @@ class Cycle:
 
     @property
     def is_stale(self) -> bool:
-        """Whether `update_next_reason` may find a workload with a reported reason that is out of date."""
+        """Whether `update_next_reason` has to begin again: since it last began a reason has changed, or a workload was busy."""
         return self._is_stale
 
     @property
     def makes_room(self) -> bool:
-        """Whether a workload waits until others, evicted for it, are gone. No other workload may take what they hold before it is
-        decided on."""
+        """Whether a workload waits until others, evicted for it, are gone. No other workload may take what they hold before it is decided
+        on."""
         return self._claims.has_any()
 
     def exclude_victim(self, key: str) -> None:
@@ -591,7 +591,8 @@ class Cycle:
             known.pop(uid, None)
 
     def requeue_workload(self, uid: str) -> None:
-        """Makes the next cycle look at a workload again, whatever changed (its verdict could not be written)."""
+        """Drops the verdict on a workload that could not be written, its reservation, and the refusal of all that ask for the same: the
+        next cycle decides on it again, whatever changed."""
         self._remove_verdict(uid)
         self._claims.withdraw([uid])
         if (group := self._pending.group_of(uid)) is not None:

@@ -48,33 +48,39 @@ class Decisions:
 
     @property
     def unfinished(self) -> WorkloadFacts | None:
-        """The workload of the decision that `run_piece` continues."""
+        """The workload of the decision that `run_piece` continues; None if there is no such decision."""
         return self._unfinished.workload if self._unfinished is not None else None
 
     def has_begun(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:
-        """Whether a decision on a workload as it is was interrupted, and is to be made to its end."""
+        """Whether a decision on a workload was interrupted, and `decide` has not applied it yet. False where the workload or its queue
+        differ from then in more than the resource version."""
         decision = self._by_uid.get(workload.uid)
         return decision is not None and decision.is_about(workload, queue)
 
     def begin(self, pending: Container[str]) -> None:
-        """Begins a cycle: drops decisions on workloads that are not pending any more (by uid). The turns of the others come again."""
+        """Begins a cycle: drops decisions on workloads with a uid that is not in `pending`. The others are kept until `decide` is called
+        for them; none is `unfinished` now."""
         self._by_uid = {uid: decision for uid, decision in self._by_uid.items() if uid in pending}
         self._thrown_away = {uid: count for uid, count in self._thrown_away.items() if uid in pending}
         self._unfinished = None
 
     def remove(self, uid: str | None) -> None:
-        """Removes the decision on a workload, if one is named, and ends the present one."""
+        """Removes the decision on the workload with this uid, unless it is None. In any case no decision is `unfinished` then, and
+        `noted_at` is None."""
         if uid is not None:
             self._by_uid.pop(uid, None)
         self._unfinished, self.noted_at = None, None
 
     def run_piece(self, may_go_on: Callable[[], bool]) -> None:
-        """Continues the unfinished decision, if there is one, as long as `may_go_on` returns True."""
+        """Continues the unfinished decision, if there is one: one piece, and more as long as `may_go_on` returns True after each. The
+        outcome is kept for `decide`."""
         if self._unfinished is not None:
             self._run(self._unfinished, may_go_on)
 
     def decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, may_go_on: Callable[[], bool]) -> Admissible | NotAdmissible | None:
-        """Returns the decision on a workload; None where it takes longer: it is `unfinished` then."""
+        """Returns the decision on a workload; None where it takes longer: it is `unfinished` then, and a later call continues it. One that
+        was interrupted is confirmed first, and made anew where it does not hold: the third time in one piece with fewer steps. Sets
+        `noted_at` to the marks of an interrupted refusal's begin, else to None."""
         self.noted_at, uid, decision = None, workload.uid, self._by_uid.pop(workload.uid, None)
         if decision is not None and not decision.is_about(workload, queue):
             self._drop(uid)

@@ -90,7 +90,8 @@ class DomainPodCounts:
 
 
 def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
-    """Returns the pod sets of a workload that were assigned to domains of several nodes."""
+    """Returns the pod sets of a workload, in its order, with an assignment to domains above single nodes, and the nodes that are in these
+    now. Left out are those of a flavor that is gone or has no nodes by topology; empty for a workload without admission."""
     found = []
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets if workload.admission is not None else (), strict=False):
         flavor = state.find_topology_flavor(given.flavors.values())
@@ -102,9 +103,8 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
 
 
 def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, DomainPodCounts]:
-    """Counts the pods of an owner by pod set, in one pass: a job may have 50,000 in as many domains as there are nodes.
-
-    `known` are the names of the nodes that are there. It may run in a thread.
+    """Returns the pods of an owner by pod set, with an entry for each of `wide`, in one pass: a job may have 50,000 in as many domains as
+    there are nodes. All counts are 0 where `owner_uid` is None. `known` are the names of the nodes that are there. It may run in a thread.
     """
     asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: DomainPodCounts() for each in wide}
     for pod in pods:
@@ -124,7 +124,9 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
 
 
 def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
-    """Returns the first domain of a workload that does not hold the pods that it should; None if all do."""
+    """Returns the first domain of a workload in which more pods are still to come than its nodes have room for; None if there is none. What
+    is kept for these pods counts as room. `counted` must have each pod set of `wide`. Pod sets with a selector that cannot be evaluated are
+    left out."""
     for each in wide:
         expected = state.ledger.count_expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:

@@ -18,7 +18,8 @@ Given = tuple[PodSetFacts, PodSetAdmission]
 
 
 def explain_standing(state: ClusterState, workload: WorkloadFacts) -> tuple[Choice, ...]:
-    """Returns a choice for each pod set that has an assignment on nodes that are there; others may have come and gone since it was made."""
+    """Returns a choice for each pod set that has an assignment on nodes that are there; others may have come and gone since it was made.
+    They are by flavor; empty for a workload that holds no quota. The state is as before once it returns."""
     admission = state.workloads.find_holding(workload.key)
     if admission is None:
         return ()

@@ -28,7 +28,9 @@ def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
 
 
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Admissible | NotAdmissible:
-    """Returns how a workload is admitted in place of the one that it replaces, or why not; by itself, where that holds nothing any more."""
+    """Returns how a workload is admitted in place of the one that it replaces, or why not. It is decided on by itself where that one is
+    gone, or holds nothing in this queue or is of another owner. The refusal is REASON_MISCONFIGURED where their pods differ in more than
+    their number."""
     elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
     held = state.workloads.find_holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
     if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:

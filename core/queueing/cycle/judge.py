@@ -68,7 +68,8 @@ class Judge:
         self._is_cut = False  # whether a search for workloads to preempt has stopped for want of steps
 
     def judge(self, workload: WorkloadFacts, queue: ClusterQueueFacts, steps: int = DECISION_STEPS) -> Pieces[Admissible | NotAdmissible]:
-        """Returns the decision on a workload; an error in it is a refusal, so that one workload does not keep the others from being judged.
+        """Yields None wherever it may be interrupted, and returns the decision on a workload. An error in it is a refusal
+        (REASON_MISCONFIGURED), so that one workload does not keep the others from being judged. `steps` limit its searches.
 
         Where this is interrupted, and the state changes meanwhile, what it returns is to be confirmed.
         """
@@ -101,9 +102,10 @@ class Judge:
     def confirm(
         self, outcome: Admissible | NotAdmissible, workload: WorkloadFacts, queue: ClusterQueueFacts
     ) -> Admissible | NotAdmissible | None:
-        """Returns what this judge decided in pieces, as it holds in the state now; None if it does not hold any more.
+        """Returns what this judge decided in pieces, as it holds in the state now; None if it does not hold any more. An admission may have
+        other nodes or flavors by then, but borrows only if it did; a preemption has no victims but those before.
 
-        A refusal is returned as it is: the caller records at which state it was made.
+        A refusal without preemption is returned as it is: the caller records at which state it was made.
         """
         self._budget, asked = StepBudget(CONFIRM_STEPS), self._asked
         if isinstance(outcome, NotAdmissible) and (outcome.preempting is None or asked is None):

@@ -49,7 +49,7 @@ class KeptSpares:
 
     @property
     def missing(self) -> int:
-        """Number of nodes that should serve in addition."""
+        """How many more nodes should serve than do, at least 0; nodes that are held and do not serve now count as missing."""
         return max(0, self.wanted - len(self.serving))
 
     def __str__(self) -> str:
@@ -68,10 +68,11 @@ class KeptSpares:
 def list_kept_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[KeptSpares, ...]:
-    """Returns the spare nodes for each pod set that asks for some and has an assignment.
+    """Returns the spare nodes for each pod set that asks for some and has an assignment to single nodes, in the order of the workload.
+    Empty without an admission; nothing is changed.
 
-    Nodes with any of the `leaving_taints`, and nodes where the kubelet has rejected pods of the workload, are used only
-    where there are no others. Unless `fills` is set, no node is added that is not already reserved.
+    Nodes with a taint of these `leaving_taints` (keys), and nodes where the kubelet has rejected pods of the workload, are used only where
+    there are no others. Unless `fills` is set, no node is added that is not already reserved.
     """
     if workload.admission is None:
         return ()
@@ -97,7 +98,8 @@ def list_kept_spares(
 
 
 def with_kept(admission: Admission, kept: Collection[KeptSpares]) -> Admission:
-    """Returns the admission with the spares that are to be held now."""
+    """Returns the admission with the nodes of `kept` as the spares of their pod sets, and without spares for all other pod sets. It is the
+    same object where nothing differs."""
     nodes = {one.pod_set: one.nodes for one in kept}
     pod_sets = tuple(given.with_spares(nodes.get(given.name, ())) for given in admission.pod_sets)
     return admission if pod_sets == admission.pod_sets else replace(admission, pod_sets=pod_sets)

@@ -24,7 +24,8 @@ _CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queu
 
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
-    """Returns the ClusterQueue that serves a LocalQueue, given by its key, and None; or None and what is wrong with the way there."""
+    """Returns the ClusterQueue that serves a LocalQueue, given by its key (namespace/name), and None. Where it admits none it returns None
+    and the first problem: with the namespace, the LocalQueue, the ClusterQueue, its namespace selector, or a pause of admissions."""
     namespace, _, name = local_queue.partition("/")
     if namespace in state.ending_namespaces:
         return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())

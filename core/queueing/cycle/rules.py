@@ -24,8 +24,8 @@ REMEDY = "the workload is deactivated; change the job, or the topology: the work
 
 
 def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> str | None:
-    """Returns the rule that is broken with every topology that the queue's flavors have, as a message; None if one of them serves, or there
-    is none."""
+    """Returns the rule that is broken with every topology that the queue's flavors have, as a message that ends with `REMEDY`. None if one
+    of them serves, there is none, or the workload asks for no topology."""
     views = [view for name in queue.flavors if (view := state.get_view(name)) is not None]
     if not views or not _has_level(workload):
         return None
@@ -41,7 +41,8 @@ def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
 
 
 def can_be_activated(state: ClusterState, workload: WorkloadFacts, condition: Mapping[str, Any]) -> bool:
-    """Whether a workload that was deactivated for a broken rule breaks none any more; `condition` is its `QuotaReserved`."""
+    """Whether an inactive workload was deactivated for a broken rule, as its `QuotaReserved` (`condition`) says, and breaks none any more.
+    False while its ClusterQueue, or each topology of that, is missing."""
     was_ours = condition.get("reason") == REASON_MISCONFIGURED and str(condition.get("message") or "").endswith(REMEDY)
     queue = state.find_cluster_queue(workload) if was_ours and not workload.active else None
     if queue is None or not any(state.get_view(name) is not None for name in queue.flavors):

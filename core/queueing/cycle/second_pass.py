@@ -63,7 +63,7 @@ class NodeReplacement:
 
     @classmethod
     def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
-        """Returns the handling that the gates ask for, with the keys of these taints."""
+        """Returns the handling that the gates NODE_REPLACEMENT and REPLACEMENT_FAILS_FAST ask for, with the keys of these taints."""
         return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
 
 
@@ -71,8 +71,8 @@ REPLACES = NodeReplacement()
 
 
 def list_due_for_second_pass(state: ClusterState, replacement: NodeReplacement = REPLACES) -> list[WorkloadFacts]:
-    """Returns the workloads that have quota and all their checks, and no place yet, and those that have lost nodes; the first to be served
-    first."""
+    """Returns the workloads with quota, first to be served first, that have passed all checks and have no place yet. If replacement is on,
+    also those with an assignment to a failed node on which no pod of theirs runs, and those with `has_stuck_pods`."""
     due = {w.key: w for w in state.workloads.list_awaiting_topology() if w.quota_reserved and _has_passed(state, w)}
     if replacement.is_on:
         due |= {w.key: w for w in state.workloads.list_unhealthy() if w.quota_reserved and _has_lost_nodes(state, w)}
@@ -90,7 +90,8 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether a node rejects some pods of a workload though it serves others of it. Nodes that have failed come first."""
+    """Whether a node rejects pods of a running workload though it serves others of it. False while the workload has failed nodes, which
+    come first, a change of its admission is being written, or its ClusterQueue is unknown."""
     known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
     is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
     return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
@@ -197,10 +198,12 @@ def find_second_pass(
     replacement: NodeReplacement = REPLACES,
     leaving: Collection[str] = (),
 ) -> Admissible | NotAdmissible:
-    """Returns a place for all pod sets that need one, or a refusal for all.
+    """Returns a place for all pod sets that need one, or a refusal for all; the workload must have an admission. The refusal `evicts` where
+    pods on failed nodes have no other place and `replacement` fails fast. It is `preempting` where workloads must leave spare nodes lent to
+    them.
 
-    A workload that both lost nodes and waits for a place gets replacements in this pass and the place in the next. The
-    workloads `leaving` (keys) are being evicted already and are not evicted again.
+    A workload that both lost nodes and waits for a place gets replacements in this pass and the place in the next. The workloads `leaving`
+    (keys) are being evicted already and are not evicted again.
     """
 
     def choose_profile(topology: TopologyFacts) -> Profile:
@@ -232,7 +235,8 @@ def find_second_pass(
 
 
 def apply_updates(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
-    """Returns a pod set with the node selector and tolerations that its admission checks add to it."""
+    """Returns a copy of a pod set with the node selector and tolerations that its admission checks add to it, in the order of the checks;
+    of a label that several set, the last value holds. It is the same object without such updates."""
     for check in checks:
         for update in check.updates:
             if update.get("name") == pod_set.name:
@@ -550,10 +554,8 @@ def _build_refusal(
 
 
 def refuse_unwritable(workload: WorkloadFacts, why: NotAdmissible, replacement: NodeReplacement) -> NotAdmissible:
-    """Returns the outcome of a second pass where the place that it found cannot be written.
-
-    A workload that has lost nodes has no place then, and may be evicted; any other gets the refusal as it is.
-    """
+    """Returns the outcome of a second pass where the place that it found cannot be written: `why` as it is. A workload with failed nodes
+    has no place then: if `replacement` fails fast, the outcome `evicts` it."""
     return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
 
 

@@ -79,11 +79,12 @@ class FlavorSearch:
     attempts: list[Attempt] = field(default_factory=list)
 
     def mark(self) -> _Mark:
-        """Returns where the search stands, for `reset`; attempts are kept."""
+        """Returns a copy of the places, choices and quota that the search has taken so far, for `reset`; attempts are not part of it."""
         return list(self.taken), list(self.placements), list(self.choices), self.shared, self.borrows, dict(self.quota)
 
     def reset(self, mark: _Mark) -> None:
-        """Sets the search back, or forth, to where it stood; a mark serves once."""
+        """Sets places, choices and quota of the search to those of a mark, and keeps all attempts. A mark serves once, since it is not
+        copied."""
         self.taken, self.placements, self.choices, self.shared, self.borrows, self.quota = mark
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
@@ -93,8 +94,9 @@ class FlavorSearch:
         return None
 
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """Returns the free amounts on the nodes of a flavor, without what these pod sets use there, and with what
-        `leftovers` use; None: as in the ledger."""
+        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes; None: as in the view itself. What the
+        pod sets placed so far use there is subtracted, and what `leftovers` use is added. It is a copy only where either of these changes
+        it."""
         free, capacity = self.world.compute_free(view), view.capacity
         if not self.taken and not leftovers:
             return free
@@ -105,7 +107,8 @@ class FlavorSearch:
         return free
 
     def copy_with_pods(self, capacity: FreeCapacity, requests: Sequence[PodSetRequest]) -> FreeCapacity:
-        """Returns a flavor's nodes with the pods of these pod sets on them, where any of them or of the requests minds other pods."""
+        """Returns a copy of a flavor's nodes with the pods that this search has placed as neighbours. It is `capacity` itself where neither
+        these nor the requests have host ports, (anti-)affinity or a spread."""
         company = [(request.traits, placement.nodes) for request, placement in self.taken]
         if not any(traits.is_particular for traits in (*(traits for traits, _ in company), *(request.traits for request in requests))):
             return capacity
@@ -162,7 +165,7 @@ def _may_fit_otherwise(tried: Iterable[Attempt], own: Mapping[FlavorResource, in
 
 
 def build_admissible(search: FlavorSearch, admission: Admission, queue: ClusterQueueFacts) -> Admissible:
-    """Returns what a search has come to, with this admission."""
+    """Returns what a search has come to as an outcome with this admission, and the admission checks that its flavors have in the queue."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return Admissible(
         admission,
@@ -207,8 +210,8 @@ def _find_at_once(
 
 
 def list_units(workload: WorkloadFacts) -> list[Unit]:
-    """Returns the pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or tied to one domain; or one
-    alone."""
+    """Returns the pod sets that get one flavor together: those of a group (rule g of docs/decisions/0004), or all where they are tied to
+    one domain; or one alone. Units are in the order of their first pod sets."""
     if workload.together is not None:
         return [workload.pod_sets]
     units: dict[str, list[PodSetFacts]] = {}
@@ -393,7 +396,8 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
-    """Places pod sets on the nodes of a flavor. Returns True and adds their places to the search, or False and adds the attempt."""
+    """Places pod sets on the nodes of a flavor; those of a workload that grows, next to the pods that it has. Returns True and adds their
+    places to the search. Returns False and adds the attempt where they do not fit, or the flavor's topology does not exist."""
     view = search.world.get_view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'
@@ -431,7 +435,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
 
 
 def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssignment) -> Mapping[tuple[str, ...], Mapping[str, str]]:
-    """Returns the labels of nodes that exist but are not in the tree where an assignment by hostnames has them, by domain."""
+    """Returns, for an assignment by hostnames, the labels of nodes that exist but are not in the flavor's tree, by the values of their
+    domain. Empty where the lowest level is another."""
     if not view.capacity.tree.is_hostname:
         return {}
     missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]

@@ -36,7 +36,8 @@ class Past:
 
     @classmethod
     def read_past(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
-        """Returns the past of a workload: pods that were deleted by force, and nodes where the kubelet has rejected pods of it."""
+        """Returns the past of a workload: the requests and node of each pod that was deleted by force and still counts. Also the names of
+        nodes where the kubelet has rejected pods of it."""
         keys = [(workload.pods_key, pod_set.name, workload.owner_uid) for pod_set in workload.pod_sets]
         leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.list_left_behind(key)]
         return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.list_rejected(key)))
@@ -50,10 +51,11 @@ class Past:
         free: Matrix | None,
         vacated: Callable[[], Matrix | None],
     ) -> tuple[Decision, Matrix | None]:
-        """Returns the decision, and what is free where it was made (None: the view's own).
+        """Returns the decision, and the free amounts with which it was made: `free`, or what `vacated` returned (None: the view's own).
 
-        The pods are placed on nodes that have rejected none of them, if that can be, else on all. If even that fails they are placed in
-        `vacated`, which returns what is free once the leftovers are gone.
+        The pods are placed on nodes that have rejected none of them, if that can be, else on all. If even that fails, and there are
+        leftovers, they are placed in `vacated`, which returns what is free once these are gone. If that fails, too, the refusal is the one
+        before.
         """
 
         def place_again(free: Matrix | None) -> tuple[Decision, Matrix | None]:

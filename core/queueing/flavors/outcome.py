@@ -45,7 +45,8 @@ class Attempt:
 
 
 def join_sentences(attempts: Iterable[Attempt], pod_set: str) -> str:
-    """Joins the sentences of the attempts, each once, for a message that has named the pod set already."""
+    """Returns the sentences of the attempts, each once in their order, joined by semicolons, for a message that has named the pod set
+    already."""
     return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 
 
@@ -118,10 +119,9 @@ class NotAdmissible:
     spares: bool = False
 
     def drop_victims(self) -> "NotAdmissible":
-        """Returns the same outcome without victims.
+        """Returns the same outcome with `preempting` None; the same object where it is None already.
 
-        They were evicted when it was decided. By now they may run again, and no decision requires that they are evicted
-        once more.
+        The victims were evicted when it was decided. By now they may run again, and no decision requires that they are evicted once more.
         """
         return replace(self, preempting=None) if self.preempting is not None else self
 

@@ -76,7 +76,8 @@ class QuotaShortage:
 
 
 def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
-    """Returns the canonical amounts, by resource, that all pods of a pod set take from quota; `pods` only where the queue covers them."""
+    """Returns the canonical amounts, by resource, that all pods of a pod set take from quota, as `rules` transform them. `pods` is there
+    only where the queue covers it; resources that are requested with zero are there with 0."""
     usage = {resource: amount * pod_set.count for resource, amount in compute_quota_requests(pod_set.requests, rules).items()}
     usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
     if any(PODS in group.resources for group in queue.groups):
@@ -85,7 +86,8 @@ def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules:
 
 
 def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
-    """Returns the canonical amounts, by resource, that pod sets take from quota together."""
+    """Returns the canonical amounts, by resource, that pod sets take from quota together, without their spare nodes; see
+    `compute_pod_set_usage`."""
     total: dict[str, int] = {}
     for pod_set in pod_sets:
         add(total, compute_pod_set_usage(pod_set, queue, rules))
@@ -95,8 +97,8 @@ def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rul
 def compute_spares_usage(
     unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, PodSetPlacement]], queue: ClusterQueueFacts, rules: ResourceRules
 ) -> dict[str, int]:
-    """Returns the canonical amounts, by resource, that the nodes which are kept free for pod sets take from quota, where that counts
-    them."""
+    """Returns the canonical amounts, by resource, that the spare nodes which pod sets ask for take from quota. Each counts as many pods as
+    the fullest node of the pod set's placement; a pod set without placement adds nothing."""
     most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
     total: dict[str, int] = {}
     for pod_set in unit:
@@ -110,8 +112,8 @@ def compute_spares_usage(
 def find_shortage(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> QuotaShortage | None:
-    """Returns the shortage of the first resource with too little quota left of a flavor, beside what other pod sets
-    have `taken`; None if there is enough of all."""
+    """Returns the shortage of the first of `resources` of which a flavor has less quota left than `usage`, beside what other pod sets have
+    `taken` (canonical amounts); None if there is enough of all."""
     for resource in resources:
         wanted, name = usage.get(resource, 0), (flavor, resource)
         available = tree.compute_available(queue, name) - taken.get(name, 0)
@@ -126,7 +128,8 @@ def find_shortage(
 def has_to_borrow(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> bool:
-    """Whether a queue would have to borrow of a flavor for `usage`, beside what its other pod sets have `taken`."""
+    """Whether a queue would have to borrow any of `resources` of a flavor for `usage`, beside what its other pod sets have `taken`: all its
+    usage would be above its nominal quota."""
 
     def has_shortage(resource: str) -> bool:
         name, wanted = (flavor, resource), usage.get(resource, 0)

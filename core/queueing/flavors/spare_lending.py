@@ -67,15 +67,16 @@ class Loan:
 
 
 def list_offers(state: ClusterState, priority: int) -> list[Offer]:
-    """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher priority that need
-    none of them now."""
+    """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher priority that may lend them. One that is
+    inactive, evicted or being deleted, or has failed nodes or stuck pods, lends none. Nodes that are lent already are among them."""
     workloads = state.workloads
     holders = (workloads.facts[key] for key in workloads.list_lenders() if workloads.is_lending(key) and key not in state.stuck)
     return [offer for holder in holders if holder.priority > priority for offer in _list_offers_of(state, holder)]
 
 
 def select_offers(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
-    """Returns the offers with only the nodes that are among `hosts`, named as assignments do; offers without such a node are left out."""
+    """Returns copies of the offers with only the nodes that are among `hosts`, named as assignments do; offers without such a node are left
+    out."""
     kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.get_host(entry[0]) in hosts)) for offer in offers)
     return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
 
@@ -91,7 +92,7 @@ def _list_offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offe
 
 
 def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
-    """Adds what is lent to `free`, in place.
+    """Adds what is lent to `free` (canonical amounts, resources by nodes), in place.
 
     Nothing is lent to pods that are not assigned to single nodes: the pods to evict from a node must be known.
     """
@@ -101,9 +102,9 @@ def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
 
 
 def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, offers: Sequence[Offer]) -> Admissible:
-    """Returns what was found with offers taken as free, with the nodes noted that have no room for it without them.
+    """Returns a copy of what was found with offers taken as free, with the nodes noted that have no room for it without them.
 
-    The admission names them as borrowed, and `loans` has them by their holder.
+    The admission names them as borrowed, by hostname, and `loans` has their names by the key of their holder, both sorted.
     """
     requests = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     short: dict[str, set[str]] = {}
@@ -129,7 +130,8 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
 
 
 def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Returns a text with the spare nodes, and their holders, that a workload has borrowed; empty if there are none."""
+    """Returns a text with the spare nodes, and their holders, that a workload has borrowed, at most five nodes for each holder; empty if
+    there are none."""
     lent = "; ".join(f"{_format_list(nodes)} of {key}" for key, nodes in loans)
     return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
 
@@ -138,8 +140,8 @@ def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def list_loans(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
-    """Returns the lent spare nodes of a workload. In each, borrowers that are `leaving` come first, then those that
-    were admitted last."""
+    """Returns the lent spare nodes of a workload on which not all fits beside the spare, sorted by node. In each, borrowers that are
+    evicted or `leaving` (keys) come first, then those that were admitted last, and only as many as must go for the room."""
     found: dict[str, Loan] = {}
     taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
     for offer in _list_offers_of(state, holder):
@@ -153,14 +155,16 @@ def list_loans(state: ClusterState, holder: WorkloadFacts, leaving: Collection[s
 
 
 def list_borrowed(state: ClusterState, workload: WorkloadFacts) -> list[tuple[str, tuple[str, ...]]]:
-    """Returns the spare nodes, by name, on which a workload runs, with the key of their holder; sorted by that."""
+    """Returns the keys of holders, sorted, each with the names of its spare nodes, sorted, that this workload would have to leave for it;
+    empty if there are none."""
     holders = (state.workloads.facts[key] for key in sorted(state.workloads.list_lenders()))
     loans = ((holder.key, tuple(loan.node for loan in list_loans(state, holder) if workload.key in loan.keys)) for holder in holders)
     return [(key, nodes) for key, nodes in loans if nodes]
 
 
 def choose_borrowers(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[Borrower, ...]:
-    """Returns as few of the first borrowers as use `wanted` together; all that use any of it where that is less."""
+    """Returns, in their order, as few of the first borrowers as use `wanted` (canonical amounts) together, without those that others make
+    needless; all that use any of it where that is less."""
     chosen, left = list[Borrower](), dict(wanted)
     for borrower in borrowers:
         if any(left.get(resource, 0) > 0 and amount > 0 for resource, amount in borrower.amounts.items()):
@@ -174,13 +178,14 @@ def choose_borrowers(borrowers: Iterable[Borrower], wanted: Resources) -> tuple[
 
 
 def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> None:
-    """Adds what is lent on some nodes to `free`, what their holder may use, in place."""
+    """Adds the `amounts` of loans to `free`, what their holder may use (canonical amounts, resources by nodes), in place. Nodes that are
+    not in it are left out."""
     for loan in loans:
         _give(capacity, free, loan.node, loan.amounts, 1)
 
 
 def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
-    """Returns the nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
+    """Returns a copy of the nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
     free, seen = view.capacity.free.copy(), set[str]()
     for key in state.workloads.list_lenders() if state.workloads.has_borrowers() else ():
         loans = [loan for loan in list_loans(state, state.workloads.facts[key]) if loan.node not in seen]
@@ -190,7 +195,7 @@ def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 
 def show_lent(loans: Sequence[Loan]) -> str:
-    """Returns a text with the first lent spare nodes and their borrowers; empty if there are none."""
+    """Returns a text with the number of lent spare nodes, and the first five with their borrowers; empty if there are none."""
     nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""

@@ -49,7 +49,8 @@ class Readings:
         self._cells: dict[str, _CellsOfFlavor] = {}
 
     def find_cells(self, view: FlavorView) -> dict[str, tuple[int, _Cells]]:
-        """Returns the cells by workload, with the version in the ledger, in the matrix of a flavor as it is laid out now."""
+        """Returns what was read of workloads, by key, for the matrix of a flavor as it is laid out now: the version in the ledger, and the
+        cells (places in the flattened matrix, amounts, their sum). The caller adds to this dict; it is empty after a change of layout."""
         found, tree, axis = self._cells.get(view.flavor.name), view.capacity.tree, view.capacity.axis
         if found is None or found.tree is not tree or found.axis != axis:
             found = self._cells[view.flavor.name] = _CellsOfFlavor(tree, dict(axis))
@@ -89,7 +90,8 @@ class World:
         self._views: dict[str, FlavorView] | None = None
 
     def copy_quota_and_nodes(self, queue: ClusterQueueFacts) -> None:
-        """Copies quota and nodes that a queue can use, so that the state may change while a search in this world is interrupted.
+        """Copies quota and nodes that a queue can use, so that the state may change while a search in this world is interrupted. From then
+        on this world changes the copy of the quota alone.
 
         Which pods are where, and what workloads hold, is read when it is asked for first.
         """
@@ -98,12 +100,13 @@ class World:
         self._views = {name: view.copy() for name, view in views.items() if view is not None}
 
     def get_view(self, flavor: str) -> FlavorView | None:
-        """Returns a topology-aware flavor over its nodes; None if it does not exist."""
+        """Returns a topology-aware flavor over its nodes; None if it, or its topology, does not exist or it is none of the queue's when
+        they were copied."""
         return self.state.get_view(flavor) if self._views is None else self._views.get(flavor)
 
     @property
     def quota(self) -> QuotaTree:
-        """The quota tree, without the usage of the workloads that are removed in this view."""
+        """The quota tree, without the usage of the workloads that are removed in this view: the state's own, or the copy."""
         return self.state.quota if self._quota is None else self._quota
 
     @property
@@ -112,7 +115,8 @@ class World:
         return frozenset(self._gone)
 
     def compute_free(self, view: FlavorView) -> Matrix | None:
-        """Returns the free amounts on the nodes of a flavor; None: they are those of the ledger.
+        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes, with what removed workloads hold and
+        what is lent. None: they are those of the view. The array is this world's own, which a later call changes.
 
         Most removed workloads are back before a search needs the nodes, so the amounts are only computed here.
         """
@@ -173,7 +177,8 @@ class World:
         return tuple(at), tuple(amounts), sum(map(abs, amounts))  # not lists, which the garbage collector would visit
 
     def compute_free_for_spares(self, view: FlavorView, free: Matrix | None) -> Matrix | None:
-        """Returns the free amounts for the spare nodes of the workload, which may be lent; `free` has those for its pods."""
+        """Returns the free amounts for the spare nodes of the workload: a copy of `free`, those for its pods (None: of the view), with what
+        it has lent. It is `free` itself where nothing is lent."""
         if not self.loans:
             return free
         free = (view.capacity.free if free is None else free).copy()
@@ -181,17 +186,18 @@ class World:
         return free
 
     def get_capacity(self, view: FlavorView) -> FreeCapacity:
-        """Returns the nodes of a flavor, whatever is free on them, for a search with this world's budget."""
+        """Returns a copy of the nodes of a flavor for a search with this world's budget; it gives reasons only if the world `explains`.
+        Free amounts in it are those of the view, as if no workload were removed."""
         return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
     def find_held(self, key: str) -> _Held:
-        """Returns what a workload holds on nodes: per pod set the requests of one pod and pods per node."""
+        """Returns what a workload holds on nodes: per pod set the requests of one pod and pods per node. It is read once and kept."""
         if key not in self._held:
             self._held[key] = self.state.ledger.list_held(self.state.get_pods_key(key))
         return self._held[key]
 
     def read_held(self, keys: Iterable[str]) -> None:
-        """Reads what workloads hold on nodes and of quota, which is then kept."""
+        """Reads what workloads hold of quota, and on the nodes that `copy_quota_and_nodes` has copied, which is then kept."""
         keys = list(keys)
         for key in keys:
             self.find_usage(key)
@@ -200,7 +206,8 @@ class World:
                 pass
 
     def find_usage(self, key: str) -> tuple[str, Amounts]:
-        """Returns the queue of which a workload holds quota, and the amounts; empty for one that holds none any more."""
+        """Returns the name of the queue of which a workload holds quota, and the canonical amounts by flavor and resource; `("", {})` for
+        one that holds none any more. It is read once and kept."""
         found = self._usage.get(key)
         if found is None:
             admission = self.state.workloads.find_holding(key)
@@ -214,17 +221,17 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Removes what a workload holds of quota and on nodes."""
+        """Removes what a workload holds of quota and on nodes; it must not be removed already."""
         self._apply_turn(key, -1)
         self.quota.add(*self.find_usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Restores what a removed workload holds of quota and on nodes."""
+        """Restores what a removed workload holds of quota and on nodes. Raises KeyError where it is not removed."""
         self._apply_turn(key, 1)
         self.quota.add(*self.find_usage(key))
 
     def remove_workloads(self, keys: AbstractSet[str]) -> None:
-        """Removes exactly these workloads, and restores all others."""
+        """Makes exactly the workloads with these keys removed, and restores all others."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):
@@ -249,7 +256,8 @@ class World:
 
     @staticmethod
     def subtract_held(view: FlavorView, free: Matrix, held: _Held, times: int) -> None:
-        """Subtracts what a workload holds on nodes from `free`, `times` times; nodes that `free` does not have are left out."""
+        """Subtracts what a workload holds on nodes from `free`, `times` times, in place (negative: adds); nodes and resources that `free`
+        does not have are left out. Amounts are cut at `LARGEST`."""
         index, axis = view.capacity.tree.index, view.capacity.axis
         for requests, nodes in held:
             rows = [(axis[resource], amount * times) for resource, amount in requests.items() if resource in axis]

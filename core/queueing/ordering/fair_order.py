@@ -104,7 +104,9 @@ class FairTurns:
         self._decide(self._bouts.values())
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """Returns the turn of the head that wins by share; see `Turns.get_next`."""
+        """Returns the turn of the head that wins by share, and whether it may borrow: it must, or groups of its queue were put off.
+        Workloads without a queue come first. If the usage of the last turn's queue has changed, shares are computed again; see
+        `Turns.get_next`."""
         homeless = find_first(self._homeless, self._round)
         if homeless is not None:
             return homeless, False
@@ -122,7 +124,7 @@ class FairTurns:
         return best.waiting[0], best.may_borrow
 
     def add_follower(self, turn: Turn) -> None:
-        """Adds a turn for the next member of the same group; see `Turns.add_follower`."""
+        """Records that a turn is over, and adds one for the next member of the same group; see `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is None:
             return

@@ -42,15 +42,17 @@ class Turns(Protocol):
         ...
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """Returns the next turn, and whether its workload may borrow; None: all workloads had their turns."""
+        """Returns the next turn, and whether its workload may borrow; None: all workloads had their turns. It is the same one again until
+        it is passed on, put off or ended."""
         ...
 
     def add_follower(self, turn: Turn) -> None:
-        """Adds a turn for the next member of the same group."""
+        """Records that a turn is over, and adds one for the next member of the same group, if there is one."""
         ...
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to."""
+        """Repeats a turn after those of all workloads that need not borrow: the workload of this one would have to. A second time it comes
+        after all that were put off once."""
         ...
 
     def may_put_off_again(self, turn: Turn) -> bool:
@@ -58,12 +60,13 @@ class Turns(Protocol):
         ...
 
     def end(self, turn: Turn) -> None:
-        """Ends the turns of a group: no other member will have one."""
+        """Ends the turns of a group: no other member will have one in this round."""
         ...
 
 
 def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[Turn]:
-    """Returns, for each group, the turn of the first member that has had none in a round of cycles; in no order."""
+    """Returns, for each group, the turn of the first member that has had none in a round of cycles; in the order of the groups. Groups
+    without such a member have none."""
     turns = []
     for group in groups:
         at = group.find_next(in_round)
@@ -73,9 +76,10 @@ def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[
 
 
 def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -> Turn | None:
-    """Returns the first turn of a heap that its group still has, and has put off so often where that is asked for; None if there is none.
+    """Returns the first turn of a heap that is still to come, and leaves it there; None if there is none. With `put_off` the group must
+    have put off its turns so often.
 
-    Drops those before it: they are over, or their group has other members now.
+    Removes those before it: they are over, or their group has other members now.
     """
     while heap:
         turn = heap[0]
@@ -86,13 +90,13 @@ def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -
 
 
 def is_due(turn: Turn, in_round: int) -> bool:
-    """Whether a turn is still to come: its group has the same member at that place."""
+    """Whether a turn is still to come: it is that of the first member of its group without one in the round."""
     group = turn.group
     return group.find_next(in_round) == turn.at < len(group.members) and group.members[turn.at][0] == turn.order
 
 
 def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
-    """Adds turns to a heap: a few one by one, many at once."""
+    """Adds turns to a heap in place: a few one by one, many at once."""
     if len(turns) < len(heap) // 10:
         for turn in turns:
             heapq.heappush(heap, turn)
@@ -102,7 +106,7 @@ def add_turns(heap: list[Turn], turns: list[Turn]) -> None:
 
 
 def note_passed(turn: Turn, in_round: int) -> None:
-    """Records at the group that the member has had its turn."""
+    """Records at the group that the member, and all before it, have had their turns in the round."""
     turn.group.begin(in_round)
     turn.group.passed = turn.order
 
@@ -115,13 +119,13 @@ def note_put_off(turn: Turn, in_round: int) -> None:
 
 
 def note_ended(turn: Turn, in_round: int) -> None:
-    """Records at the group that no other member has a turn."""
+    """Records at the group, which must have members, that none of them has another turn in the round."""
     turn.group.begin(in_round)
     turn.group.passed = turn.group.members[-1][0]
 
 
 def count_put_off(group: EquivalenceClass, in_round: int) -> int:
-    """Returns how often the turns of a group were put off in a round."""
+    """Returns how often the turns of a group were put off in a round; 0 where it has no record of that round."""
     return group.put_off if group.round == in_round else 0
 
 
@@ -149,7 +153,7 @@ class PriorityTurns:
         return None
 
     def add_follower(self, turn: Turn) -> None:
-        """Adds a turn for the next member of the same group; see `Turns.add_follower`."""
+        """Records that a turn is over, and adds one for the next member of the same group; see `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is not None:
             heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)

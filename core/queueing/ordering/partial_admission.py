@@ -33,7 +33,8 @@ class Shortfall:
 
 
 def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Shortfall]:
-    """Returns the pod sets of a workload that an admission gives fewer pods than they ask for."""
+    """Returns, in the order of the workload, its pod sets with a `minCount` to which an admission gives fewer pods than they ask for; empty
+    if there are none."""
     pairs = zip(workload.pod_sets, admission.pod_sets, strict=False)
     return [
         Shortfall(pod_set.name, given.count, pod_set.count, pod_set.min_count)
@@ -43,20 +44,20 @@ def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Short
 
 
 def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
-    """Returns a sentence about the pods that a workload is not given, and why; empty where it has all."""
+    """Returns a text about the pods that a workload is not given, and why, as far as `found` has that; empty where it has all."""
     text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
     return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
 
 
 def can_shrink(workload: WorkloadFacts) -> bool:
-    """Whether a workload may run with fewer pods than it asks for."""
+    """Whether a workload may run with fewer pods than it asks for: a pod set has a `minCount` below its count."""
     return _count_surplus(workload) > 0
 
 
 def find_largest(
     workload: WorkloadFacts, judge: Callable[[WorkloadFacts], Pieces[Admissible | NotAdmissible]]
 ) -> Pieces[Admissible | NotAdmissible | None]:
-    """Returns the outcome of a workload with fewer pods: that of `judge` for the most pods that are admitted, or will
+    """Yields wherever `judge` does. Returns its outcome for the most pods, fewer than requested, with which a workload is admitted, or will
     be once victims are gone.
 
     None if there is no such number. The requested number of pods itself counts as judged already.
@@ -82,12 +83,13 @@ def find_largest(
 
 
 def build_smallest(workload: WorkloadFacts) -> WorkloadFacts:
-    """Returns the workload with the fewest pods with which it may run."""
+    """Returns a copy of the workload with the fewest pods with which it may run: each pod set has its `minCount`, rounded up to whole
+    slices. It is the workload itself where it cannot shrink."""
     return _build_shrunk(workload, _count_surplus(workload)) if can_shrink(workload) else workload
 
 
 def show_minimum(workload: WorkloadFacts) -> str:
-    """Formats the smallest number of pods that is enough for a workload."""
+    """Returns a text with the least number of pods of each pod set that may shrink (`2 of 4 pods of pod set main`); empty if none may."""
     return ", ".join(_show_pod_sets(workload))
 
 

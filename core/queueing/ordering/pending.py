@@ -35,7 +35,7 @@ class EquivalenceClass:
         return id(self) < id(other)
 
     def begin(self, in_round: int) -> None:
-        """Drops what is known of turns in another round than this one."""
+        """Sets the group to this round: drops its turns and how often they were put off, if those are of another round."""
         if self.round != in_round:
             self.round, self.passed, self.put_off = in_round, None, 0
 
@@ -157,7 +157,7 @@ class Pending:
         del self._places[key]
 
     def list_classes(self) -> list[EquivalenceClass]:
-        """Returns all groups, none of them empty."""
+        """Returns a new list of all groups, none of them empty, in no certain order."""
         return list(self._groups.values())
 
     def collect_changed(self) -> list[EquivalenceClass]:
@@ -171,11 +171,12 @@ class Pending:
         return self._places[key].workload if key is not None else None
 
     def order_of(self, uid: str) -> Order:
-        """Returns the place among all of a workload that waits, which must be known."""
+        """Returns the place among all of a workload that waits, as a sort key; lower goes first. Raises KeyError where it does not wait."""
         return self._places[self._keys[uid]].order
 
     def number_of(self, uid: str) -> int:
-        """Returns the number of a workload that waits, in the order in which these came or began to ask for what they ask for."""
+        """Returns the number of a workload that waits, in the order in which these came or began to ask for what they ask for. Raises
+        KeyError where it does not wait."""
         return self._places[self._keys[uid]].number
 
     def group_of(self, uid: str) -> EquivalenceClass | None:
@@ -195,7 +196,8 @@ class Pending:
 def find_heads(
     groups: Iterable[EquivalenceClass], queue_of: Callable[[WorkloadFacts], str | None], is_held_back: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Returns the uid of the first workload, of those that are not held back, in each queue that `queue_of` names for any."""
+    """Returns, by queue, the uid of the first workload that is not held back, in each queue that `queue_of` names for any. Where it returns
+    None for the first member of a group, all of that are left out."""
     firsts: dict[str, tuple[Order, str]] = {}
     for group in groups:
         queue = queue_of(group.members[0][1])

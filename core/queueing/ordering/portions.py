@@ -46,7 +46,8 @@ class Portions:
         self._current: _Account = ("", False), False  # for which a decision is made
 
     def begin_round(self, number: int) -> None:
-        """Begins a round. `number` is that of the last workload that has come."""
+        """Begins a round. `number` is that of the last workload that has come: those that come later are beside the laps that begin in
+        it."""
         self._began = number
 
     def _is_beside(self, asked: DecisionRequest) -> bool:
@@ -54,7 +55,8 @@ class Portions:
         return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
 
     def may_decide(self, asked: DecisionRequest) -> bool:
-        """Whether a workload gets a decision in this round; one that gets none is recorded for the next round."""
+        """Whether a workload gets a decision in this round: its queue has time left for it, or the decision was put off. If not,
+        `end_round` reports that another round is needed."""
         if asked in self._put_off:
             return True
         is_beside = self._is_beside(asked)
@@ -65,7 +67,7 @@ class Portions:
         return False
 
     def begin_decision(self, asked: DecisionRequest) -> None:
-        """Records that a workload gets a decision; the time that is measured next counts for it."""
+        """Records that a workload gets a decision: time that is measured until the next call counts for its queue."""
         self._put_off.discard(asked)
         is_beside = self._is_beside(asked)
         self._current = asked.key, is_beside
@@ -73,12 +75,13 @@ class Portions:
             self._last[asked.key] = max(asked.order, self._last.get(asked.key, asked.order))
 
     def put_off(self, asked: DecisionRequest) -> None:
-        """Records that the decision on a workload is made once more in the round, when it may borrow."""
+        """Records that the decision on a workload is made once more in the round, when it may borrow: `may_decide` then returns True,
+        whatever time is left."""
         self._put_off.add(asked)
 
     @contextmanager
     def measure(self) -> Iterator[None]:
-        """Counts the time spent in this context as part of the decision that has begun."""
+        """Counts the time spent in this context, in seconds and also where it raises, as part of the decision that began last."""
         began = self._timer()
         try:
             yield
@@ -86,7 +89,8 @@ class Portions:
             self._had[self._current] += self._timer() - began
 
     def end_round(self) -> bool:
-        """Ends a round. Returns whether another is to follow since there are workloads that got no decision."""
+        """Ends a round: drops what it has used. Returns whether another is to follow, since workloads got no decision or a lap continued in
+        this round."""
         is_more = bool(self._short or self._laps)
         laps = dict[Key, tuple[int, Order]]()
         for key, is_beside in self._short:

@@ -33,15 +33,16 @@ class Precedence:
         self.begin_round()
 
     def begin_round(self) -> None:
-        """Begins a round: all have their turns still to come."""
+        """Begins a round: drops all that were recorded, and gives all its steps back."""
         self._noted: defaultdict[str, list[Turn]] = defaultdict(list)  # by queue
         self._gave_way: set[str] = set()  # queues
         self._budget = StepBudget(STEPS)
 
     def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
-        """Records a workload that is put off and has not been judged, `MOST_NOTED` of a queue at most.
+        """Records a workload that is put off and has no valid refusal of its group, `MOST_NOTED` of a queue at most.
 
-        In a StrictFIFO queue it is not recorded: it gets nothing before the one that is before it.
+        It is not recorded where it is refused as it is or replaces another one, and in a queue that reclaims nothing or is StrictFIFO:
+        there it gets nothing before the one that is before it.
         """
         if queue.strict or queue.preemption.reclaim == NEVER or len(self._noted[queue.name]) >= MOST_NOTED:
             return
@@ -52,11 +53,14 @@ class Precedence:
             self._noted[queue.name].append(turn)
 
     def is_behind(self, turn: Turn, queue: ClusterQueueFacts, turns: Turns) -> bool:
-        """Whether a turn is of a workload of a StrictFIFO queue that is behind one which has given way."""
+        """Whether a turn is in a StrictFIFO queue in which another workload has given way in this round (`should_wait`), and may be put off
+        once more."""
         return queue.strict and queue.name in self._gave_way and turns.may_put_off_again(turn)
 
     def should_wait(self, turn: Turn, found: Admissible, turns: Turns, in_round: int) -> bool:
-        """Whether a workload that would be admitted in this way, and borrow, is to come after all others that were put off."""
+        """Whether a workload that would be admitted as `found`, and borrow, is to come after all others that were put off: a recorded
+        workload of another queue would lose its own quota by that. Once True, it holds for its queue for the round. Spends steps of the
+        round; without any left none has to wait."""
         name = found.admission.cluster_queue
         if not turns.may_put_off_again(turn) or turn.workload.replaces is not None:
             return False

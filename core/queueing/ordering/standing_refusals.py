@@ -20,7 +20,8 @@ _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCH
 
 
 def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
-    """Returns the counts by which it is seen later whether something has changed that could help a workload of a queue."""
+    """Returns the counts of changes of the state, of the configuration and of quota in a queue's cohort: if they are equal later, nothing
+    has changed that could help a workload of the queue."""
     return state.changes, state.config_changes, state.quota.count_changes(queue.name)
 
 
@@ -49,7 +50,8 @@ class StandingRefusal:
         by_share: bool = False,
         at: Marks | None = None,
     ) -> "StandingRefusal":
-        """Returns a refusal at the present state, or where its search was interrupted at the state in which that began (`at`)."""
+        """Returns a refusal at the present state, or at the marks `at` where its search was interrupted and began at these. `in_round` is
+        the number of the round; `by_share`: fair sharing is on."""
         # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
@@ -60,7 +62,8 @@ class StandingRefusal:
         return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
-        """Whether nothing has changed since that could help."""
+        """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
+        not enough has changed, it is noted at the present state."""
         if self.round == in_round:
             return True
         now = state.quota.count_changes(queue.name)
@@ -104,7 +107,8 @@ def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def compute_asked(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> tuple[Mapping[str, int], ...]:
-    """Returns what a workload asks of quota: canonical amounts by resource, for each unit that gets one flavor (`list_units`)."""
+    """Returns what a workload asks of quota, without its spare nodes: canonical amounts by resource, for each unit that gets one flavor
+    (`list_units`)."""
     return tuple(compute_usage(unit, queue, state.resource_rules) for unit in list_units(workload))
 
 
@@ -117,10 +121,11 @@ def can_be_given(
     by_share: bool,
     unseen: Collection[str] = (),
 ) -> bool:
-    """Whether the quota would be available if all workloads were gone that are leaving or could be preempted. It is an
-    upper bound that is cheap to compute.
+    """Whether the quota would be available if all workloads were gone that are leaving or could be preempted. It is an upper bound that is
+    cheap to compute: False is certain, True is not.
 
-    `asked` are canonical amounts. `unseen` are keys of workloads with evictions that are not observed yet.
+    `asked` are canonical amounts by resource, for each unit. `by_share`: fair sharing is on. `unseen` are keys of workloads with evictions
+    that are not observed yet.
     """
     most = partial(_compute_most, state, workload, queue, by_share, unseen)
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}

@@ -54,8 +54,8 @@ class Circles:
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
-        """Begins a cycle: drops evictions of workloads that have ended or have another queue or priority; all after a
-        change of rules.
+        """Begins a cycle: drops evictions of workloads that have ended or have another queue or priority; all where `rule_changes` is not
+        that of the last call. Those of pods that are recreated end only so.
 
         `facts` are the workloads as they are, by key. Returns whether it dropped any.
         """
@@ -72,7 +72,8 @@ class Circles:
         return bool(gone)
 
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
-        """Records that a workload evicts these victims; of more than `MOST` evictions the oldest are dropped."""
+        """Records that a workload evicts these victims, once more where it has before; of more than `MOST` evictions the oldest are
+        dropped."""
         for victim in victims:
             pair = victim.party, preemptor.party
             before = self._evicted.pop(pair, None)
@@ -83,18 +84,19 @@ class Circles:
         self._drop_pairs(list(islice(self._evicted, max(0, len(self._evicted) - MOST))))
 
     def withdraw(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Removes pairs of the parties of a victim and its preemptor that did not come to an eviction."""
+        """Removes evictions that did not happen, by the parties of victim and preemptor, with all earlier ones of the same pair; unknown
+        pairs are ignored."""
         self._drop_pairs({pair for pair in pairs if pair in self._evicted})
 
     def note_admitted(self, preemptor: WorkloadFacts) -> None:
-        """Records that a workload is admitted: what was evicted for it did help."""
+        """Records that a workload is admitted: its evictions so far do not count as futile. They still count for cycles."""
         for victim in self._victims.get(preemptor.party, ()):
             pair = victim, preemptor.party
             self._evicted[pair] = self._evicted[pair]._replace(times=0)
 
     def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns the parties for which this one was evicted directly, and those that it has evicted for nothing: parties with the same two
-        sets spare the same."""
+        """Returns the parties for which this one was evicted directly, and those that it has evicted `MOST_FUTILE` times without being
+        admitted: parties with the same two sets spare the same."""
         return frozenset(self._preemptors.get(party, ())), self._find_futile(party)
 
     def _find_futile(self, party: str) -> frozenset[str]:
@@ -106,7 +108,8 @@ class Circles:
         return changed
 
     def find_spared(self, party: str) -> frozenset[str]:
-        """Returns all parties for which this one was evicted, directly or through others, and those that it has evicted for nothing."""
+        """Returns the parties that this one must not evict: those for which it was evicted, directly or through others, and those that it
+        has evicted `MOST_FUTILE` times without being admitted."""
         found, left = {party}, [party]
         while left:
             more = self._preemptors.get(left.pop(), set()) - found

@@ -32,8 +32,8 @@ class ShareRule:
     strategy: PreemptionStrategy
 
     def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
-        """Whether a workload that uses `wanted` may have preempted the workloads `gone`, in other queues, which the
-        tree counts no more."""
+        """Whether a workload that uses `wanted` (canonical amounts) may have preempted the workloads `gone`: the queue of each, another
+        than the rule's, and its usage. The tree counts neither it nor these."""
         ours = tree.compute_shares(self.queue, wanted)
         for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
             level = tree.find_meeting_level(self.queue, queue)
@@ -43,13 +43,14 @@ class ShareRule:
 
     def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
         """Whether one workload may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with
-        it."""
+        it. True where `ours` is 0: that side only reclaims its own."""
         if ours.is_zero:
             return True
         return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)
 
     def begin(self, tree: QuotaTree, wanted: Amounts) -> "OneByOne":
-        """Returns a trial of candidates one after the other, for a workload that uses `wanted`."""
+        """Returns a trial of candidates one after the other, for a workload that uses `wanted` (canonical amounts). It changes the tree
+        until its `end` is called."""
         return OneByOne(self, tree, wanted)
 
 
@@ -68,7 +69,8 @@ class OneByOne:
         self._least: dict[str, Amounts] = {}  # by queue
 
     def release_if_allowed(self, queue: str, amounts: Amounts, *, is_own: bool) -> bool:
-        """Removes a candidate's usage of a queue if shares let it go after those before it. Returns whether they do."""
+        """Removes the usage of a candidate in `queue` from the tree if shares let it go after those before it; one of the preemptor's own
+        queue (`is_own`) always. Returns whether they do; if not, the tree is as before."""
         tree, before = self._tree, self._ours
         level = -1 if is_own else self._find_level(queue)
         tree.add(queue, amounts, -1)
@@ -92,6 +94,6 @@ class OneByOne:
         return self._levels[queue]
 
     def end(self) -> None:
-        """Adds the usage of all removed workloads back."""
+        """Adds the usage of all removed workloads back to the tree; to be called once."""
         for queue, amounts in self._gone:
             self._tree.add(queue, amounts)

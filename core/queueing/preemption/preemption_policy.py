@@ -69,12 +69,13 @@ class Candidate:
 
     @cached_property
     def rank(self) -> Rank:
-        """Sort key: a candidate with a lower rank is tried first."""
+        """Sort key: with fair sharing queues further beyond their own come first, then lower priority. A candidate with a lower rank is
+        tried first."""
         return self.excess, self.priority
 
     @cached_property
     def order(self) -> tuple[Rank, int, bool, str]:
-        """Sort key: the candidate with the smallest loss comes first."""
+        """Sort key: lower rank, then less work lost, then other queues than the preemptor's, then key."""
         return self.rank, self.lost, self.is_own, self.key
 
 
@@ -134,8 +135,9 @@ class Rights:
     # --- candidates ---------------------------------------------------------------------------------
 
     def list_stages(self) -> Iterator[list[Right] | None]:
-        """Yields rights among which the cheapest victims count; those of a later stage only where no earlier one makes room. None: a piece
-        of the work has been done."""
+        """Yields rights among which the cheapest victims count, each with candidates by `Candidate.order`; those of a later stage only
+        where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. Adds to `Memory.spared` those
+        left out for cycles of evictions."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
@@ -209,12 +211,12 @@ class Rights:
 
     @cached_property
     def wanted(self) -> dict[str, int]:
-        """Canonical amounts, by resource, that the workload would take from quota."""
+        """Canonical amounts, by resource, that all pods of the workload would take from quota, without its spare nodes."""
         return compute_usage(self._workload.pod_sets, self._queue, self._state.resource_rules)
 
     @cached_property
     def names(self) -> list[FlavorResource]:
-        """Flavors and resources of the quota that the workload could use."""
+        """Flavors and resources of the quota that the workload could use, in the order in which its queue lists them."""
         asked = self.wanted
         return [(flavor, r) for group in self._queue.groups for flavor in group.flavors for r in group.resources if r in asked]
 
@@ -331,10 +333,10 @@ class Rights:
     def order_victims(
         self, order: Sequence[Candidate], rule: ShareRule | None = None, wanted: Amounts | None = None, most: int | None = None
     ) -> Pieces[list[Candidate]]:
-        """Returns those that may be preempted one after the other, the first `most` of them; where shares decide, for a
-        workload that takes `wanted`.
+        """Yields None where it may be interrupted. Returns, in the order given, those that may be preempted one after the other, the first
+        `most` of them (None: all). With a `rule` shares decide, for a workload that takes `wanted`.
 
-        Those beyond the budget are left out.
+        Those beyond the budget are left out. With a `rule`, the world has only the leaving workloads removed afterwards.
         """
         if rule is None:
             self._budget.charge(len(order))

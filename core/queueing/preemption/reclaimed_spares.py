@@ -27,7 +27,8 @@ from core.state.facts import WorkloadFacts
 
 
 def sort_fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[Loan]:
-    """Returns the loans, those first for which the fewest borrowers have to be evicted that are not leaving already.
+    """Returns the loans in a new order, those first for which the fewest borrowers have to be evicted that are neither evicted nor
+    `leaving` (keys) already; equal ones stay as they were.
 
     So an eviction that was requested is used, and one borrower on several nodes comes before two that share a node.
     """
@@ -37,8 +38,8 @@ def sort_fewest_first(loans: Sequence[Loan], leaving: Collection[str]) -> list[L
 def choose_loans(
     tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
 ) -> Decision:
-    """Returns the decision on lost pods with as few of the loans ended as are enough. `decide` returns the decision
-    with some of them ended; with more of them it never gets worse."""
+    """Returns the decision on lost pods with as few of the first loans ended as give a place as good as with all of them; with none, where
+    that is as good. `decide` returns the decision with some of them ended; with more of them it never gets worse."""
     without = decide(())
     if not loans:
         return without
@@ -56,8 +57,9 @@ def choose_loans(
 
 
 def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
-    """Returns the borrowers to evict from the nodes where pods are to be, and these nodes. `left` has what is left of
-    these nodes if no borrower is evicted."""
+    """Returns the borrowers to evict, each once, and the names of the nodes that need room: those of `nodes` with an amount below zero in
+    `left`. `left` (canonical amounts, resources by nodes) is what pods leave there if no borrower is evicted. A node may need room without
+    any borrower: pods are ending there."""
     going: dict[str, Borrower] = {}
     short = []
     for loan in loans:
@@ -90,7 +92,8 @@ def wait_for_borrowers(
     leaving: Collection[str],
     beside: Beside,
 ) -> NotAdmissible:
-    """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes that it takes back."""
+    """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes that it takes back. Victims are those
+    that are neither evicted nor `leaving` (keys) already; there may be none."""
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
     victim_keys = {victim.workload.key for victim in victims}
     preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in victim_keys)), beside)

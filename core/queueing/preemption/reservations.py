@@ -46,11 +46,10 @@ class Claims:
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> bool:
-        """Begins a cycle: drops preemptors that are not pending any more, and victims that are observed as evicted or
-        gone.
+        """Begins a cycle: drops reservations of workloads with a uid not in `pending`, and victims that are observed as evicted or gone.
+        Reserves again what workloads that take lent spare nodes back wait for, and drops that of those that have lost no nodes now.
 
-        Returns whether evictions were dropped that would have been part of a cycle
-        (`core.queueing.preemption.eviction_cycles`).
+        Returns whether evictions were dropped that would have been part of a cycle (`core.queueing.preemption.eviction_cycles`).
         """
         self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
@@ -66,23 +65,24 @@ class Claims:
         return is_freed
 
     def list_leaving(self) -> set[str]:
-        """Returns the keys of the workloads that are being evicted and still hold quota."""
+        """Returns the keys of the workloads that are being evicted, observed or only requested, and still hold quota."""
         return self._state.workloads.list_leaving() | {key for key in self._evicting if self._state.workloads.find_holding(key) is not None}
 
     def list_unseen(self) -> Collection[str]:
-        """Returns the keys of the workloads with evictions that are requested and not observed yet."""
+        """Returns the keys of the workloads with evictions that are requested and not observed yet, as a view that changes with them."""
         return self._evicting.keys()
 
     def list_uids(self) -> list[str]:
-        """Returns the uids of the workloads that wait until others are gone, and have no place yet."""
+        """Returns the uids of the workloads that wait until others are gone, and have no place yet, in the order in which that was decided
+        last."""
         return list(self._by_uid)
 
     def has_any(self) -> bool:
-        """Whether any workload waits until others are gone."""
+        """Whether any workload waits until others are gone, also one that has a place and takes lent spare nodes back."""
         return bool(self._by_uid or self._taking_back)
 
     def find_preempting(self, uid: str) -> Preempting | None:
-        """Returns what a workload waits for, by uid, if it waits for others to go; else None."""
+        """Returns what a workload without a place waits for, by uid, if it waits for others to go; else None."""
         return self._by_uid.get(uid)
 
     def is_preemptor(self, uid: str) -> bool:
@@ -90,7 +90,8 @@ class Claims:
         return uid in self._by_uid and uid in self._preemptors
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """Records what a workload waits for from now on; None: for no others."""
+        """Records what a workload waits for from now on, with its victims as requested evictions; None: for no others. Then what was
+        reserved for it, if anything, is free for others, which are decided on again."""
         before = self._by_uid.pop(workload.uid, None)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
@@ -106,9 +107,11 @@ class Claims:
     # --- workloads that have lost nodes -------------------------------------------------------------
 
     def reserve_replacement(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """Records what a workload that has its place, and has lost nodes, waits for from now on: that others leave what it lent them.
+        """Records what a workload that has its place, and has lost nodes, waits for from now on, and reserves it until the end of the
+        cycle: that others leave what it lent them.
 
-        It is reserved until the end of the cycle. None: it waits for no others.
+        None: no others have to be evicted; what was recorded before is dropped. It is also dropped, and others are decided on again, where
+        the nodes that it gets in addition have changed.
         """
         _, before = self._taking_back.get(workload.uid, ("", None))
         if before is not None and (preempting is None or preempting.beside != before.beside):
@@ -119,14 +122,14 @@ class Claims:
         self.reserve_rest(workload)
 
     def reserve_rest(self, workload: WorkloadFacts) -> None:
-        """Reserves what a workload that has lost nodes waits for, and does not hold, until the end of the cycle: the others do not see
-        it."""
+        """Reserves what a workload that has lost nodes waits for, and does not hold, until the end of the cycle: the others do not see it.
+        Does nothing where it waits for none."""
         if workload.uid in self._taking_back:
             _, preempting = self._taking_back[workload.uid]
             self._state.reserve_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
 
     def is_awaiting(self, workload: WorkloadFacts) -> bool:
-        """Whether borrowers that were evicted from its lent spare nodes are still on one that is ready."""
+        """Whether borrowers that were evicted for a workload from its lent spare nodes are still on one of these that is ready."""
         _, preempting = self._taking_back.get(workload.uid, ("", None))
         if preempting is None:
             return False
@@ -147,17 +150,17 @@ class Claims:
     # --- the end of waiting -------------------------------------------------------------------------
 
     def record_admission(self, workload: WorkloadFacts) -> None:
-        """Records that a workload is admitted, and waits no more."""
+        """Records that a workload is admitted, and waits no more. Its victims stay among those that are leaving."""
         self._by_uid.pop(workload.uid, None)
         self._preemptors.discard(workload.uid)
         self.circles.note_admitted(workload)
 
     def withdraw(self, uids: Collection[str]) -> None:
-        """Removes the reservations of workloads that need others, or nothing, or for which no eviction may have been
-        requested.
+        """Removes the reservations of workloads, by uid, that need others, or nothing, or for which no eviction may have been requested;
+        unknown ones are ignored.
 
-        The victims need not leave as far as these workloads are concerned, and other workloads may use what was
-        reserved.
+        The victims need not leave as far as these workloads are concerned; other workloads may use what was reserved, and are decided on
+        again.
         """
         claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
         self._preemptors.difference_update(uids)
@@ -170,14 +173,16 @@ class Claims:
             self._state.note_unclaimed(claim.found.admission.cluster_queue)
 
     def reserve(self, workload: WorkloadFacts) -> None:
-        """Reserves what a workload waits for, so that the others do not see it, until the end of the cycle."""
+        """Reserves what a workload waits for, so that the others do not see it, until the end of the cycle. Does nothing where it waits for
+        none."""
         claim = self._by_uid.get(workload.uid)
         if claim is not None:
             plan = {placement.pod_set: placement.nodes for _, placement in claim.found.placements}
             self._state.reserve(workload.key, claim.found.admission, plan)
 
     def exclude_victim(self, key: str) -> list[str]:
-        """Records that a victim could not be evicted. Returns the uids of the workloads that wait for it."""
+        """Records that the victim `key` could not be evicted: it is not leaving. Returns the uids of the workloads that wait for it; their
+        reservations stay."""
         entry = self._evicting.pop(key, None)
         self.circles.withdraw([entry.pair] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
@@ -185,7 +190,8 @@ class Claims:
 
 
 def show(preempting: Preempting) -> str:
-    """Returns a text with what a workload waits for, and the workloads that it preempts; empty if there are none."""
+    """Returns a text with the workloads that one preempts, the first `SHOWN` by key, and how many evicted ones it waits for; empty if there
+    are neither."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)

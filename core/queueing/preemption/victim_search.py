@@ -86,8 +86,9 @@ def search_preemption(
     memory: Memory | None = None,
     spared: Collection[str] = (),
 ) -> Pieces[Preempting | None]:
-    """Returns the victims for a workload that does not fit as things are, and its admission without them; None if none that it may have
-    would help, as far as was searched.
+    """Yields None where it may be interrupted, and returns the victims for a workload that does not fit as things are, and its admission
+    without them; there are none where it is enough that those `leaving` (keys) go. None if none that it may have would help, as far as was
+    searched.
 
     Without `may_borrow` it must fit into what is the queue's own. With `sharing`, fair sharing is on. `budget` are the steps that the
     decision has left, `among` the keys of the workloads that alone may be victims. Workloads of the parties `spared` are victims only if
@@ -122,7 +123,8 @@ def search_preemption(
 
 
 def compute_cost(chosen: Sequence[Candidate]) -> Cost:
-    """Returns the key by which sets of victims are compared; lower is better."""
+    """Returns the key by which sets of victims are compared; lower is better. It has the highest rank, the number, the sum of priorities,
+    the work lost (pods x seconds) and the sorted keys. Raises ValueError for an empty set."""
     priorities, lost = sum(candidate.priority for candidate in chosen), sum(candidate.lost for candidate in chosen)
     return max(candidate.rank for candidate in chosen), len(chosen), priorities, lost, tuple(sorted(candidate.key for candidate in chosen))
 
