@@ -339,7 +339,7 @@ OTHERS = (
     ),
     _one("finalizer", "the finalizer of a Workload stays", core.plan.jobs.jobs, "drop_finalizer", lambda _: None, is_listed=False),
     _one("ranks", "ranks are handed out backwards", ungate, "_assign_pods", _distribute_backwards, is_listed=False),
-    _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "look", _do_nothing, is_listed=False),
+    _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "reconcile", _do_nothing, is_listed=False),
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),
     _one("pods left", "a stopped job is taken to have no pods", read_jobs, "_has_pods", lambda *_: False, is_listed=False),
 )

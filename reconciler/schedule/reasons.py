@@ -63,7 +63,8 @@ class Reasons:
         another one."""
         for uid in list(self._later):
             yield self._later.pop(uid)
-        while (verdict := self._cycle.update_next_reason()) is not None:
+        steps = 2 * sum(1 for _ in self._observed.state.workloads.list_pending()) + 2  # to the end of a walk, and once over all
+        while (verdict := self._cycle.update_next_reason(steps=steps)) is not None:
             yield Judged(verdict, self._clock.now(), self._clock.now())
 
     def run(self, group: asyncio.TaskGroup) -> None:

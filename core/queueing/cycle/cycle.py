@@ -66,7 +66,7 @@ class Cycle:
         self._own: dict[str, StandingRefusal] = {}  # of workloads that the refusal of their class does not hold for, by uid
         self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[EquivalenceClass, WorkloadFacts]] = iter(())  # over workloads that may need another reason
-        self._is_stale, self._is_telling = False, False  # whether there are such; whether the cycle ended before all were reported on
+        self._is_stale = self._is_walking = self._is_telling = False  # there are such; the walk goes on; the cycle left some out
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
@@ -513,9 +513,9 @@ class Cycle:
         for _ in range(steps):
             group, workload = next(self._walk, (None, None))
             if group is None or workload is None:
-                if not self._is_stale:
+                self._is_walking, self._is_stale = self._is_stale, False
+                if not self._is_walking:
                     return None
-                self._is_stale = False
                 self._walk = iter([(group, workload) for group in self._pending.list_classes() for _, workload in group.members])
                 continue
             uid = workload.uid
@@ -572,8 +572,8 @@ class Cycle:
 
     @property
     def is_stale(self) -> bool:
-        """Whether `update_next_reason` has to begin again: since it last began a reason has changed, or a workload was busy."""
-        return self._is_stale
+        """Whether `update_next_reason` has to go on, or to begin again: since it began a reason has changed, or a workload was busy."""
+        return self._is_stale or self._is_walking
 
     @property
     def makes_room(self) -> bool:

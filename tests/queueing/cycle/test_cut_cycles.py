@@ -366,3 +366,20 @@ def test_cycle_ends_where_the_change_of_nodes_took_its_time_but_not_twice_in_a_r
         decided.append([name_of(verdict) for verdict in scene.cycle.run(lambda: False)])
         assert scene.cycle.is_cut or decided[-1]
     assert decided == [[], ["first"], [], ["second"]], "nodes change before each cycle, and every other one looks at workloads"
+
+
+def test_reasons_behind_many_that_need_none_are_updated_after_the_walk_was_interrupted():
+    """Found by a reader: of more than 500 that wait those behind the first 500 kept an old message until another reason changed."""
+    scene = small()
+    names = crowd(scene, alike=True)
+    run_cut(scene)
+    last = scene.state.workloads.facts[f"ns/{names[-1]}"]
+    scene.cycle._told[last.uid] = ("Old", "old")
+    scene.cycle._is_stale = True
+    assert scene.cycle.update_next_reason(steps=3) is None
+    found = []
+    for _ in range(MANY):
+        if scene.cycle.is_stale:
+            found.append(scene.cycle.update_next_reason(steps=3))
+    assert [name_of(verdict) for verdict in found if verdict is not None] == [names[-1]]
+    assert not scene.cycle.is_stale
