@@ -84,9 +84,7 @@ def _check_names(path: str, text: str) -> Iterator[Violation]:
             for word in sorted(TEST_WORDS.intersection(words)):
                 yield Violation(path, node.lineno, node.name, word, "test_<subject>_<condition>_<result>")
         elif path.startswith(PRODUCTION) and words[0] not in VERBS and node.name not in OF_LIBRARIES and not _is_noun(node):
-            yield Violation(
-                path, node.lineno, node.name, node.name, "a verb of tools/verbs.txt first (a predicate: is, has, can, should)"
-            )
+            yield Violation(path, node.lineno, node.name, node.name, "a verb of tools/verbs.txt first (a predicate: is, has, can, should)")
 
 
 def _is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
