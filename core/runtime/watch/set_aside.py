@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 _LOGGED = 1024
 _MOST_CHARACTERS = 256
 _REPORT_S = 60.0  # an object that changes draws no more than one report in this time, however its error reads
+_REPEAT_S = 600.0  # nor more than one of the same error in this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Aside:
 class SetAside:
     """The objects that are set aside now, by resource and key.
 
-    An error of an object is logged once, at most one in `_REPORT_S`; `on_add` functions are called as often.
+    An error of an object is logged at most once in `_REPORT_S`, the same one at most once in `_REPEAT_S`; `on_add` functions are called
+    as often.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -51,14 +53,14 @@ class SetAside:
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
         """Sets the object with a key aside for an error; does nothing where it is set aside already. Logs it and calls `on_add`, unless the
-        key was last logged less than `_REPORT_S` seconds ago or with the same error."""
+        key was last logged less than `_REPORT_S` seconds ago, or with the same error less than `_REPEAT_S` seconds ago."""
         at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
         aside = self._objects[at] = Aside(resource, obj, why)
         now = self._clock.monotonic()
-        logged, since = self._logged.get(at, ("", -_REPORT_S))
-        if logged == why or now - since < _REPORT_S:
+        logged, since = self._logged.get(at, ("", -_REPEAT_S))
+        if now - since < (_REPEAT_S if logged == why else _REPORT_S):
             return
         self._logged[at] = (why, now)
         self._logged.move_to_end(at)

@@ -29,3 +29,15 @@ def test_object_with_ever_other_errors_is_reported_once_a_minute():
         set_aside.remove(PODS, "a/p")
         clock.time += 1
     assert [aside.why for aside in reported] == ["ValueError: error 0", "ValueError: error 60"]
+
+
+def test_object_that_breaks_again_in_the_same_way_later_is_reported_again():
+    """Found by a reader: an object that was corrected, and broken again hours later, was set aside without a word."""
+    clock, reported = ManualClock(), list[str]()
+    aside = SetAside(clock)
+    aside.on_add.append(lambda one: reported.append(one.why))
+    for after_s in (0.0, 300.0, 301.0):
+        clock.time += after_s
+        aside.add(PODS, "ns/p", {}, ValueError("odd"))
+        aside.remove(PODS, "ns/p")
+    assert reported == ["ValueError: odd"] * 2
