@@ -57,9 +57,9 @@ def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconf
 
 
 def strip_record(record: logging.LogRecord) -> bool:
-    """Removes credentials, in place, from the message of a log record of the library, which logs what it raises. Returns True: a filter
-    that keeps every record."""
-    record.msg = _strip_entries(str(record.msg))
+    """Removes credentials, in place, from the message of a log record of the library, which logs what it raises, and from its arguments.
+    Returns True: a filter that keeps every record."""
+    record.msg, record.args = _strip_entries(record.getMessage()), ()
     return True
 
 

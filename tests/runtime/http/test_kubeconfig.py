@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from certs import pki
 from core.runtime.http.client import Client
-from core.runtime.http.kubeconfig import UnusableKubeconfig, find_kubeconfig, find_namespace, read_impersonation
+from core.runtime.http.kubeconfig import UnusableKubeconfig, find_kubeconfig, find_namespace, read_impersonation, strip_record
 
 ROOT = Path(__file__).parents[3]
 NO_CONTEXT = {"current-context": "x", "contexts": []}
@@ -234,3 +235,9 @@ async def test_current_context_of_several_files_is_the_first_one(tmp_path: Path)
     )
     async with await Client.connect(f"{one}{os.pathsep}{other}", user_agent="test") as client:
         assert client.address == "http://127.0.0.1:1"
+
+
+def test_credentials_among_the_arguments_of_a_log_record_are_removed():
+    record = logging.LogRecord("n", logging.WARNING, "p", 1, "bad entry %s", ("users/{'token': 'abc'}",), None)
+    assert strip_record(record)
+    assert record.getMessage() == "bad entry users"
