@@ -22,5 +22,6 @@ def build_script(shell: Shell) -> str:
 
 
 def prepare() -> None:
-    """Prepares the command to answer what such a script asks."""
+    """Registers the shells' completions with Typer, for the whole process; `main` needs it to answer a script of `build_script`, which sets
+    `VARIABLE`. May be called again."""
     completion_init()

@@ -159,7 +159,7 @@ async def find_own_name(client: Client) -> str:
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
     """Waits until every ClusterQueue shows the new state. Returns one line: that it is in force, or why that is not known. Raises Unable
-    where queues do not show it within `WAIT_S` seconds, and KubeError.
+    where queues do not show it within `WAIT_S` seconds, or cannot be listed then.
     """
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
@@ -167,6 +167,12 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
             queues = (await client.list(r.CLUSTER_QUEUES)).items
         except Forbidden:
             return ["whether it is in force is not known: that would be read from ClusterQueues, which you may not list"]
+        except KubeError as error:
+            if clock.monotonic() >= deadline:
+                why = " ".join((error.message or str(error)).split())
+                raise Unable(f"it is written, but whether it is in force is not known: ClusterQueues cannot be listed: {why}") from error
+            await clock.sleep(POLL_S)
+            continue
         if not queues:
             return ["whether it is in force is not known: that would be read from ClusterQueues, and there is none"]
         behind = sorted(queue["metadata"]["name"] for queue in queues if any(_is_behind(queue, part, paused=paused) for part in parts))

@@ -240,7 +240,9 @@ class JobKind(Protocol):
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates. The caller writes it at once."""
+        """Returns a copy of the job that is not suspended; the caller writes it at once. Templates that `pod_sets` name get what these add,
+        before own values of the same key, and the topology gate only if `gated`; others stay. A kind that can do with fewer pods makes
+        `count` at once."""
         ...
 
     def has_gate(self, job: Json) -> bool:

@@ -86,8 +86,8 @@ class Answers:
         return found.placements
 
     def get_scores(self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns the scores that a plugin has answered, in the order of the candidates. Raises Unanswered where one has no answer about
-        this group."""
+        """Returns the scores (float64) that a plugin has answered, in the order of the candidates. Raises Unanswered, with the question to
+        ask, where it has not answered about this group and rank, or not about each candidate by name."""
         found = self._scores.get((which, candidates.placements.rank))
         if found is None or self._group != group or not all(name in found for name in candidates.placements.names):
             raise Unanswered(to_score(which, cycle, group, candidates))

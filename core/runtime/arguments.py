@@ -255,7 +255,8 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag --metrics-port: the port on which metrics are scraped."""
+    """Adds the flag --metrics-port: the port on which metrics are scraped (plain HTTP), by default `METRICS_PORT`; 0: metrics are not
+    served."""
     parser.add_argument(
         "--metrics-port", type=parse_port_or_none, default=METRICS_PORT, help="plain HTTP with /metrics; 0: none (default: %(default)s)"
     )

@@ -191,7 +191,8 @@ class Parents:
         return next((where for where in self._of_node.get(places[0], ()) if self._members[where[0]][where[1]].issuperset(places)), None)
 
     def rank(self, where: tuple[int, int]) -> int:
-        """Returns the rank that the earlier placement at a rank and position has."""
+        """Returns the field `rank` of one of the earlier placements. `where`, as `find` returns it: which list of `ranks` it is in, and its
+        position there. That field is a whole number from 0, not the number of the list. Raises IndexError where there is none."""
         return int(self._ranks[where[0]][where[1]]["rank"])
 
 

@@ -18,7 +18,7 @@ from cli.stopping import Unable, find_own_name, list_status_lines, release, set_
 from core.model.pause_state import Pause, Stop
 from core.resource import Obj
 from core.runtime.http.client import Client
-from core.runtime.http.errors import Forbidden
+from core.runtime.http.errors import Forbidden, ServerError
 from sim.apiserver.server import Request
 from sim.harness import DirectTransport, Harness
 from tests.builders import build_condition_json
@@ -179,3 +179,27 @@ def test_the_words_alone_cost_little():
     """Every completion, and every process that is started by the command, imports them."""
     code = "import sys, cli.pause; assert not {'aiohttp', 'numpy', 'reconciler', 'pydantic'} & set(sys.modules), sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("fails", [3, 1000])
+async def test_pause_that_is_written_is_not_reported_as_failed_where_queues_cannot_be_listed(server: Server, fails: int):
+    """Found by a reader: the message said that the ConfigMap could not be written, and one failure ended the wait."""
+    server.put({"kind": "ClusterQueue", "metadata": {"name": "q"}, "status": {"conditions": [build_condition_json("Active", False)]}})
+    left = [fails]
+
+    async def meet(request: Request) -> None:
+        await asyncio.sleep(0)
+        if request.kind.kind == "ClusterQueue" and left[0]:
+            left[0] -= 1
+            raise ServerError(503, "ServiceUnavailable", "etcd is away")
+
+    client = Client(DirectTransport(server.server, meet, "alice"))
+    if fails < 10:
+        lines = await set_pause(client, ManualClock(), NAMESPACE, What.ADMISSIONS.parts, "why", wait=True)
+        assert lines[-1].startswith("in force: reported by 1 ClusterQueue")
+    else:
+        with pytest.raises(
+            Unable, match="it is written, but whether it is in force is not known: ClusterQueues cannot be listed: etcd is away"
+        ):
+            await set_pause(client, ManualClock(), NAMESPACE, What.ADMISSIONS.parts, "why", wait=True)
+    assert server.pause.admissions is not None

@@ -63,10 +63,9 @@ class Located:
 
 
 def find_failed(tree: TopologyTree, failed: Collection[str | tuple[str, ...]]) -> Flags:
-    """Returns a flag per node of the tree: whether it takes no pods any more, since `failed` names it.
-
-    A string names a node, by its name or else by its hostname, a tuple a domain of the lowest level as assignments name it.
-    """
+    """Returns a flag per node of the tree: whether `failed` names it, so that it takes no pods any more. A string is a node's name or else,
+    only where the lowest level is the hostname, its hostname; a tuple names a domain of the lowest level by its own value, or by those of
+    all levels. A name that is unknown or that several domains have sets no flag."""
     out = np.zeros(len(tree), dtype=bool)
     domains = [name for name in failed if isinstance(name, tuple)]
     for name in failed:

@@ -84,9 +84,9 @@ def is_as_judged(now: Json, seen: Json) -> bool:
 def build_admitted_status(
     workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = ""
 ) -> dict[str, Any]:
-    """Returns the status that decisions own, with quota reserved and without unhealthy nodes. It is admitted unless there are admission
-    checks to pass (names; None: those it has) or a place is still to be found. The status of one that was evicted keeps the reason, and
-    where it was; `place` is where it is now, as text."""
+    """Returns the status that decisions own, with quota reserved and no unhealthy nodes; a backoff over by `now` ends. Admitted if all
+    checks (`checks`: names; None: those it has) are Ready and no place is to be found. An eviction becomes False, with its reason and
+    place; `place` is where it is now, as text. Raises InvalidAssignment where an assignment cannot be written."""
     status = read_managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)

@@ -57,9 +57,9 @@ def choose_loans(
 
 
 def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], loans: Sequence[Loan]) -> tuple[list[Borrower], list[str]]:
-    """Returns the borrowers to evict, each once, and the names of the nodes that need room: those of `nodes` with an amount below zero in
-    `left`. `left` (canonical amounts, resources by nodes) is what pods leave there if no borrower is evicted. A node may need room without
-    any borrower: pods are ending there."""
+    """Returns the borrowers to evict, each once and as few as make room beside `Loan.ending`, and the names of the lent nodes that need
+    room: of `loans`, in their order, those in `nodes` with an amount below zero in `left` (canonical amounts, resources by nodes: what pods
+    leave there if no borrower is evicted). Nodes without a loan are not looked at. A node may need room without any borrower."""
     going: dict[str, Borrower] = {}
     short = []
     for loan in loans:
