@@ -21,14 +21,14 @@ class SecondPass:
     timeout_s: float = 300.0
 
     def pause_s(self, attempt: int) -> float | None:
-        """Returns the pause (s) after a failed attempt; the first is 1. None if the workload is evicted before the
-        pause is over."""
+        """Returns the pause (s) after the `attempt`th failed attempt (from 1): `base_delay_s`, then twice the one before. None where all
+        pauses up to the end of this one come to `timeout_s` or more: the workload is evicted then."""
         pause = self.base_delay_s * 2.0 ** (attempt - 1)
         return pause if 2 * pause - self.base_delay_s < self.timeout_s else None
 
     def compute_wait_s(self, waited_s: float) -> float | None:
-        """Returns the seconds until the next attempt, `waited_s` after the first; None if the workload is evicted
-        before.
+        """Returns the seconds, above 0, until the next attempt; `waited_s` have passed since the first. None where no further one is due
+        before `timeout_s`, at which the workload is evicted.
 
         It depends on time alone, so that a restarted process has the same times.
         """

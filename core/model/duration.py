@@ -15,8 +15,8 @@ class InvalidDuration(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Returns a duration of Go's in seconds; it is negative with a minus sign. Raises InvalidDuration where the text is none, has more than
-    64 characters, or is longer than 2**63 - 1 ns."""
+    """Returns a duration of Go's (numbers with units from `ns` to `h`, or a 0 alone) in seconds; it is negative with a minus sign. Raises
+    InvalidDuration where the text is none, has more than 64 characters, or is longer than 2**63 - 1 ns."""
     if len(text) > _MAX_LENGTH or not _WHOLE.fullmatch(text):
         raise InvalidDuration(f"{text[:_MAX_LENGTH]!r} is no duration such as 5m, 1h30m or 300ms")
     nanoseconds = sum(Fraction(number if number[0] != "." else f"0{number}") * _UNITS[unit] for number, unit in _PART.findall(text))
@@ -26,7 +26,8 @@ def parse_duration(text: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Returns seconds as a duration of a few units: 5m, 1h30m, 1.5s; 0s for none."""
+    """Returns seconds, which must not be negative, as hours, minutes and seconds, those left out that are 0: 5m, 1h30m, 1.5s; 0s for
+    none."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = ((hours, "h"), (minutes, "m"), (rest, "s"))

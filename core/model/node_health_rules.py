@@ -19,11 +19,11 @@ class StormRules:
     longest_s: float = 1800.0
 
     def find(self, since: Sequence[datetime], nodes: int, now: datetime) -> tuple[int, datetime] | None:
-        """Returns how many of `nodes` are part of the latest storm and until when it counts at most; None if there is none, or it is over
-        at `now`.
+        """Returns the number of nodes in the latest storm, and the time until which it counts: `longest_s` after its last node turned not
+        ready. None where there is no storm, or that time has come at `now`.
 
-        `since` has the time since when each node that is not ready now is so. The result depends on nothing else, so that a restarted
-        reconciler gets the same.
+        `since`, in any order: when each node that is not ready now turned so; `nodes`: how many the topology has in all. The result depends
+        on nothing else, so that a restarted reconciler gets the same.
         """
         times = sorted(since)
         needed = max(self.min_nodes, int(self.share * nodes) + 1)
@@ -84,8 +84,8 @@ class HealthRules:
         )
 
     def is_too_much(self, lost: int, nodes: int) -> str:
-        """Returns the text of the setting, with its value, that forbids a repair if `lost` of a workload's `nodes` nodes are lost; empty if
-        none does."""
+        """Returns the text of the setting, with its value, that forbids a repair if `lost` of a workload's `nodes` nodes (both numbers) are
+        lost. `max_nodes` is looked at first, then `max_share`. Empty if neither forbids it."""
         if self.max_nodes is not None and lost > self.max_nodes:
             return f"nodeReplacement.maxNodes is {self.max_nodes}"
         if self.max_share is not None and lost > self.max_share * nodes:

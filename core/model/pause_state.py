@@ -27,8 +27,8 @@ class Stop:
 
     @classmethod
     def read(cls, what: str, text: object) -> "Stop":
-        """Returns the pause that the value of the key `what` describes. Where it cannot be read, `problem` says why; it pauses all the
-        same."""
+        """Returns the pause that the value of the key `what` describes; long texts are cut, missing ones empty. Where it is no JSON object
+        with texts only, `problem` says why, and no other field is set. It pauses all the same."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
@@ -69,8 +69,8 @@ class Pause:
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> "Pause":
-        """Returns what the ConfigMap pauses, one `Stop` for each of its keys that is one of `PAUSABLE`. Never fails: a value that cannot be
-        read pauses."""
+        """Returns what the ConfigMap pauses, one `Stop` for each of its keys that is one of `PAUSABLE`, in `data` before `binaryData`.
+        Never fails: a value that cannot be read pauses."""
         said = {**(config_map.get("binaryData") or {}), **(config_map.get("data") or {})}
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 

@@ -27,7 +27,8 @@ class HostPort(NamedTuple):
     ip: str = ANY_IP
 
     def is_conflicting(self, other: "HostPort") -> bool:
-        """Whether no two pods with these can be on one node: port and protocol are equal, and so are the IPs or one is `ANY_IP`."""
+        """Whether a pod with this port and one with the other cannot be on one node: port and protocol are equal, and so are the IPs or one
+        is `ANY_IP`."""
         return self[:2] == other[:2] and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
     def __str__(self) -> str:
@@ -35,7 +36,8 @@ class HostPort(NamedTuple):
 
 
 def has_conflict(ports: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
-    """Whether no two pods with these host ports can be on one node."""
+    """Whether a pod with the host ports `ports` and one with `others` cannot be on one node: one of each conflict
+    (`HostPort.is_conflicting`). False where either takes none."""
     if not ports or not others:
         return False
     ips: dict[tuple[int, str], set[str]] = {}

@@ -80,7 +80,8 @@ def read_lends(text: str) -> bool | None:
 
 
 def parse_topology_request(wire: Mapping[str, Any] | None) -> TopologyRequest | None:
-    """Returns the model of a PodSetTopologyRequest in JSON; None where it is present but names no level.
+    """Returns the model of a PodSetTopologyRequest in JSON; None where it is present but names no level. Of its modes the first of
+    required, preferred and unconstrained holds; slice layers go before a single slice level.
 
     An absent request is the implied one. A request with only a slice level is unconstrained from the top of the topology. A request that
     carries only index labels, as the wire contract has it for a pod set without annotations, is implied, too.

@@ -247,7 +247,7 @@ class QuotaTree:
         """Returns the borrowing limit that prevents a queue from using more: the name of the cohort that has it (None: the queue itself),
         and the canonical amount.
 
-        None where no limit is the reason. `empty`: as if no quota were in use.
+        None where no limit is the reason. `empty`: as if no quota were in use. Raises KeyError for an unknown queue.
         """
         node = self._queues[queue].find_limiting(name, empty=empty)
         if node is None:
@@ -265,8 +265,8 @@ class QuotaTree:
         return max(0, self.get_usage(queue).get(name, 0) - self.get_nominal(queue, name))
 
     def is_using_others(self, queue: str, other: str, name: FlavorResource) -> bool:
-        """Whether `other`, and each cohort above it that `queue` is not in, uses more than the quota of its subtree; False if they share no
-        cohort."""
+        """Whether `other`, and each cohort above it that `queue` is not in, uses more than the quota of its subtree. False if they share no
+        cohort, as where `queue` is unknown. Raises KeyError where `other` is."""
         shared, node = set(self.list_ancestors(queue)), self._queues[other]
         while node.parent is not None:
             if node.usage.get(name, 0) <= node.subtree.get(name, 0):
@@ -291,7 +291,8 @@ class QuotaTree:
         return names
 
     def list_relatives(self, queue: str) -> list[str]:
-        """Returns the names of the other queues that share a root cohort with a queue, sorted."""
+        """Returns the names of the other queues that share a root cohort with a queue, sorted; empty where it is unknown or in no
+        cohort."""
         node = self._queues.get(queue)
         if node is None or node.parent is None:
             return []
@@ -299,16 +300,18 @@ class QuotaTree:
         return sorted(names - {queue})
 
     def find_meeting_level(self, queue: str, other: str) -> int:
-        """Returns the index in `compute_shares` of either queue at which the children of their lowest common cohort stand; -1 where they
-        share none."""
+        """Returns how many cohorts are above both queues, less 1. At this index of either's `compute_shares` are the children of their
+        lowest common cohort; -1 where they share none, or one is unknown."""
         above = set(self.list_ancestors(queue))
         return sum(1 for cohort in self.list_ancestors(other) if cohort in above) - 1
 
     def compute_shares(self, queue: str, more: Amounts | None = None) -> list[Share]:
-        """Returns the dominant share of a queue, and of each cohort above it but the root, nearest to the root first.
+        """Returns the dominant share of a queue, and of each cohort above it but the root, nearest to the root first: the queue's is the
+        last.
 
-        A share is the largest, over resources, of what is borrowed of what the parent could lend, by weight. `more` is counted as if it
-        were in use (KEP-1714, fair sharing). A queue that is gone or in no cohort has none: the list is empty.
+        A share is the largest ratio, over resources, of what is borrowed in all flavors to what the parent could lend, divided by the
+        weight. `more` (canonical amounts of the queue) counts as if it were in use, too (KEP-1714, fair sharing). Empty for a queue that is
+        gone or in no cohort.
         """
         shares = list[Share]()
         added = dict(more or {})

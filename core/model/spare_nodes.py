@@ -22,9 +22,10 @@ from core.names import HOSTNAME_LABEL
 
 
 def read_held_spares(text: str | None) -> dict[str, tuple[str, ...]]:
-    """Returns the names of nodes by pod set, each once and at most `MOST_SPARES`, that the text of the annotation has.
+    """Returns the names of nodes by pod set that the text of the annotation has: of the first `MOST_SPARES` written each once, in their
+    order.
 
-    What is not written so is left out; the result is empty where the text is None or no JSON object.
+    A pod set with anything but a list of texts is left out; the result is empty where the text is None or no JSON object.
     """
     try:
         written = json.loads(text) if text else {}
@@ -50,10 +51,10 @@ def show_borrowed(admission: Admission) -> str | None:
 
 def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, int], *, replaces: bool) -> bool:
     """Whether the annotation must be written anew, since its text `said` differs from what shows the spares of an admission (also in order
-    and spaces).
+    and spaces); None: it has none.
 
-    `asked` are the spares that each pod set asks for. A replacement has used some up, which its assignment shows: then the annotation has
-    to change only where others are spares no more, too.
+    `asked` are the spares that each pod set asks for. `replaces`: the admission is the replacement of lost nodes. It has used some spares
+    up, which its assignment shows: then the annotation has to change only where others are spares no more, too.
     """
     if replaces and with_spares(admission, read_held_spares(said), asked) == admission:
         return False
@@ -61,8 +62,8 @@ def must_be_named(admission: Admission, said: str | None, asked: Mapping[str, in
 
 
 def with_spares(admission: Admission, held: Mapping[str, Sequence[str]], asked: Mapping[str, int]) -> Admission:
-    """Returns the admission with the nodes that count as spares, instead of those it had: of those `held` by each pod set the first by
-    name, as many as `asked`. It is the same object where nothing differs.
+    """Returns the admission with the nodes that count as spares, instead of those it had: of those `held` by each pod set (names) the first
+    by name, as many as `asked` (0 for one that is not in it). It is the same object where nothing differs.
 
     A node that the pod set's assignment uses does not count, and none does without an assignment.
     """
@@ -100,8 +101,8 @@ def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: 
 
 
 def with_spare_usage(admission: Admission, counted: Admission, asked: Mapping[str, int]) -> Admission:
-    """Returns a copy of `counted`, what quota counts of an admission, with the usage of as many spares as each pod set asks for (`asked`).
-    Only pod sets with an assignment by hostname have any.
+    """Returns a copy of `counted`, what quota counts of an admission (the same pod sets in the same order). To its usage that of as many
+    spares as each pod set asks for (`asked`) is added. Only pod sets with an assignment by hostname have any.
 
     A swap, after which a spare is missing for a moment, thus gives none of their quota away.
     """
