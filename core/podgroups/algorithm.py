@@ -51,8 +51,9 @@ def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome
     """Returns the placement that is chosen, which takes at least `group.missing` pods, or without one what was tried; the same for the same
     nodes and pods, in whatever order they came.
 
-    Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name. Raises
-    InvalidSelector where a node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).
+    Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name. Of these only the
+    first `plugins.feasible_limit` (None: all) are scored, and none that the budget of steps did not reach. Raises InvalidSelector where a
+    node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).
     """
     if view.budget is UNLIMITED:
         view = view.copy_with_budget(StepBudget())

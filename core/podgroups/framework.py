@@ -27,10 +27,12 @@ class Limits(Protocol):
     """What a plugin's assumption leaves the group of anything but nodes' resources, over the nodes of the placement in its order."""
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """Returns at most `per_node` pods of a set (by index) on each node, so few that all of them together are within the limits."""
+        """Returns a copy of `per_node` (pods per node of the placement, int64), lowered so far that all these pods of a set (by its index
+        in the group) together are within the limits."""
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> "Limits":
-        """Returns the limits that are left once `counts` pods of a set (by index) are on the nodes."""
+        """Returns the limits that are left once `counts` (pods per node of the placement) of a set (by its index) are there; these here
+        stay as they are."""
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
         """Returns the amounts that the placement lacks of it for all pods of the group; none where it lacks nothing."""
@@ -78,7 +80,8 @@ class PlacementGenerator(Protocol):
     def name(self) -> str: ...
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Returns placements by rank, the lowest first; each within one of `parents`."""
+        """Returns sequences of placements, each of one rank, the lowest first; each placement is within one of `parents`. They are empty,
+        or there are none, where nothing is left."""
 
 
 @runtime_checkable

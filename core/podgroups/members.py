@@ -225,7 +225,8 @@ def _find_refusal(status: Json) -> str:
 
 
 def order_members(members: Iterable[Member]) -> list[Member]:
-    """Returns the members job by job; in each by index where pods have one, then by age and name: ranks follow each other."""
+    """Returns the members job by job (`part`). In each those with an index come first, by it; the others follow by age, then by key: ranks
+    follow each other."""
     return sorted(members, key=lambda one: (one.part, one.index is None, one.index or 0, one.created, one.key))
 
 
@@ -255,7 +256,8 @@ def split(members: Sequence[Member], neighbours: Neighbours) -> list[list[Member
 
 
 def as_pod_sets(sets: Iterable[Sequence[Member]]) -> tuple[PodSetRequest, ...]:
-    """Returns the request of each set of equal pods, named by its place: 0, 1, 2, ..."""
+    """Returns the request of each set of equal pods, which must not be empty: that of its first pod, with the number of pods as count and
+    named by its position: 0, 1, 2, ..."""
     return tuple(replace(equal[0].request, name=f"{i}", count=len(equal)) for i, equal in enumerate(sets))
 
 

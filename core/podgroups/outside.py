@@ -78,8 +78,8 @@ class Answers:
     def get_generated(
         self, which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]
     ) -> Sequence[Placements]:
-        """Returns the placements that a plugin has answered, by rank. Raises Unanswered where there is no answer about this group, these
-        parents and this tree."""
+        """Returns the placements that a plugin has answered, by rank. Raises Unanswered, with the question to ask, where it has no answer
+        about this group, parents of these names and ranks, and this very tree (object)."""
         found = self._generated.get(which)
         if found is None or self._group != group or found.tree is not cycle.view.tree or found.parents != _rank_placements(parents):
             raise Unanswered(to_generate(which, cycle, group, parents))

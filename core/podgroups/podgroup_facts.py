@@ -84,8 +84,8 @@ def read_template_levels(workload: Json, name: str) -> tuple[TopologyConstraint,
 
 
 def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
-    """Returns the node label for each name that NodeTopologies give one; of a name that several give that of the first by their own
-    names."""
+    """Returns the node label for each name of a level in the specs of NodeTopologies (objects in JSON). Where several give a name, that of
+    the first NodeTopology by its own name counts."""
     aliases: dict[str, str] = {}
     for topology in sorted(topologies, key=lambda each: str(each["metadata"]["name"])):
         for level in (topology.get("spec") or {}).get("levels") or ():
@@ -94,8 +94,8 @@ def read_aliases(topologies: Sequence[Json]) -> dict[str, str]:
 
 
 def resolve(levels: Sequence[TopologyConstraint], aliases: Mapping[str, str]) -> tuple[TopologyConstraint, ...]:
-    """Returns a copy of levels with aliases replaced by node labels; a name with a slash or a dot that is no alias is one itself. Raises
-    UnknownAlias for any other name."""
+    """Returns a copy of levels, in their order, with aliases replaced by node labels. A name that is no alias stays if it has a slash or a
+    dot: it counts as a label. Raises UnknownAlias for any other name."""
     unknown = [one.level for one in levels if one.level not in aliases and "/" not in one.level and "." not in one.level]
     if unknown:
         near = [close for level in unknown for close in get_close_matches(level, sorted(aliases), n=1)]

@@ -149,9 +149,10 @@ def _is_finite(number: float) -> bool:
 
 
 def read_placements(question: Question, answer: Any) -> tuple[Placements, ...]:
-    """Returns generated placements by rank, the lowest first, those of a rank by name.
+    """Returns generated placements, one sequence for each rank, the lowest first; those of a rank by name. Empty for an empty list.
 
-    Raises Nonsense where one is malformed, has the name of another, or is not within one that was there before.
+    Raises Nonsense where the answer is no list, or a placement is malformed, has no nodes, has the name of another of its rank, or is not
+    within the parent that it names.
     """
     if not isinstance(answer, list):
         raise Nonsense("a list of placements was asked for")

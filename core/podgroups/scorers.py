@@ -35,7 +35,8 @@ class BinPacking:
         self._weights = weights
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns 0 to 100 for each candidate, by the weighted share of its resources that is used then; see `PlacementScorer.score`."""
+        """Returns 0 to 100 for each candidate: the share of allocatable amounts on usable nodes that is used once the group is there. It is
+        the weighted mean over resources that its pods request, `pods` left aside; 0 without any. See `PlacementScorer.score`."""
         view, placements = cycle.view, candidates.placements
         asked: dict[str, int] = {}
         for pods in group.pod_sets:
@@ -61,7 +62,8 @@ class RankDistance:
     name = "RankDistance"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns 0 to 100 for each candidate: the fewer nodes the pods are on, the more; 0 without pods. See `PlacementScorer.score`."""
+        """Returns 0 to 100 for each candidate: 100 x (1 - (nodes in use - 1) / pods placed), so 100 on one node; 0 without pods. See
+        `PlacementScorer.score`."""
         scores = np.zeros(len(candidates.placements))
         for at in range(len(scores)):
             assignment = candidates.compute_assignment(at)

@@ -28,8 +28,9 @@ class TopologyPlacement:
         self._cuts: WeakKeyDictionary[TopologyTree, dict[_Labels, Placements]] = WeakKeyDictionary()
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Returns the domains within the parents, for each combination of levels and each parent one sequence with the next rank, from 0;
-        some may be empty. Where pods run it has only the domain with all of them. See `PlacementGenerator.generate`."""
+        """Returns, rank by rank from 0, the domains within each of the parents: first by all levels, then without the finest preferred one,
+        and so on. Each combination of levels has a rank for each parent; some may be empty. Where pods run it has only the domain with all
+        of them. See `PlacementGenerator.generate`."""
         tree = cycle.view.tree
         found: list[Placements] = []
         for labels in _list_labels_by_rank(group):

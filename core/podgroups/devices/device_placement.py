@@ -138,7 +138,7 @@ class DevicePlacement:
 
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Sets the limits of `cycle` so that the pods can have free devices of the placement's pools, and of no others. The placement must
-        be one of `generate`. Raises NotServed where they want too many unlike devices."""
+        be one of `generate`. Raises NotServed and InvalidSelector as `build_limits` does."""
         self._before.append(cycle.limits)
         cycle.limits = self._build_limits(cycle, group, placement)
 

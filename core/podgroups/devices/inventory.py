@@ -76,7 +76,8 @@ class Inventory:
         _put(self._claims, key, found)
 
     def record_claims(self, pod: str, kept: PlacedClaims | None) -> None:
-        """Keeps what a pod, by uid, claims where it is placed (None: it is not placed, or is gone)."""
+        """Keeps what a pod, by uid, claims where it is placed, instead of what was kept before. Nothing is kept of one without claims, or
+        for None: it is not placed, or is gone."""
         _put(self.kept, pod, kept if kept is not None and kept.claims else None)
 
     # --- what is there ----------------------------------------------------------------------------------
