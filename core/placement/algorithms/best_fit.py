@@ -12,13 +12,14 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Returns the positions of the candidates in the order in which they are taken: by descending units."""
+    """Returns the positions of the candidates in the order in which they are taken: by descending units, better scores of preferred
+    affinity before."""
     return candidates.order(-candidates.units)
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Returns the positions of candidates to use, by descending units, and the units on each. The last is the tightest that holds what is
-    left. None if all together hold less than `wanted` units."""
+    """Returns the positions of candidates to use, by descending units, and the units on each; better scores of preferred affinity go first.
+    The last is the tightest that holds what is left. Both are empty for 0 units; None if all together hold less than `wanted` units."""
     ordered = candidates.order_by_use(wanted, largest=True)
     units = candidates.units[ordered]
     sums = units.cumsum()

@@ -72,8 +72,8 @@ class NodeFits:
 def fits_on_nodes(
     view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None
 ) -> NodeFits:
-    """Returns the pods of a request that each node holds, 0 where it may not go; with `beside` on nodes that hold so many of other pods,
-    too.
+    """Returns the pods of a request that each node holds, 0 where it may not go. With `beside` (requests of one other pod, and a number of
+    them) so many others are on each node first.
 
     It is kept with the view and mended in place by a later call. With `free`, which replaces the view's own matrix, it is counted anew each
     time, and so it is where other pods decide. Raises InvalidSelector where the request's node affinity cannot be evaluated.

@@ -12,7 +12,8 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Returns the positions of the candidates in the order in which they are taken: by ascending units."""
+    """Returns the positions of the candidates in the order in which they are taken: by ascending units, better scores of preferred affinity
+    before."""
     return candidates.order(candidates.units)
 
 
@@ -23,8 +24,8 @@ def spread(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Returns the positions of candidates to use, by ascending units, and the units on each; the last is used as far as needed. None if all
-    together hold less than `wanted` units."""
+    """Returns the positions of candidates to use, by ascending units, and the units on each; the last is used as far as needed. Better
+    scores of preferred affinity go first. None if all together hold less than `wanted` units."""
     return fill_in_order(candidates, wanted, largest=False)
 
 

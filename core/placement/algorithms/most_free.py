@@ -21,6 +21,6 @@ def choose(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill(candidates: Candidates, wanted: int) -> Chosen | None:
-    """Returns the positions of candidates to use, by descending units, and the units on each; the last is used as far as needed. None if
-    all together hold less than `wanted` units."""
+    """Returns the positions of candidates to use, by descending units, and the units on each; the last is used as far as needed. Better
+    scores of preferred affinity go first. None if all together hold less than `wanted` units."""
     return fill_in_order(candidates, wanted, largest=True)

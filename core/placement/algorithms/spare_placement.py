@@ -35,7 +35,8 @@ PlaceUnit = Callable[[FreeCapacity, Matrix | None], Sequence[PodSetPlacement] | 
 def place_with_spares(
     view: FreeCapacity, unit: Sequence[PodSetRequest], free: Matrix | None, place: PlaceUnit
 ) -> Sequence[PodSetPlacement] | NotFit:
-    """Places a unit, and names the spares that its pod sets ask for; `place` does so without them. `free` is not changed.
+    """Places a unit, of which at least one pod set asks for spares, and names these; `place` does so without them. `free` (None: the view's
+    own) is not changed.
 
     Returns a placement for each pod set, or the refusal: that of `place` without spares, or NO_SPARES where only these do not fit or were
     not found within the budget of steps.

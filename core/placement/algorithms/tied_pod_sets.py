@@ -123,8 +123,9 @@ def _require_level(request: PodSetRequest, level: str) -> PodSetRequest:
 def find_joint_fit(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, tied_at: int | None = None
 ) -> tuple[PodSetPlacement, ...] | None:
-    """Returns a fit of all pod sets at once, in their order, with `tied_at` in one domain of that level. None if none was found, and always
-    where one asks for spares, or has host ports, pod affinity or a kept spread.
+    """Returns a fit of all pod sets at once, in their order, with `tied_at` (index; None: no tie) in one domain of that level. None if none
+    was found within the budget of steps, or a level or a selector cannot be resolved. None always, too, where one asks for spares, or has
+    host ports, pod affinity or a kept spread.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """

@@ -134,8 +134,8 @@ def _compute_short(view: FreeCapacity, request: PodSetRequest, eligible: Flags, 
 
 
 def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tuple[str, Flags]]:
-    """Yields reasons why nodes take no pod whatever is free on them, each with a flag per node, in the order of kube-scheduler's
-    filters."""
+    """Yields reasons why nodes take no pod whatever is free on them, each with a flag per node, in the order of kube-scheduler's filters. A
+    reason may hold for no node, a node may have several."""
     yield "NotReady", ~view.ready
     yield "unschedulable", view.cordoned
     for number, taint in enumerate(view.taint_verdicts(request.tolerations)):

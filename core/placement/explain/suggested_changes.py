@@ -121,7 +121,8 @@ class Refused:
         return count_fits(self.view.tree, self.shape, self.could)
 
     def count_units(self, fits: Fits, level: int) -> Indices:
-        """Returns the units per domain of a level; with `WHOLE` one number, of all domains together."""
+        """Returns the units per domain of a level; with `WHOLE` an array of one number, of all domains together. In a group, and only for
+        its own `fits`, that number is of the workers once one domain has the leader, where it costs least."""
         if level != WHOLE:
             return fits.count_units_at(level, self.shape)
         in_all: Indices = fits.count_units_at(0, self.shape).sum(keepdims=True)
@@ -133,12 +134,14 @@ class Refused:
         return np.array([alone.sum() - costs.min()]) if len(costs) else in_all
 
     def count_held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
-        """Returns the pods per domain of a level, none of them left over for making no whole slice below it."""
+        """Returns the pods (`per_node`, from which `fits` were summed) per domain of a level. At all but the lowest those are left out that
+        make no whole slice below it."""
         tree = self.view.tree
         return tree.sum_nodes(level, per_node) if level == tree.lowest else tree.sum_children(level, fits.pods[level + 1])
 
     def count_unlocked(self, at: Indices) -> Indices:
-        """Returns, for each of the nodes `at`, the pods that it holds as soon as it may be used, before anything is freed."""
+        """Returns, for each of the nodes `at` (indexes), the pods that it would hold with what is free on it now, once it may be used; 0
+        for one that may be used already."""
         if self.eligible[at].all():
             return np.zeros_like(at)
         return np.where(self.eligible[at], 0, np.minimum(self.view.count_pods_that_fit(self.request, self.free, at), self.gain[at]))

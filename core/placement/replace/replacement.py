@@ -28,11 +28,11 @@ def replace_failed(
 ) -> Decision:
     """Returns assignments for all pod sets of a workload with failed nodes, in the order of `held`; a refusal has those without lost pods.
 
-    - `held` are all pod sets of the workload; in the free matrix, which is not changed, their pods count as used. - `failed` names nodes,
-    or domains by their level values, that take no pods any more. - A pod set that has lost none keeps its assignment as it is, and all do
-    where no controller recreates lost pods (`recreated` False). - A pod set that has lost pods, but has others on a node that is not ready
-    either, is refused as stale until that node is named, too. - Of a node that rejects some of its pods (`PlacedPodSet.stuck`) only so many
-    move, and none is added to it. - Pods on nodes that exist and are not in the tree (`PlacedPodSet.outside`) keep their places.
+    `held` are all pod sets of the workload; in the free matrix, which is not changed, their pods count as used. `failed` names nodes, or
+    domains by their level values, that take no pods any more (`find_failed`). A pod set that has lost none keeps its assignment as it is,
+    and all do where no controller recreates lost pods (`recreated` False). A pod set that has lost pods, but has others on a node that is
+    not ready either, is refused as stale until that node is named, too. Of a node that rejects some of its pods (`PlacedPodSet.stuck`) only
+    so many move, and none is added to it. Pods on nodes that exist and are not in the tree (`PlacedPodSet.outside`) keep their places.
     """
     out = find_failed(view.tree, failed)
     located = [locate(view, each, failed, out) for each in held]

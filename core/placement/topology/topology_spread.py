@@ -52,7 +52,7 @@ def require_terms(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[st
 
 
 def count_expressions(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of expressions that `require_terms` returns for the same."""
+    """Returns the number of expressions in what `require_terms` returns for these arguments, without making it."""
     own = _list_terms(affinity)
     of_own, of_terms = (sum(len(field) for term in of for field in _list_conditions(term)) for of in (own, terms))
     return of_own * len(terms) + len(own) * of_terms

@@ -206,8 +206,9 @@ class TopologyTree:
         return table
 
     def encode_label(self, label: str) -> tuple[Indices, tuple[str, ...]]:
-        """Returns a label's values as small integers per node (-1: absent), and the value that each integer stands for. Both are kept, and
-        must not be changed."""
+        """Returns a label's values as small integers per node (int64, from 0 in the order in which they come first; -1: absent), and the
+        value that each integer stands for. Where no node has the label, all are -1 and there are no values. Both are kept, and must not be
+        changed."""
         if label not in self._keys:
             return self._absent
         found = self._codes.get(label)
@@ -224,7 +225,8 @@ class TopologyTree:
         return label in self._keys
 
     def find_code(self, label: str) -> Mapping[str, int]:
-        """Returns the integer that stands for each value of a label in `encode_label`."""
+        """Returns the integer that stands for each value of a label in `encode_label`; empty where no node has it. It is kept, and must not
+        be changed."""
         self.encode_label(label)
         return self._code_of.get(label, {})
 
