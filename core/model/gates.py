@@ -107,10 +107,11 @@ NO_GATES = ChosenGates({})
 
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:
-    """Returns gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds. A `false` for what
-    topogate always does is left out, with a warning; deprecated and removed gates have a warning, too.
+    """Returns gates as components of Kubernetes take them, `Name=true,Other=false`; the last value of a name holds, and empty parts are
+    ignored. Only what was set is in `values`. A `false` for what topogate always does is left out, with a warning; deprecated and removed
+    gates have a warning, too.
 
-    Raises BadGates where a name is unknown, a value is no boolean, or two of `PROFILE_GATES` are on.
+    Raises BadGates where a name is unknown, a value is missing or no boolean, or two of `PROFILE_GATES` are on.
     """
     values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
     on = [name for name in PROFILE_GATES if values.get(name)]

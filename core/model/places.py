@@ -17,12 +17,12 @@ def count_ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counte
 
 
 def give_up(empty: Sequence[int], ended: Sequence[int], surplus: int) -> list[int]:
-    """Returns how many of the `empty` places per domain are given up, where `surplus` of the assigned pods are not
-    expected any more.
+    """Returns how many of the `empty` places per domain are given up, where `surplus` of the assigned pods (at least 0) are not expected
+    any more.
 
-    `ended` are pods per domain that have succeeded there: their places are given up, in the order of the domains, and
-    no others. Where these are fewer than the surplus the end of a pod has not been seen yet, and any empty place may be
-    one that a pod is on its way to. A pod that failed is recreated, and finds its own place.
+    `ended` are pods per domain that have succeeded there: their places are given up, in the order of the domains until the surplus is
+    reached, and no others. Where these are fewer than the surplus the end of a pod has not been seen yet, and any empty place may be one
+    that a pod is on its way to. A pod that failed is recreated, and finds its own place.
     """
     given = []
     for here, done in zip(empty, ended, strict=True):

@@ -67,7 +67,7 @@ Selector = tuple[Requirement, ...] | None  # None takes nothing, () everything
 
 
 def is_selected(selector: Selector, labels: Labels) -> bool:
-    """Whether a selector takes an object with these labels; None takes none, an empty one all."""
+    """Whether a selector takes an object with these labels: all its conditions are met. None takes no object, an empty selector all."""
     return selector is not None and all(requirement.is_met(labels) for requirement in selector)
 
 
@@ -126,7 +126,7 @@ NO_TRAITS = PodTraits()
 
 def read_template_traits(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
     """Returns the traits of the pods that will be created from a template, with the labels that it has then: its own and `more_labels`,
-    which go first."""
+    which win where both have a key. `keeps_spread` is not set."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = read_terms(spec, "podAffinity", namespace, labels), read_terms(spec, "podAntiAffinity", namespace, labels)

@@ -114,7 +114,8 @@ def can_cut_pay(shared: Sequence[int], saved: int, levels: int) -> bool:
 
 
 def list_shared(columns: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> list[int]:
-    """Returns, for every two neighbours, the most bytes that the second saves in a slice with the first."""
+    """Returns, for every two neighbours in order (one fewer than domains), the most bytes that the second saves in a slice with the first.
+    `columns` has the values of all domains by level, `commons` what all have in common by level, `counts` pods by domain."""
     total = [len(str(left)) + 1 if left == right else 0 for left, right in pairwise(counts)]
     for values, (least_prefix, least_suffix, _, _) in zip(columns, commons, strict=True):
         for at, (left, right) in enumerate(pairwise(values)):
