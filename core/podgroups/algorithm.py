@@ -43,7 +43,8 @@ class Outcome:
 
 
 def default_plugins() -> Plugins:
-    """Returns the plugins by default: placements by node label; most pods first, then the fullest placement."""
+    """Returns the plugins by default: TopologyPlacement generates, PodCount and BinPacking score with weight 1 each. So most pods come
+    first, then the fullest placement."""
     return Plugins((TopologyPlacement(),), ((PodCount(), 1.0), (BinPacking(), 1.0)))
 
 

@@ -35,7 +35,8 @@ class Limits(Protocol):
         stay as they are."""
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        """Returns the amounts that the placement lacks of it for all pods of the group; none where it lacks nothing."""
+        """Returns the amounts that the placement lacks of it for all pods of the group that have no place yet; empty where it lacks
+        nothing."""
 
 
 @dataclass(slots=True)
@@ -132,7 +133,8 @@ class PlacementScorer(Protocol):
     def name(self) -> str: ...
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate, in their order; higher is better."""
+        """Returns a score (float64) for each candidate, in their order; higher is better. It is multiplied by the plugin's weight and added
+        to those of others."""
 
 
 @dataclass(frozen=True, slots=True)

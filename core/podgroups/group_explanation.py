@@ -93,8 +93,9 @@ class GroupExplanation:
 def explain(
     view: FreeCapacity, group: PodGroupInfo, tried: Sequence[Placements], states: Sequence[PlacementState] = (), why: str = ""
 ) -> GroupExplanation:
-    """Returns the facts for the placements of the lowest rank that has any, those that take most pods first; `tried` are all that were
-    generated. Those beyond the budget of steps are left out.
+    """Returns the facts for the placements of the lowest rank that has any, those that take most pods first, then by name; without
+    placements only what the nodes are like. `tried` are all that were generated, `why` is the reason that a plugin gives for missing ones.
+    Those beyond the budget of steps are left out.
 
     Raises InvalidSelector where a node affinity cannot be evaluated, and what the state plugins raise (NotServed).
     """

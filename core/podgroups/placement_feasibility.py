@@ -211,8 +211,8 @@ def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: 
 
 
 def bound_by_amounts(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """Returns, per placement (int64), an upper bound of the pods that it takes, by the free sum of each resource alone. It may be too high,
-    never too low."""
+    """Returns, per placement (int64), an upper bound of the pods that it takes, by the free sum of each resource alone, on all its nodes
+    whatever their labels and taints. It may be too high, never too low."""
     view, asked = cycle.view, [(with_pod(pods.requests), pods.count) for pods in group.pod_sets]
     alone = np.full(len(placements), group.count, dtype=np.int64)
     for resource in sorted({resource for amounts, _ in asked for resource in amounts}):

@@ -44,7 +44,8 @@ class Placements(Sequence[Placement]):
         self.names, self.order, self.starts, self.rank, self.parents = tuple(names), order, starts, rank, tuple(parents)
 
     def compute_sums(self, per_node: Indices) -> Indices:
-        """Returns the sums of a per-node array by placement; each summand is cut so that no sum leaves int64."""
+        """Returns the sums (int64), by placement, of an array with a value per node of the tree; each value is cut so that no sum leaves
+        int64. No placement may be without nodes."""
         most = np.iinfo(np.int64).max // max(1, len(per_node))
         return np.add.reduceat(np.clip(per_node, -most, most)[self.order], self.starts) if len(self.starts) else self.starts
 
@@ -57,7 +58,8 @@ class Placements(Sequence[Placement]):
         return Placements(self.names, self.order, self.starts, rank, self.parents)
 
     def select(self, kept: Flags) -> "Placements":
-        """Returns a copy with the placements that are flagged (one flag each), in their order."""
+        """Returns a copy with the placements that are flagged (`kept`: a flag per placement), in their order, of the same rank and with
+        their parents."""
         sizes = np.diff(self.starts, append=len(self.order))
         at = np.flatnonzero(kept).tolist()
         starts = sizes[kept].cumsum() - sizes[kept]

@@ -29,7 +29,8 @@ def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], v
 
 
 def describe_spread(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str:
-    """Returns a text with the pods that each domain of the finest required level has; there must be such a level."""
+    """Returns a text with the number of pods (`pods`: by node) in each domain of the finest required level, sorted by its value. Raises
+    IndexError where no level is required, KeyError where a node is not in the tree."""
     level, counts = [one.level for one in levels if not one.preferred][-1], Counter[str]()
     for node, count in pods.items():
         counts[_get_labels(node, view).get(level, "no such label")] += count

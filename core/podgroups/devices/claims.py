@@ -340,7 +340,8 @@ class PodClaim(NamedTuple):
 
 
 def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
-    """Returns the claims of a pod, in the order in which it names them."""
+    """Returns the claims of a pod, in the order in which it names them. Each has its template (empty where the pod names a ResourceClaim
+    itself) and its name (empty until the claim is made)."""
     statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {str(status["name"]): str(status.get("resourceClaimName") or "") for status in statuses}
     return tuple(

@@ -54,8 +54,8 @@ class Rations:
         object.__setattr__(self, "_left", left)
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """Returns at most `per_node` pods of a set on each node, and so few that all of them together have their devices. They may be fewer
-        than could have them where the budget of steps ends."""
+        """Returns a copy of `per_node` (pods per node, int64), lowered so far that all these pods of a set (by index) together have their
+        devices. They may be fewer than could have them where the budget of steps ends."""
         needs = self._needs_by_choice(pod_set)
         alone, without_shared = per_node.copy(), per_node.copy()
         for choice, need in needs.items():
@@ -65,7 +65,8 @@ class Rations:
         return self._from_shared(needs, without_shared, alone) if self.shared and needs else alone
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> "Rations":
-        """Returns a copy with what is left for others once `counts` pods of a set are on the nodes."""
+        """Returns a copy with what is left for others once `counts` pods (per node) of a set (by index) are there; their devices are added
+        to `taken`."""
         needs = np.array(self.needs[pod_set], dtype=np.int64).reshape(-1, 1)
         return replace(self, taken=self.taken + needs * counts)
 
