@@ -140,8 +140,8 @@ def format_refusal(topology: str, refusal: NotFit) -> str:
 
 
 def show_exclusions(exclusions: tuple[Exclusion, ...]) -> str:
-    """Returns reasons with their counts of nodes, separated by commas in their order; of more than eight those that exclude most, and the
-    sum of the others."""
+    """Returns reasons with their counts of nodes, separated by commas in the order given; of more than eight only those that exclude most
+    (of equal ones the first), and the sum of the others. Empty for none."""
     most = sorted(exclusions, key=lambda exclusion: -exclusion.count)[:_MOST_REASONS]
     rest = sum(exclusion.count for exclusion in exclusions) - sum(exclusion.count for exclusion in most)
     shown = ", ".join(str(exclusion) for exclusion in exclusions if exclusion in most)

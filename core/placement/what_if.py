@@ -21,12 +21,14 @@ class WhatIf:
         self.free: Matrix = (view.free if free is None else free).copy()
 
     def release(self, usage: Iterable[Usage]) -> None:
-        """Adds what pods use to `free`; those on nodes that the view does not have used nothing."""
+        """Adds what pods use to `free`, in place: for each request the pods by name of their node. Those on nodes that the view does not
+        have used nothing."""
         for request, nodes in usage:
             subtract_pods(self._view, self.free, request, [(name, -count) for name, count in nodes])
 
     def use_capacity(self, usage: Iterable[Usage]) -> None:
-        """Subtracts what pods need from `free`; undoes `release` of the same."""
+        """Subtracts what pods need from `free`, in place, even below 0; nodes that the view does not have are left out. Undoes `release` of
+        the same usage."""
         for request, nodes in usage:
             subtract_pods(self._view, self.free, request, nodes)
 

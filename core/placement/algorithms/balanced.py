@@ -78,7 +78,9 @@ class _Balance(NamedTuple):
 
 
 def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices] | None:
-    """Returns the level, domains of the lowest level and pods on each for `wanted` units; None where the standard algorithm takes over."""
+    """Returns the level, domains of the lowest level in the order of level values, and pods on each, for `wanted` units. The level is the
+    one asked for where a domain of it has all, else the one above. None where no balanced choice is found, and the standard algorithm takes
+    over."""
     lower = _lower_level(shape)
     units, pods = fits.units[lower], fits.pods[lower]
     room = _Room(units, units, pods, pods, None, None if fits.scores is None else fits.scores[lower])
@@ -90,7 +92,8 @@ def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) ->
 
 
 def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices, int] | None:
-    """Returns the same as `place_balanced` for workers, and the lowest domain that has their leader."""
+    """Returns what `place_balanced` does for the `wanted` units of the workers, and the lowest domain that has their leader. None where the
+    standard algorithm takes over."""
     lower, alone, beside = _lower_level(shape), fits.alone, fits.beside
     room = _Room(alone.units[lower], beside.units[lower], alone.pods[lower], beside.pods[lower], fits.takes_leader[lower])
     balance = _balance(tree, room, shape, wanted)

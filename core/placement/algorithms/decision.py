@@ -48,8 +48,8 @@ class Decision:
 
 
 def subtract_pods(view: FreeCapacity, free: Matrix, request: PodSetRequest, nodes: Sequence[tuple[str, int]], times: int = 1) -> None:
-    """Subtracts pods on nodes, each named once, from a free matrix of the view's shape, in place (gives back if `times`
-    is -1); nodes and resources it has not do not count."""
+    """Subtracts pods on nodes (names, each once, and pods) from a free matrix of the view's shape, in place; with `times` -1 it adds them
+    back. Each uses its requests and one of `pods`. Nodes and resources that the view has not are left out; amounts are cut at `LARGEST`."""
     if isinstance(nodes, NodeCounts) and nodes.tree is view.tree:
         at, counts = nodes.at, nodes.counts
     else:

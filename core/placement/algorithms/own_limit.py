@@ -18,7 +18,10 @@ from core.placement.topology.tree import Indices
 
 
 def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> None:
-    """Cuts down, in place, the pods that each node holds by capacity (`per_node`) to what a pod set lets be beside its own kind."""
+    """Cuts down, in place, the pods that each node holds by capacity (`per_node`) to what a pod set lets be beside its own kind. With host
+    ports that is one pod on a node; with anti-affinity against itself one in each domain of the term's key (nodes without the key stay as
+    they are). Spread constraints with `keeps_spread` limit as `limit_spread` does. Under a required level this holds within each of its
+    domains."""
     keys = dict.fromkeys(term.key for term in list_own_terms(view.around, request.traits))
     _limit(view, request, per_node, keys, find_required_domains(view, request) if keys else per_node)
     for spread in request.traits.spread if request.traits.keeps_spread else ():
@@ -26,7 +29,8 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
 
 
 def limit_beside_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices, there: Indices) -> None:
-    """Cuts down, in place, the pods that each node holds by capacity beside those of the pod set that are `there`, per node.
+    """Cuts down, in place, the pods that each node holds by capacity (`per_node`) beside those of the pod set that are `there`, pods per
+    node.
 
     What is left can all be used at once: a domain of a key has one node, wherever the others that hold pods are.
     """
@@ -59,7 +63,8 @@ def list_own_terms(around: PodNeighbours, traits: PodTraits) -> list[PodTerm]:
 
 
 def find_required_domains(view: FreeCapacity, request: PodSetRequest) -> Indices:
-    """Returns, per node, the index of its domain at the level that all pods must share; all 0 where there is none."""
+    """Returns, per node (int64), the index of its domain at the required level of the request; all 0 where it requires none, or one that
+    the tree does not have."""
     tree, topology = view.tree, request.topology
     level = tree.find_level(topology.level) if topology is not None and topology.level and topology.mode is Mode.REQUIRED else None
     if level is None:

@@ -155,7 +155,8 @@ class Refused:
         return shares.round(9)
 
     def find_span(self, level: int, domain: int) -> slice:
-        """Returns the nodes of a domain of a level as a range of indexes; with `WHOLE` all nodes."""
+        """Returns the nodes of the domain with index `domain` at a level, as a slice of node indexes; with `WHOLE` all nodes, whatever
+        `domain` is."""
         if level == WHOLE:
             return slice(0, len(self.view.tree))
         here = self.view.tree.levels[level]

@@ -35,9 +35,10 @@ class LevelSurvey:
 
 
 def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
-    """Returns the names of the nodes that accept no such pod whatever is free on them, by reason.
+    """Returns the names of the nodes that accept no such pod whatever is free on them, by reason; reasons are in the order of
+    kube-scheduler's filters, names in that of the tree.
 
-    Each is under its first reason, which has the text of a refusal.
+    Each node is under its first reason only, which has the text of a refusal. Selectors and affinity are not looked at.
     """
     left, found = np.ones(len(view.tree), dtype=bool), {}
     for reason, hit in list_node_reasons(view, request):

@@ -242,7 +242,8 @@ class FreeCapacity:
         return verdicts
 
     def find_eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
-        """Returns a flag for all or some nodes: whether they may take a pod of this pod set, capacity aside.
+        """Returns a flag for all or some nodes (indexes or a slice): whether they may take a pod of this pod set, capacity aside. They must
+        be ready, not cordoned, with taints tolerated, and meet selector, required affinity, and host ports and pod affinity.
 
         Raises InvalidSelector where its node affinity cannot be evaluated.
         """
@@ -345,8 +346,8 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes holds by capacity alone, out of a free matrix of this shape; 0
-        everywhere where the view knows no resource of that name.
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes (indexes or a slice) holds by capacity alone, out of a free
+        matrix of this shape. All are 0 where the view does not know a resource that is requested.
 
         `beside` has the requests of one other pod and how many of them are on each node first.
         """

@@ -24,8 +24,8 @@ class Neighbours(Protocol):
         """Returns the names of nodes where a pod has a port that conflicts with this one."""
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """Returns the names of nodes with a pod that every one of the terms matches. With `awaits` the terms are remembered: such a pod
-        would help from now on."""
+        """Returns the names of nodes with a pod that every one of the terms matches, by namespace and labels. With `awaits` the terms are
+        remembered: such a pod would help from now on."""
 
     def is_repelled(self, traits: PodTraits) -> bool:
         """Whether a term of anti-affinity of any pod selects pods with these traits."""
@@ -100,11 +100,12 @@ class PodNeighbours:
         )
 
     def is_match(self, term: PodTerm, traits: PodTraits) -> bool:
-        """Whether a term selects pods with these traits."""
+        """Whether a term selects pods with these traits, by their namespace, its labels, and their own labels."""
         return term.is_match(traits.namespace, traits.labels, self._neighbours.get_namespace_labels)
 
     def find_matching_domains(self, term: PodTerm) -> Flags:
-        """Returns a flag per node of the tree: whether it is in a domain of the term's key with a pod that the term selects."""
+        """Returns a flag per node of the tree: whether its value of the term's key is that of a node, in the tree or not, with a pod that
+        the term selects. Pods placed in this solve count, too. Nodes without the key have none set."""
         names = {*self._neighbours.find_matching((term,))}
         for other, nodes in self._company:
             if self.is_match(term, other):
@@ -112,7 +113,7 @@ class PodNeighbours:
         return self.find_domains(term.key, names)
 
     def is_conflicting(self, one: PodTraits, other: PodTraits) -> bool:
-        """Whether no node can have pods of both, by host ports or by anti-affinity of either."""
+        """Whether pods of both cannot be on one node, by host ports or by anti-affinity of either, whatever label that names."""
         return has_conflict(one.host_ports, other.host_ports) or any(self.list_terms_between(one, other))
 
     def list_terms_between(self, one: PodTraits, other: PodTraits) -> Iterator[PodTerm]:

@@ -98,9 +98,10 @@ def limit_spread(view: FreeCapacity, spread: Spread, shared: Indices, per_node: 
 
 
 def describe_unmet(view: FreeCapacity, request: PodSetRequest, placed: Sequence[Company]) -> tuple[str, ...]:
-    """Returns the fields of a pod set's template that its choice has to name as not judged.
+    """Returns the fields of a pod set's template that its choice has to name as not judged: those that only kube-scheduler evaluates.
 
-    Its hard constraints are among them only where what was placed does not meet them, with the reason.
+    Its hard constraints are among them only where what was `placed` (all pod sets of the decision) does not meet them, with the reason, and
+    then first.
     """
     if not request.traits.spread:
         return request.traits.unjudged

@@ -127,7 +127,7 @@ class TopologyTree:
         return LARGEST // max(1, len(self))
 
     def sum_children(self, level: int, per_child: Indices) -> Indices:
-        """Returns the sums of an array over the level below, per domain of `level`."""
+        """Returns the sums, per domain of `level`, of an array with a value per domain of the level below."""
         return self.reduce_children(np.add, level, per_child)
 
     def has_any_node(self, level: int, per_node: Flags) -> Flags:
@@ -167,8 +167,8 @@ class TopologyTree:
     def reduce_children(
         self, reduce: np.ufunc, level: int, per_child: npt.NDArray[Value], domains: Indices | None = None
     ) -> npt.NDArray[Value]:
-        """Returns a reduction (`np.add`, `np.minimum`, ...) of an array over the level below, per domain of `level`, or of some
-        (ascending)."""
+        """Returns a reduction (`np.add`, `np.minimum`, ...) of an array with a value per domain of the level below. The result has one per
+        domain of `level`, or per one of `domains` (ascending; None: all)."""
         first = self.levels[level].first_child
         if domains is None:
             return reduce.reduceat(per_child, first[:-1]) if len(per_child) else per_child
