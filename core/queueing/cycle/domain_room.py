@@ -104,8 +104,8 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
 
 def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, DomainPodCounts]:
     """Returns the pods of an owner by pod set, with an entry for each of `wide`, in one pass: a job may have 50,000 in as many domains as
-    there are nodes. All counts are 0 where `owner_uid` is None. `known` are the names of the nodes that are there. It may run in a thread.
-    """
+    there are nodes. Pods of others or of other pod sets do not count; all counts are 0 where `owner_uid` is None. `known` are the names of
+    the nodes that are there. It may run in a thread."""
     asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: DomainPodCounts() for each in wide}
     for pod in pods:
         of = asked.get(pod.pod_set or "")

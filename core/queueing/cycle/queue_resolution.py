@@ -25,7 +25,8 @@ _CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queu
 
 def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
     """Returns the ClusterQueue that serves a LocalQueue, given by its key (namespace/name), and None. Where it admits none it returns None
-    and the first problem: with the namespace, the LocalQueue, the ClusterQueue, its namespace selector, or a pause of admissions."""
+    and the first problem, looked for in this order: the namespace is being deleted, the LocalQueue or the ClusterQueue is missing, either
+    is inactive, the namespace selector does not match, admissions are paused."""
     namespace, _, name = local_queue.partition("/")
     if namespace in state.ending_namespaces:
         return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())

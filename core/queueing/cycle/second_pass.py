@@ -235,8 +235,8 @@ def find_second_pass(
 
 
 def apply_updates(pod_set: PodSetFacts, checks: Iterable[CheckState]) -> PodSetFacts:
-    """Returns a copy of a pod set with the node selector and tolerations that its admission checks add to it, in the order of the checks;
-    of a label that several set, the last value holds. It is the same object without such updates."""
+    """Returns a copy of a pod set with the node selector and tolerations that its admission checks add to it, in the order of the checks.
+    Of a label that several set, the last value holds, also before the pod set's own. It is the same object without such updates."""
     for check in checks:
         for update in check.updates:
             if update.get("name") == pod_set.name:

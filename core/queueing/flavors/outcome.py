@@ -45,8 +45,8 @@ class Attempt:
 
 
 def join_sentences(attempts: Iterable[Attempt], pod_set: str) -> str:
-    """Returns the sentences of the attempts, each once in their order, joined by semicolons, for a message that has named the pod set
-    already."""
+    """Returns the sentences of the attempts, each once in their order, joined by semicolons. A leading `pod set NAME: ` with the name in
+    `pod_set` is left out: the message has named it already. Empty without attempts."""
     return "; ".join(dict.fromkeys(attempt.sentence.removeprefix(f"pod set {pod_set}: ") for attempt in attempts))
 
 

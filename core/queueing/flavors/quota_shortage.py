@@ -113,7 +113,8 @@ def find_shortage(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> QuotaShortage | None:
     """Returns the shortage of the first of `resources` of which a flavor has less quota left than `usage`, beside what other pod sets have
-    `taken` (canonical amounts); None if there is enough of all."""
+    `taken` (canonical amounts). None if there is enough of all; a resource with no usage is not looked at. Raises KeyError for an unknown
+    queue."""
     for resource in resources:
         wanted, name = usage.get(resource, 0), (flavor, resource)
         available = tree.compute_available(queue, name) - taken.get(name, 0)

@@ -197,7 +197,8 @@ class World:
         return self._held[key]
 
     def read_held(self, keys: Iterable[str]) -> None:
-        """Reads what workloads hold of quota, and on the nodes that `copy_quota_and_nodes` has copied, which is then kept."""
+        """Reads and keeps what workloads (keys) hold of quota, and what they hold on the nodes that `copy_quota_and_nodes` has copied, if
+        it has; nothing is removed."""
         keys = list(keys)
         for key in keys:
             self.find_usage(key)

@@ -20,8 +20,8 @@ _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCH
 
 
 def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
-    """Returns the counts of changes of the state, of the configuration and of quota in a queue's cohort: if they are equal later, nothing
-    has changed that could help a workload of the queue."""
+    """Returns the counts of changes of the state, of the configuration and of quota in a queue's cohort, in this order. If all are equal
+    later, nothing has changed that could help a workload of the queue. Raises KeyError where the quota tree does not have the queue."""
     return state.changes, state.config_changes, state.quota.count_changes(queue.name)
 
 

@@ -92,8 +92,9 @@ def wait_for_borrowers(
     leaving: Collection[str],
     beside: Beside,
 ) -> NotAdmissible:
-    """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes that it takes back. Victims are those
-    that are neither evicted nor `leaving` (keys) already; there may be none."""
+    """Returns the outcome of a workload that waits until the borrowers are gone from the spare nodes (`nodes`: names) that it takes back.
+    `found` is its place there, `beside` what it takes that is not kept for it. Victims are those that are neither evicted nor `leaving`
+    (keys) already; there may be none."""
     victims = tuple(Victim(w, REASON_SPARES_TAKEN_BACK) for w in borrowers if not w.evicted and w.key not in leaving)
     victim_keys = {victim.workload.key for victim in victims}
     preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in victim_keys)), beside)
