@@ -67,8 +67,9 @@ class Loan:
 
 
 def list_offers(state: ClusterState, priority: int) -> list[Offer]:
-    """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher priority that may lend them. One that is
-    inactive, evicted or being deleted, or has failed nodes or stuck pods, lends none. Nodes that are lent already are among them."""
+    """Returns what is lent to a workload of this priority: the spare nodes of workloads of higher (not equal) priority that may lend them,
+    one offer for each of their pod sets. One that is inactive, evicted or being deleted, or has failed nodes or stuck pods, lends none.
+    Nodes that are lent already are among them."""
     workloads = state.workloads
     holders = (workloads.facts[key] for key in workloads.list_lenders() if workloads.is_lending(key) and key not in state.stuck)
     return [offer for holder in holders if holder.priority > priority for offer in _list_offers_of(state, holder)]
@@ -92,7 +93,8 @@ def _list_offers_of(state: ClusterState, holder: WorkloadFacts) -> Iterator[Offe
 
 
 def release(view: FlavorView, free: Matrix, offers: Iterable[Offer]) -> None:
-    """Adds what is lent to `free` (canonical amounts, resources by nodes), in place.
+    """Adds what is lent to `free` (canonical amounts, resources by nodes of the view), in place; nodes and resources that the view does not
+    have are left out.
 
     Nothing is lent to pods that are not assigned to single nodes: the pods to evict from a node must be known.
     """

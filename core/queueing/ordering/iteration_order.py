@@ -76,10 +76,10 @@ def list_first_turns(groups: Iterable[EquivalenceClass], in_round: int) -> list[
 
 
 def find_first(heap: list[Turn], in_round: int, *, put_off: int | None = None) -> Turn | None:
-    """Returns the first turn of a heap that is still to come, and leaves it there; None if there is none. With `put_off` the group must
-    have put off its turns so often.
+    """Returns the first turn of a heap that is still to come, and leaves it there; None if there is none. With `put_off` (None: any number)
+    the group must have put off its turns exactly so often in the round.
 
-    Removes those before it: they are over, or their group has other members now.
+    Removes those before it from the heap: they are over, or their group has other members now.
     """
     while heap:
         turn = heap[0]

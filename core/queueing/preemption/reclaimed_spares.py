@@ -39,7 +39,8 @@ def choose_loans(
     tree: TopologyTree, requests: Sequence[PodSetRequest], loans: Sequence[Loan], decide: Callable[[Sequence[Loan]], Decision]
 ) -> Decision:
     """Returns the decision on lost pods with as few of the first loans ended as give a place as good as with all of them; with none, where
-    that is as good. `decide` returns the decision with some of them ended; with more of them it never gets worse."""
+    that is as good. A refusal is worst; of places only the number of domains that pod sets with a preferred level use counts, the coarsest
+    level first. `decide` returns the decision with some of the loans ended; with more of them it never gets worse."""
     without = decide(())
     if not loans:
         return without
@@ -75,10 +76,8 @@ def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], lo
 
 
 def find_beside(capacity: FreeCapacity, left: Matrix) -> Iterator[tuple[str, Resources]]:
-    """Yields each node where pods take what is not kept for them, by name, with the canonical amounts that they take.
-
-    `left` has what they leave of what is free.
-    """
+    """Yields each node where pods take what is not kept for them, by name in the order of the tree, with the canonical amounts that they
+    take. `left` (resources by nodes) has what they leave of what is free in `capacity`."""
     more = capacity.free - left
     for node in np.flatnonzero((more > 0).any(axis=0)).tolist():
         yield capacity.tree.names[node], {resource: int(more[row, node]) for resource, row in capacity.axis.items() if more[row, node] > 0}
