@@ -28,7 +28,7 @@ class Stop:
     @classmethod
     def read(cls, what: str, text: object) -> "Stop":
         """Returns the pause that the value of the key `what` describes; long texts are cut, missing ones empty. Where it is no JSON object
-        with texts only, `problem` says why, and no other field is set. It pauses all the same."""
+        with texts only, `problem` says why, and only `what` is set beside it. It pauses all the same."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:

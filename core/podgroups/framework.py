@@ -35,8 +35,8 @@ class Limits(Protocol):
         stay as they are."""
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        """Returns the amounts that the placement lacks of it for all pods of the group that have no place yet; empty where it lacks
-        nothing."""
+        """Returns the amounts of what is limited here that the placement lacks for all pods of the group that have no place yet; empty
+        where it lacks nothing."""
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def place_together(
 
 
 def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
-    """Returns the placements of pod sets one after the other (`in_order`). If two or more fail for want of capacity (NOT_FIT), all are
+    """Returns the placements of pod sets one after the other (`in_order`). If that fails for want of capacity (NOT_FIT), two or more are
     placed at once (rule l of docs/decisions/0004). If that fails, too, it returns the refusal of the first try, with the placements before
     it."""
     decision = in_order(view, requests, free)
