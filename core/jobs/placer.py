@@ -39,7 +39,7 @@ def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
 
 
 def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
-    """Yields an error where PODGROUP_PLACED_BY names no known component. With kube-scheduler, which only requires one level, there is one
+    """Yields an error where PODGROUP_PLACED_BY names no known component. kube-scheduler requires one level only. With it there is one error
     for a `kind` other than Job, one for several `levels`, and one for each preferred level."""
     placed_by = find_placer(job)
     if placed_by not in (TOPOGATE, KUBE_SCHEDULER):

@@ -100,7 +100,7 @@ def _count_all(path: str, spec: Json) -> tuple[tuple[str, int, int, int, str], .
 
 def check_size(path: str, templates: Iterable[Any], *, of_pods: bool = False) -> Iterator[FieldError]:
     """Yields an error at `path` where pod templates have more than `MAX_TEMPLATE_VALUES` values in all, and one for more than
-    `MAX_TEMPLATE_BYTES`, about as they are stored. Counting ends with the first of them.
+    `MAX_TEMPLATE_BYTES` as stored. Counting ends with the first of them.
 
     Maps, lists and scalars count as a value each. `of_pods`: the templates are read from pods and may have ADDED_VALUES and ADDED_BYTES
     more.

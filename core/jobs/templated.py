@@ -318,8 +318,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def count_done_jobs(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
-        """Returns, by name of the pod set, the pods of Jobs that have `succeeded` by the status of that name. No more Jobs than the role
-        has count. Pod sets without such a Job are absent."""
+        """Returns, by name of the pod set, the pods of Jobs that have `succeeded` by the status of that name. Jobs beyond the role's number
+        (`sub_group_count`) do not count. Pod sets without such a Job are absent."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}

@@ -121,8 +121,8 @@ class TrainJob(TemplatedKind):
             job["spec"].pop("runtimePatches", None)
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a copy of `new` as it should be stored: with topogate's patches of `old`, if the job has a queue, runs before and after,
-        and `new` has none. The manager of a patch shows that it is topogate's, as the runtime is not at hand."""
+        """Returns a copy of `new` as it should be stored. It gets topogate's patches of `old` back, if the job has a queue, runs before and
+        after, and `new` has none. The manager of a patch shows that it is topogate's, as the runtime is not at hand."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
