@@ -144,8 +144,8 @@ class Ledger:
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Applies a pod's present facts (None: gone). Returns whether that may help a workload. So it is where a pod that used a node went,
-        ended, or has another node, pod set or requests, and for a neighbour that was waited for."""
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload. A pod that used a node went, ended, or has
+        another node, pod set or requests, or it is a neighbour that was waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -185,7 +185,7 @@ class Ledger:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the bound pods of a pod set that were deleted by force and have not ended, so that they use their nodes; empty if it has
+        """Returns the bound pods of a pod set that were deleted by force and have not ended, as they still use their nodes. Empty if it has
         a reservation."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 

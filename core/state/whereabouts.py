@@ -13,8 +13,8 @@ Path = tuple[str, ...]
 
 
 def describe_place(state: ClusterState, admission: Admission) -> str:
-    """Returns, as a text, the lowest domain above the assigned ones that holds all pods of an admission, or else the domains of the highest
-    level. In brackets are the nodes there, 3 at most by name.
+    """Returns, as a text, the lowest domain above the assigned ones that holds all pods of an admission. Without one it names the domains
+    of the highest level. In brackets are the nodes there, 3 at most by name.
 
     Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist are used.
     """

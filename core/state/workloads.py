@@ -175,7 +175,7 @@ class Workloads:
         return self._indexes.lending.has_borrowers()
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Returns the keys, as a new list, of workloads that were given a spare node of another one, by the node's hostname; empty where
+        """Returns the keys, as a new list, of workloads that were given a spare node of another one, by the node's hostname. Empty where
         none was."""
         return self._indexes.lending.find_borrowers(host)
 
