@@ -165,8 +165,8 @@ def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
 
 
 def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
-    """Returns whether a workload may get another place: a controller recreates its pods, or one of `pods` is gated and has neither ended
-    nor is being deleted. A plain pod without the gate can be nowhere else, and ends with its node."""
+    """Returns whether a workload may get another place: a controller recreates its pods, or one of `pods` is gated, not ended and not being
+    deleted. A plain pod without the gate can be nowhere else, and ends with its node."""
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 

@@ -22,7 +22,7 @@ class Coordinates:
 
 def compute_coordinates(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
     """Returns what to stamp on a pod: values of all `levels` (coarse to fine), index `domain` and `size` of its domain in the assignment,
-    and rank. A value that can be no label is an annotation. `rank` is None where it is not known: then that is removed. `size` is the
+    and rank. A value that can be no label becomes an annotation. `rank` is None where it is not known: then that is removed. `size` is the
     number of pods that the assignment gives the domain. `present`: names of coordinates that the pod has already; those that are not set
     are removed."""
     labels: dict[str, str | None] = {}
