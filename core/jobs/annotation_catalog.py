@@ -67,17 +67,17 @@ MOST_UNKNOWN = 32
 
 
 def is_of_template(name: str) -> bool:
-    """Returns whether an annotation of this name could count only on pod templates, known or not: one that begins with `podset-`, or of
-    spare nodes."""
+    """Returns whether an annotation of this name, known or not, could count only on pod templates: it begins with `PODSET`, or is
+    SPARE_NODES or LEND_SPARES."""
     return name.startswith(PODSET) or name in (SPARE_NODES, LEND_SPARES)
 
 
 def find_meant(name: str) -> str | None:
-    """Returns the known name that an unknown label or annotation was probably meant to be; None where another program
-    may use the name.
+    """Returns the known name that an unknown label or annotation was probably meant to be. None for a name without one of topogate's
+    prefixes, a known one, and one that resembles none.
 
-    Kueue has no other names that begin with `podset-`, so for one of these the nearest is returned, however different
-    it is.
+    The same name without regard to case and prefix comes first, then the most similar one. Kueue has no other names that begin with
+    `podset-`: for one of these the nearest of `OF_A_TEMPLATE` is returned, if it is near at all.
     """
     prefix, _, rest = name.partition("/")
     if prefix not in _PREFIXES or name in _KNOWN:
@@ -93,8 +93,8 @@ def find_meant(name: str) -> str | None:
 
 
 def list_compared(written: Iterable[str]) -> list[str]:
-    """Returns names of labels or annotations in alphabetical order, known and foreign ones all. Unknown ones under topogate's prefixes are
-    left out after the first `MOST_UNKNOWN`."""
+    """Returns names of labels or annotations in alphabetical order, known and foreign ones all. Of unknown ones under topogate's prefixes
+    it returns the first `MOST_UNKNOWN` only."""
     found, unknown = list[str](), 0
     for name in sorted(written):
         if name not in _KNOWN and name.partition("/")[0] in _PREFIXES:
@@ -117,13 +117,13 @@ class Places:
     pods_alone: bool = False
 
     def has_no_use_for(self, name: str) -> bool:
-        """Returns whether an annotation of this name has no effect on a job of this kind itself: it could count only on pod templates
-        (`is_of_template`), or it is one for a whole job and each pod is a workload by itself."""
+        """Returns whether an annotation of this name has no effect on a job of this kind itself. It could count only on pod templates
+        (`is_of_template`), or it is one of `OF_THE_JOB` and each pod is a workload by itself. Other names, known or not: False."""
         return is_of_template(name) or (self.pods_alone and name in OF_THE_JOB)
 
     @property
     def shown(self) -> str:
-        """Returns the pod templates as messages name them: the first path, and the number of the others."""
+        """Returns the pod templates as messages name them: the first path, and the number of the others. Without a path: "pod template"."""
         first, more = next(iter(self.templates), None), len(self.templates) - 1
         if first is None:
             return "pod template"
@@ -131,9 +131,10 @@ class Places:
 
 
 def warn_of_own(annotations: Mapping[str, Any], labels: Iterable[str], places: Places | None) -> Iterator[str]:
-    """Yields a warning with its field for each annotation or label of a job itself that has no effect there.
+    """Yields a warning that begins with its field for each annotation or label of a job itself that has no effect there. Drafts come first,
+    then annotations, then labels, each by name. Foreign names get none.
 
-    `places` is None for a Pod, which has no pod templates beside itself.
+    `places` is None for a Pod, which has no pod templates beside itself. Of annotations values are not looked at.
     """
     yield from _warn_of_drafts(OWN, annotations)
     yield from _warn_of_own_annotations(list_compared(annotations), places)
@@ -198,10 +199,10 @@ def _warn_of_drafts(path: str, annotations: Mapping[str, Any]) -> Iterator[str]:
 
 
 def warn_of_template(path: str, annotations: Mapping[str, str], labels: Mapping[str, str], *, is_job: bool) -> Iterator[str]:
-    """Yields a warning with its field for each name without an effect on a pod template with annotations at `path`. `is_job`: each of
-    its pods is a workload by itself.
+    """Yields a warning that begins with its field for each name without an effect on a pod template. `path`: where its annotations are;
+    those of labels are derived from it. `is_job`: each of its pods is a workload by itself.
 
-    For a pod, `warn_of_own` reports all but the names that are read on it as on a template.
+    Where `path` is `OWN`, the template is a pod: labels and most annotations are left to `warn_of_own`.
     """
     is_own = path == OWN
     if not is_own:

@@ -83,11 +83,12 @@ def build_topology_request(
     sub_group_count: int | None = None,
     default_slice_size: int | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the `topologyRequest` (JSON) of a pod set from its annotations, with the given labels of indexes and count of
-    sub-groups; None where it would be empty.
+    """Returns the `topologyRequest` (JSON) of a pod set from its annotations, with the given labels of indexes and count of sub-groups.
+    None where it would be empty.
 
-    `default_slice_size`: the pods of a slice where no annotation has its size. Values that cannot be read are left out, since the
-    webhook reports them to the user. A job that was created without the webhook still gets a workload.
+    Of several modes required wins over preferred, and that over unconstrained; layers of slices win over a single one. A group is kept only
+    with required or preferred. `default_slice_size`: pods of a slice without an annotation of its size. Values that cannot be read are left
+    out. The webhook reports them, and a job that was created without it still gets a workload.
     """
     request: dict[str, Any] = {}
     if annotations.get(REQUIRED_TOPOLOGY):
@@ -116,10 +117,11 @@ def build_topology_request(
 
 
 def with_default_slice_size(annotations: Mapping[str, str], size: int) -> dict[str, str]:
-    """Returns a copy of a template's annotations with the slice size (pods) that its kind assumes where slices have none. The rule is
-    that of KEP-2724, PodSet Slice size validation.
+    """Returns a copy of a template's annotations with `size` (pods) as the slice size and as DEFAULTED_SLICE_SIZE (KEP-2724, PodSet Slice
+    size validation). That is done only beside SLICE_REQUIRED_TOPOLOGY without layers or a group, and for a size from 1 to 2**31 - 1.
 
-    DEFAULTED_SLICE_SIZE records what was written, so that a later default replaces it and a user's own size stays.
+    An earlier default is replaced, or removed where there is no default any more. A size that differs from DEFAULTED_SLICE_SIZE is the
+    user's and stays; then only the mark is removed.
     """
     mark = annotations.get(DEFAULTED_SLICE_SIZE)
     if annotations.get(SLICE_SIZE, mark) != mark:
@@ -136,8 +138,8 @@ def validate_own(
     labels: Mapping[str, Any] | None = None,
     labels_before: Mapping[str, Any] | None = None,
 ) -> Rules:
-    """Returns the errors and warnings of those annotations and labels of a job itself, of any kind, that are new or have another
-    value.
+    """Returns the errors and warnings of annotations and labels of a job itself, of any kind, that are new or have another value. Errors
+    are of the level of the whole job, the placement profile and the name of the queue.
 
     `before` and `labels_before`: those of the stored job, empty for a new one. `places`: None for a Pod, which has no other places.
     """
@@ -177,7 +179,8 @@ def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, A
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
-    """Returns all errors, each once, and all warnings of the annotations of a job's pod templates."""
+    """Returns all errors, each once, and all warnings of the annotations and labels of a job's pod templates. A template with the gate of
+    PodGroups is an error, and so are templates of one group that ask for different levels."""
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
     # By their text: the value of an error may be any JSON.
@@ -373,7 +376,8 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
 
 
 def is_label_name(text: str) -> bool:
-    """Returns whether a text is a qualified name of Kubernetes: an optional DNS prefix and a name."""
+    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 characters. A DNS prefix of at most 253 and `/` may
+    precede it."""
     prefix, slash, name = text.rpartition("/")
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
         return False

@@ -148,19 +148,21 @@ class Referring(Protocol):
     related: ClassVar[tuple[RelatedKind, ...]]
 
     def find_reference(self, job: Json) -> Reference | None:
-        """Returns kind and name of the object that a job refers to; None where it names none that could be looked up."""
+        """Returns kind and name of the object that a job refers to. None where it has no name, or one of a kind that is not in
+        `related`."""
         ...
 
     def expand(self, job: Json, found: Json) -> dict[str, Any]:
-        """Returns a copy of the job that also holds `found`, the object that it refers to (JSON). The other functions read that, and it is
-        never written."""
+        """Returns a copy of the job, which may share what it holds, that also holds `found`, the object that it refers to (JSON). The other
+        functions read that, and it is never written."""
         ...
 
     def count_own_pods(self, job: Json) -> Mapping[str, int]:
-        """Returns the pods per pod set where the job itself sets the number.
+        """Returns the number of pods by name, for the pod sets of which the job itself sets it; empty where it sets none. The job is one
+        that `expand` returned.
 
-        Numbers of the object to which it refers are left out: that object may be edited for later jobs, and a running job
-        keeps the numbers of its admission.
+        Numbers of the object to which it refers are left out, as that object may be edited for later jobs. A running job keeps the numbers
+        of its admission.
         """
         ...
 
@@ -170,7 +172,8 @@ class Reclaiming(Protocol):
     """A kind with a status that counts pods which have finished and are not replaced while other pods of the job run."""
 
     def count_reclaimable_pods(self, job: Json) -> Mapping[str, int]:
-        """Returns, by pod set, the number of pods that have finished and are not replaced; pod sets that have none may be left out."""
+        """Returns, by name of the pod set, the number of pods that have finished and are not replaced, by the job's status. Pod sets that
+        have none may be left out."""
         ...
 
 
@@ -220,19 +223,21 @@ class JobKind(Protocol):
         ...
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns all errors and warnings that a new job shows by itself."""
+        """Returns all errors and warnings that a new job shows by itself, without a look at its queue, topology or other objects."""
         ...
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns all errors and warnings of a change from `old` to `new`."""
+        """Returns all errors and warnings of a change from `old` to `new`, which may also change or remove the name of its queue."""
         ...
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """Returns the job's pod sets, in the order of its pod templates."""
+        """Returns the job's pod sets, in the order of its pod templates. Each has its number of pods, a copy of its template and its
+        topology request."""
         ...
 
     def find_priority_class(self, job: Json) -> str | None:
-        """Returns the name of the PriorityClass of its pods; None where they name none."""
+        """Returns the name of the PriorityClass of its pods, of the first template that names one; None where none does. A
+        WorkloadPriorityClass is not looked at."""
         ...
 
     def is_suspended(self, job: Json) -> bool:
@@ -246,11 +251,12 @@ class JobKind(Protocol):
         ...
 
     def has_gate(self, job: Json) -> bool:
-        """Returns whether a template carries the topology gate."""
+        """Returns whether any of its templates carries the topology gate."""
         ...
 
     def ungate(self, job: Json) -> dict[str, Any]:
-        """Returns a copy of a job that has left topogate, without the topology gate on its templates."""
+        """Returns a copy of a job that has left topogate, without the topology gate on its templates; other gates and additions of a start
+        stay."""
         ...
 
     def suspend(self, job: Json) -> dict[str, Any]:
@@ -258,7 +264,7 @@ class JobKind(Protocol):
         ...
 
     def is_started(self, job: Json) -> bool:
-        """Returns whether a template carries the workload annotation that `start` puts there."""
+        """Returns whether any of its templates carries the workload annotation that `start` puts there, suspended or not."""
         ...
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:

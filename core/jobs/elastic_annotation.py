@@ -14,7 +14,7 @@ def is_elastic(job: Json) -> bool:
 
 
 def validate_elastic(job: Json) -> Iterator[FieldError]:
-    """Yields an error where a new job has the annotation with another value than true or false, and one where it is elastic beside
+    """Yields an error where a job has the annotation ELASTIC_JOB with another value than true or false, and one where it is true beside
     MIN_PARALLELISM."""
     said = _get_value(job)
     if said is not None and said not in ("true", "false"):
@@ -25,7 +25,7 @@ def validate_elastic(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_elastic(old: Json, new: Json) -> Iterator[FieldError]:
-    """Yields an error where the annotation has another value than before: a job is elastic from its creation, or never."""
+    """Yields an error where ELASTIC_JOB has another value than before, is new or is gone: a job is elastic from its creation, or never."""
     before, after = _get_value(old), _get_value(new)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"

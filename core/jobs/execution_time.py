@@ -11,7 +11,8 @@ _FIELD = f"metadata.labels[{MAX_EXEC_TIME_LABEL}]"
 
 
 def parse_execution_time(labels: Mapping[str, str]) -> int | None:
-    """Returns the seconds for which a job with these labels may be admitted; None without a limit: no label, or one that cannot be read."""
+    """Returns the seconds, from 1 to `MAX_SECONDS`, for which a job with these labels may be admitted. None without a limit: no label, one
+    that is no whole number, or one beyond that range."""
     text = labels.get(MAX_EXEC_TIME_LABEL, "")
     seconds = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else 0
     return seconds if 1 <= seconds <= MAX_SECONDS else None
@@ -26,7 +27,8 @@ def validate_execution_time(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_execution_time(old: Json, new: Json) -> Iterator[FieldError]:
-    """Yields an error where the label of a running job changes: it keeps the time it was admitted for."""
+    """Yields an error where the label MAX_EXEC_TIME_LABEL has another value than before, is new or is gone. The caller asks only for a
+    running job, which keeps the time it was admitted for."""
     before, after = _get_labels(old).get(MAX_EXEC_TIME_LABEL), _get_labels(new).get(MAX_EXEC_TIME_LABEL)
     if before != after:
         kept = "none was given" if before is None else f"it keeps {before!r}"

@@ -147,7 +147,8 @@ def validate_topology(topology: Json, old: Json | None) -> Rules:
 
 
 def validate_flavor(flavor: Json, old: Json | None) -> Rules:
-    """Returns errors for node labels, taints and tolerations that Kubernetes would not accept on a node or a pod."""
+    """Returns errors for names and values of node labels and effects of taints that Kubernetes would not accept on a node. Tolerations
+    without a key need Exists. Keys and values of taints are not looked at."""
     spec = flavor.get("spec") or {}
     errors: list[FieldError] = []
     for label, value in (spec.get("nodeLabels") or {}).items():

@@ -20,7 +20,8 @@ _INSTEAD = f"leave out {PODGROUP_PLACED_BY}, and topogate places them"
 
 
 def find_placer(job: Json) -> str:
-    """Returns the component that a job names to place its pods, which may be any text; topogate if it names none."""
+    """Returns the text of the annotation PODGROUP_PLACED_BY of a job, which may be any; TOPOGATE where it has none, or annotations that are
+    no map."""
     annotations = (job.get("metadata") or {}).get("annotations")
     return str(annotations.get(PODGROUP_PLACED_BY, TOPOGATE)) if isinstance(annotations, Mapping) else TOPOGATE
 
@@ -38,8 +39,8 @@ def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
 
 
 def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> Iterator[FieldError]:
-    """Yields the errors of the annotation that names the component. kube-scheduler's own PodGroup requires one level, and only a Job
-    has templates that can name it."""
+    """Yields an error where PODGROUP_PLACED_BY names no known component. kube-scheduler requires one level only. With it there is one error
+    for a `kind` other than Job, one for several `levels`, and one for each preferred level."""
     placed_by = find_placer(job)
     if placed_by not in (TOPOGATE, KUBE_SCHEDULER):
         yield FieldError(ErrorType.NOT_SUPPORTED, _SHOWN, placed_by, f"{TOPOGATE} or {KUBE_SCHEDULER} is expected")
@@ -58,7 +59,8 @@ def validate_placer(kind: str, job: Json, levels: Sequence[RequestedLevel]) -> I
 
 
 def validate_settled(kind: str, old: Json, new: Json) -> Iterator[FieldError]:
-    """Yields an error where a change names another component: pods that are there and those that follow are placed by one."""
+    """Yields an error where the job names another component than before to place its pods; none named is TOPOGATE. Pods that are there and
+    those that follow are placed by one. `kind` is for the message."""
     before, after = find_placer(old), find_placer(new)
     if before != after:
         accepted = f"is settled when the {kind} is created: {before} places its pods; make another one"

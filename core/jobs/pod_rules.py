@@ -26,9 +26,11 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
-    """Yields the errors in the spec of a pod at a path of a queued object, which may hold anything.
+    """Yields the errors in the spec of a pod at a path of a queued object, which may hold anything. They are a node name, resource claims,
+    a grace period over `MAX_GRACE_S`, and more terms, tolerations, resource names or host ports than accepted.
 
-    `is_pod`: it is no template, so that it has what others add to pods. Its node is judged when it is created (`core.jobs.kinds.pod`).
+    `is_pod`: it is no template, so that it may have what others add to pods. Its node is then not looked at, as `core.jobs.kinds.pod`
+    judges it.
     """
     node = spec.get("nodeName")
     if node and not is_pod:
@@ -97,10 +99,11 @@ def _count_all(path: str, spec: Json) -> tuple[tuple[str, int, int, int, str], .
 
 
 def check_size(path: str, templates: Iterable[Any], *, of_pods: bool = False) -> Iterator[FieldError]:
-    """Yields an error where pod templates have more values than an object may have, and one where they have more bytes as they are
-    stored.
+    """Yields an error at `path` where pod templates have more than `MAX_TEMPLATE_VALUES` values in all, and one for more than
+    `MAX_TEMPLATE_BYTES` as stored. Counting ends with the first of them.
 
-    Maps, lists and scalars count as a value each. `of_pods`: the templates are read from pods, which have what others add.
+    Maps, lists and scalars count as a value each. `of_pods`: the templates are read from pods and may have ADDED_VALUES and ADDED_BYTES
+    more.
     """
     more = list(templates)
     left, most_values, count = MAX_TEMPLATE_BYTES, MAX_TEMPLATE_VALUES, 0
@@ -131,7 +134,8 @@ def _explain_added(added: int) -> str:
 
 
 def explain_size(name: object, found: Json) -> str:
-    """Returns why an object that jobs refer to is not read: it has more than the pod templates of a job may have. Empty if it is read."""
+    """Returns why an object that jobs refer to is not read: its spec is larger than the pod templates of a job may be (`check_size`). Empty
+    if it is read. `name` is for the text."""
     error = next(check_size("spec", [found.get("spec")]), None)
     return f"{name} is too large: {error.accepted}" if error is not None else ""
 

@@ -53,13 +53,15 @@ def find_asked(job: Json) -> str | None:
 
 
 def find_group(kind: Grouping, job: Json) -> str | None:
-    """Returns the first group that a template of a job names by label, as the webhook has written it; None where none does."""
+    """Returns the group by the label MEMBER_OF_LABEL of a job's templates, as the webhook has written it: that of the first one that has
+    it. None where none has."""
     named = (((role.template.get("metadata") or {}).get("labels") or {}).get(MEMBER_OF_LABEL) for role in kind.list_roles(job))
     return next((name for name in named if name), None)
 
 
 def group_name(kind: Grouping, job: Json, seed: str) -> str:
-    """Returns a name of at most 63 characters for the group of a new job, with a hash of kind, name and seed.
+    """Returns a name of at most 63 characters for the group of a new job. It has kind, name or `generateName`, cut, and a hash of these,
+    the API group and `seed`.
 
     The job may have no name yet. `seed` is unlike that of any other request: pods of a former job of the same name may still be there.
     """
@@ -84,7 +86,8 @@ def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
 
 
 def validate_new(kind: Grouping, job: Json) -> Rules:
-    """Returns all errors of a job that has the annotation."""
+    """Returns all errors of a job that has PODGROUP_TOPOLOGY, without warnings. They are of its levels, its placing component, what may not
+    stand beside it, node names, and too many templates. Without the annotation it is judged as an empty text."""
     text = find_asked(job) or ""
     placed_by = validate_placer(kind.kind, job, read_levels(text))
     own = (*_validate_one_system(kind, job), *_validate_nodes(kind, job), *_validate_size(kind, job))
@@ -92,8 +95,9 @@ def validate_new(kind: Grouping, job: Json) -> Rules:
 
 
 def validate_change(kind: Grouping, old: Json, new: Json) -> Rules:
-    """Returns the errors of a change. The annotation is settled when a job is created: its pods are members from then on, or never.
-    What it may not stand beside is judged when that changes."""
+    """Returns the errors of a change. PODGROUP_TOPOLOGY may not be added later. Once the job's templates name a group, it may not change or
+    go, nor may the component that places the pods. Either error is the only one. Otherwise `validate_new` judges the job if the annotation,
+    or what it may not stand beside, has changed."""
     before, after = find_asked(old), find_asked(new)
     if before != after and (before is None or find_group(kind, old) is not None):
         kept = "it was made without" if before is None else f"it keeps {before!r}"

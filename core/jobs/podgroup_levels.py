@@ -23,8 +23,8 @@ class RequestedLevel:
 
 
 def read_levels(text: str) -> tuple[RequestedLevel, ...]:
-    """Returns the levels, the widest first; none where the rules refuse one of them: pods are not placed by a part of
-    their request."""
+    """Returns the levels of a text, such as `a/rack,b/block:Preferred`, in its order, the widest first by rule. Empty where
+    `validate_levels` finds any error: pods are not placed by a part of their request."""
     found = [_read_level(part) for part in text.split(",")]
     return tuple(level for level in found if isinstance(level, RequestedLevel)) if not any(validate_levels(text)) else ()
 
@@ -40,7 +40,8 @@ def _read_level(text: str) -> RequestedLevel | str:
 
 
 def validate_levels(text: str) -> Iterator[FieldError]:
-    """Yields an error for each level that cannot be read or is named twice, and one where there are more than `MAX_LEVELS`."""
+    """Yields an error for each level, between commas, that cannot be read or is named twice, and one where there are more than
+    `MAX_LEVELS`. An empty text is one level that cannot be read."""
     parts = [part.strip() for part in text.split(",")]
     seen = set[str]()
     for part in parts:

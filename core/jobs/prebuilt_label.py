@@ -11,14 +11,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 
 
 def find_prebuilt_name(job: Json) -> str | None:
-    """Returns the name of the Workload that a job names by its label or, without that, by its annotation; None where it names none, or an
-    empty one."""
+    """Returns the name of the Workload that a job names by its label or, only where that is absent, by its annotation. None where it names
+    none, or an empty one. The name is not checked."""
     found = _find_named_field(job)
     return found[1] or None if found is not None else None
 
 
 def validate_prebuilt(job: Json) -> Iterator[FieldError]:
-    """Yields an error where an object names a Workload by what can be no name of one."""
+    """Yields an error where label or, without it, annotation PREBUILT_WORKLOAD is no name of an object: 1 to `MAX_NAME` lower-case letters,
+    digits, `-` and `.`."""
     found = _find_named_field(job)
     if found is None:
         return
@@ -29,7 +30,8 @@ def validate_prebuilt(job: Json) -> Iterator[FieldError]:
 
 
 def validate_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
-    """Yields an error where a running job names another Workload than before, or none: it keeps its Workload."""
+    """Yields an error where a job names another Workload than before, or one or none for the first time. The caller asks only for a running
+    job, which keeps its Workload. The same name may move between label and annotation."""
     before, after = _find_named_field(old), _find_named_field(new)
     if (before or (None, None))[1] == (after or (None, None))[1]:
         return

@@ -7,7 +7,8 @@ from core.names import PRIORITY_CLASS_LABEL
 
 
 def check_changed_priority(old: Json, new: Json) -> Iterator[FieldError]:
-    """Yields an error where a queued object loses its class: it may name another class, but not none (as in Kueue)."""
+    """Yields an error where an object's label PRIORITY_CLASS_LABEL goes or becomes empty. A queued one may name another class, or its
+    first, but not none (as in Kueue)."""
     before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(PRIORITY_CLASS_LABEL) for obj in (old, new))
     if before and not after:
         accepted = f"cannot be removed from a queued object; keep {before!r} or name another WorkloadPriorityClass"

@@ -114,9 +114,10 @@ def build_spec_shape(kind: str) -> Fields:
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
-    """Returns an error for every place where an object with a spec of that shape does not have the JSON type that topogate expects.
+    """Returns an error for every place where an object does not have the JSON type that topogate expects, the first `MOST_MISMATCHES`;
+    empty where it fits. `spec` is the shape of its spec; metadata and status are compared, too.
 
-    These are the first `MOST_MISMATCHES`; empty where the object fits.
+    Metadata is needed, and so is the spec, except for kinds that may lack it.
     """
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))

@@ -40,7 +40,8 @@ def get_parts(template: Json) -> dict[str, Any]:
 
 
 def with_parts(template: Json, parts: Json) -> dict[str, Any]:
-    """Returns a copy of the template with these parts added to its own. An added entry of a map replaces one of the same key."""
+    """Returns a copy of the template with parts (by name, as `get_parts` has them) added to its own. An added entry of a map replaces one
+    of the same key; entries of lists that it has already are not added again. Other names are left out."""
     changed = copy_object(template)
     for name, value in parts.items():
         if not value or name not in (*MAPS, *LISTS):
@@ -56,7 +57,8 @@ def with_parts(template: Json, parts: Json) -> dict[str, Any]:
 
 
 def compute_added_parts(base: Json, template: Json) -> dict[str, Any]:
-    """Returns those entries of a template's parts, by the part, that its base lacks or has with another value; empty ones are absent."""
+    """Returns, by name of the part as `get_parts` has them, the entries of a template's parts that its base lacks or has with another
+    value. Parts without such entries are absent, and what only the base has is left out."""
     added: dict[str, Any] = {}
     before = get_parts(base)
     for name, value in get_parts(template).items():

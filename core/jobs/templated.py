@@ -89,8 +89,8 @@ class TemplatedKind(ABC):
         """Returns how the job ended; None while it has not."""
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns what the job's status counts as running or ending, by default 0 (`JobKind.count_active_pods`); observed pods count
-        as well."""
+        """Returns what the job's status counts as running or ending, by default 0, without `dropped` (`JobKind.count_active_pods`). The
+        caller counts observed pods as well."""
         return 0
 
     def are_pods_ready(self, job: Json) -> bool | None:
@@ -99,7 +99,8 @@ class TemplatedKind(ABC):
         return None
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Returns a queued job with the defaults of this kind alone, by default unchanged; `job` is a copy, and may be changed in place."""
+        """Returns a queued job with the defaults of this kind alone, by default the given object unchanged. `job` is a copy already, so it
+        may be changed in place and returned."""
         return job
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
@@ -163,7 +164,8 @@ class TemplatedKind(ABC):
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns all errors and warnings that a new job shows by itself."""
+        """Returns all errors and warnings that a new job shows by itself. They are of annotations, names, number and size of templates, the
+        time limit, a named Workload, and its kind. Whether it has a queue is not looked at."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
@@ -185,8 +187,8 @@ class TemplatedKind(ABC):
             yield f"{'.'.join(map(str, path))}: {MULTIKUEUE_CONTROLLER}: {left}"
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job that had no
-        queue before it returns all of that; of one that leaves its queue only the error that it may not while it runs."""
+        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job without a
+        queue before it returns all of that. Of one that leaves its queue it returns only the error that it may not while it runs."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         if before is not None and before != after and not self.is_suspended(old):
@@ -246,7 +248,7 @@ class TemplatedKind(ABC):
         return next((name for name in names if name), None)
 
     def is_suspended(self, job: Json) -> bool:
-        """Returns whether the job is suspended, so that it makes no pods."""
+        """Returns whether the job is suspended by the field at `suspend_path`, so that it makes no pods; False where that is absent."""
         return bool(get(job, self.suspend_path))
 
     def suspend(self, job: Json) -> dict[str, Any]:
@@ -254,8 +256,8 @@ class TemplatedKind(ABC):
         return self._build_suspended(job, True)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns a copy of the job that is not suspended, with what `pod_sets` add in its templates and the gate as they say. Templates of
-        other pod sets stay as they are."""
+        """Returns a copy of the job that is not suspended. Templates of `pod_sets` (by name) get what these add, and the gate or not as
+        `gated`; other templates stay as they are. `count` is not used here."""
         by_name = {start.name: start for start in pod_sets}
         changed = self._build_suspended(job, False)
         for role in self.list_roles(job):
@@ -265,7 +267,8 @@ class TemplatedKind(ABC):
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
         """Returns a copy of a stopped job with the labels, annotations, node selectors, tolerations and gates of the Workload's pod sets
-        (JSON). Where the Workload is gone (None) only labels and annotations that a start alone puts there are removed."""
+        (JSON). Templates without a pod set of their name stay. Where the Workload is gone (None) only labels and annotations that a start
+        alone puts there are removed."""
         originals = None if pod_sets is None else {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
         changed = copy_object(job)
         for role in self.list_roles(job):
@@ -275,7 +278,7 @@ class TemplatedKind(ABC):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Returns whether a template carries the workload annotation that `start` puts there."""
+        """Returns whether any of its templates carries the workload annotation that `start` puts there, suspended or not."""
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
@@ -291,8 +294,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def finish_by_condition(job: Json, succeeded: str, failed: str) -> Finish | None:
-        """Returns how a job ended, from the first of two conditions in its status that is True, with its message or a default one. None
-        while neither is."""
+        """Returns how a job ended, by the first True condition in its status of type `succeeded` or `failed`, with its message or a default
+        one. None while neither is."""
         for condition in (job.get("status") or {}).get("conditions") or ():
             if condition.get("type") in (succeeded, failed) and condition.get("status") == "True":
                 done = condition["type"] == succeeded
@@ -302,8 +305,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def are_jobs_ready(roles: Sequence[Role], statuses: Sequence[Json]) -> bool | None:
-        """Returns whether, for each role of a job of jobs, `ready` and `succeeded` of its status are together as many as its Jobs. None
-        where no status has `ready`, or there is no role."""
+        """Returns whether, for each role, `ready` and `succeeded` of the status of its name are together at least its number of Jobs
+        (`sub_group_count`). A role without a status has 0. None where no status has `ready`, or there is no role."""
         counts = {
             status.get("name"): int(status["ready"]) + int(status.get("succeeded") or 0)
             for status in statuses
@@ -315,8 +318,8 @@ class TemplatedKind(ABC):
 
     @staticmethod
     def count_done_jobs(roles: Sequence[Role], statuses: Sequence[Json]) -> dict[str, int]:
-        """Returns the pods per pod set of a job of jobs that belong to succeeded Jobs, by its status; pod sets without such a Job are
-        absent."""
+        """Returns, by name of the pod set, the pods of Jobs that have `succeeded` by the status of that name. Jobs beyond the role's number
+        (`sub_group_count`) do not count. Pod sets without such a Job are absent."""
         counts = {status.get("name"): int(status.get("succeeded") or 0) for status in statuses}
         done = {role.pod_set: (role, min(counts.get(role.pod_set, 0), role.sub_group_count or 0)) for role in roles}
         return {name: role.count // (role.sub_group_count or 1) * jobs for name, (role, jobs) in done.items() if jobs}
@@ -328,8 +331,9 @@ class TemplatedKind(ABC):
 
 
 def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> Rules:
-    """Returns `errors` of a change and what `judged`, the rules of new objects, has beyond `before`, that of the old object. Warnings are
-    those beyond `before`, too. An object that was stored under older rules can still be changed otherwise. A field is named once."""
+    """Returns `errors` of a change, then errors of `judged` (the new object) that `before` (the old one) lacks, except on fields that
+    `errors` name. Warnings are those of `judged` that `before` lacks. So an object that was stored under older rules can still be changed
+    otherwise."""
     known = {repr(error) for error in before.errors}  # by their text: the value of an error may be any JSON
     fields = {error.field for error in errors}
     more = (error for error in judged.errors if repr(error) not in known and error.field not in fields)
@@ -337,15 +341,16 @@ def with_changes(errors: Sequence[FieldError], judged: Rules, before: Rules) -> 
 
 
 def check_templates(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """Yields an error for what one pod of each template may not ask for, and where all templates are too large together."""
+    """Yields an error where all templates are too large together (`check_size`), then those of what one pod of each template may not ask
+    for (`check_pod_spec`)."""
     yield from check_size("spec", (role.template for role in roles))
     for role in roles:
         yield from check_pod_spec(f"{role.shown}.spec", role.template.get("spec") or {})
 
 
 def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
-    """Yields an error for each template that carries the topology gate before a start adds it. A start that writes beside the
-    templates cannot remove the gate."""
+    """Yields an error for each of these roles with a template that carries the topology gate; the caller passes templates without what a
+    start adds. A start that writes beside the templates cannot remove the gate."""
     for role in own:
         if templates.has_gate(role.template):
             accepted = "take it off: topogate adds it to the pods that it places, and pods of another flavor would stay gated"
@@ -367,7 +372,8 @@ def _validate_names(roles: Sequence[Role]) -> Iterator[FieldError]:
 
 
 def get(obj: Any, path: Path) -> Any:
-    """Returns what is at a path of a value of JSON; None where the way there ends."""
+    """Returns what is at a path of a value of JSON, not copied. None where a key or an entry of a list is missing, or a scalar is on the
+    way."""
     for key in path:
         if isinstance(obj, Mapping):
             obj = obj.get(key)
@@ -379,7 +385,8 @@ def get(obj: Any, path: Path) -> Any:
 
 
 def put(obj: dict[str, Any], path: Path, value: Any) -> None:
-    """Sets what is at a path of an object, in place; maps that are missing on the way are made, lists are not."""
+    """Sets what is at a path of an object, in place; maps that are missing or null on the way are made, lists are not. Raises IndexError
+    where a list has no such entry, and TypeError where a scalar is on the way."""
     *way, last = path
     here: Any = obj
     for key in way:
@@ -393,5 +400,6 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def parse_integer(value: Any, default: int) -> int:
-    """Returns a number of the API as an integer; `default` where it is absent (None)."""
+    """Returns a number of the API as an integer, as `int` reads it; `default` where it is absent (None). Raises ValueError for a text that
+    is no whole number."""
     return default if value is None else int(value)

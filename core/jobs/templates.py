@@ -21,7 +21,7 @@ START_LABELS = (PODSET_LABEL, LOCAL_QUEUE_LABEL, CLUSTER_QUEUE_LABEL)
 
 
 def has_topology_annotation(template: Json) -> bool:
-    """Returns whether a pod template carries a topology annotation."""
+    """Returns whether a pod template carries any of TOPOLOGY_ANNOTATIONS, with whatever value."""
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     return any(name in annotations for name in TOPOLOGY_ANNOTATIONS)
 
@@ -63,8 +63,8 @@ def build_workload_template(template: Json) -> dict[str, Any]:
 
 
 def remove_duplicate_env(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template with one environment variable of each name per container: the last one sets the value. Kueue
-    writes Workloads so."""
+    """Returns a copy of the template with one environment variable of each name per container: the last one stays, at its place. Kueue
+    writes Workloads so. Lists with an entry without a name stay as they are."""
     changed = copy_object(template)
     for part in ("initContainers", "containers"):
         for container in (changed.get("spec") or {}).get(part) or ():
@@ -96,7 +96,7 @@ def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
 
 def restore_template(template: Json, original: Json) -> dict[str, Any]:
     """Returns a copy of the template with labels, annotations, node selector, tolerations and gates of `original`, the Workload's copy from
-    before the start. Of its own it keeps only the labels that the Job controller adds."""
+    before the start. Of its own ones it keeps only labels that the Job controller adds, where `original` lacks them."""
     changed = copy_object(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     then_meta, then_spec = original.get("metadata") or {}, original.get("spec") or {}
@@ -121,8 +121,8 @@ def remove_start(template: Json) -> dict[str, Any]:
 
 
 def has_lost_start(template: Json, before: Json) -> bool:
-    """Returns whether a template is the started one from before without what a start added. It lacks the workload annotation at least,
-    and may lack other labels, annotations, node labels, tolerations and gates."""
+    """Returns whether `template` is the started one from `before` without what a start added. It lacks the workload annotation at least,
+    and may lack other labels, annotations, node labels, tolerations and gates. False where it has any other value or differs otherwise."""
     if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
         return False
     own, then = get_parts(template), get_parts(before)
@@ -133,7 +133,7 @@ def has_lost_start(template: Json, before: Json) -> bool:
 
 
 def has_lost_gate(template: Json, before: Json) -> bool:
-    """Returns whether a template is the one from before without the topology gate."""
+    """Returns whether `template` is the one from `before` without the topology gate, and equal in all else."""
     return not has_gate(template) and with_gate(template) == before
 
 

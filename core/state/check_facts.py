@@ -23,7 +23,8 @@ class CheckFacts:
 
     @classmethod
     def read(cls, check: Json) -> "CheckFacts":
-        """Returns the facts of an AdmissionCheck (JSON)."""
+        """Returns the facts of an AdmissionCheck (JSON). It is active only if its condition Active is True. `parameters_kind` is None
+        without parameters."""
         spec = check.get("spec") or {}
         given = spec.get("parameters") or {}
         kind = f"{given.get('kind')}.{given.get('apiGroup')}" if given else None
@@ -32,7 +33,8 @@ class CheckFacts:
 
     @property
     def provisioning_config(self) -> str | None:
-        """Returns the name of the ProvisioningRequestConfig that it refers to; None where it refers to none."""
+        """Returns the name of the ProvisioningRequestConfig of Kueue's API group that it refers to, there or not; None where it refers to
+        none."""
         return self.parameters if self.parameters_kind == f"{PROVISIONING_CONFIG_KIND}.{GROUP}" else None
 
     @property
@@ -70,7 +72,8 @@ class ProvisioningConfig:
 
     @classmethod
     def read(cls, config: Json) -> "ProvisioningConfig":
-        """Returns the facts of a ProvisioningRequestConfig (JSON)."""
+        """Returns the facts of a ProvisioningRequestConfig (JSON); what its `retryStrategy` lacks is as in RetryStrategy. Raises KeyError
+        where it has no class."""
         spec = config.get("spec") or {}
         retry, usual = spec.get("retryStrategy") or {}, RetryStrategy()
         selectors = (spec.get("podSetUpdates") or {}).get("nodeSelector") or ()

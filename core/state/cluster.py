@@ -87,7 +87,8 @@ class ClusterState:
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
         """Records that a node came, changed or went (None); equal facts (a heartbeat) change nothing. Where it came, went or has other
-        labels, the views of flavors that select it are dropped, until `get_view` or `refresh` builds them."""
+        labels, the views of flavors that select it are dropped, until `get_view` or `refresh` builds them. Other views, and any change of
+        its state, follow in place."""
         old = self.nodes.get(name)
         if node == old:
             return
@@ -144,8 +145,8 @@ class ClusterState:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Gives back the shares of DaemonSets with a window that is over at `now`, in seconds of any clock; `since_1970` is the same moment
-        by the calendar. Returns whether a share was given back, which `changes` counts."""
+        """Gives back the shares of DaemonSets with a window that is over at `now`, in seconds of any clock. `since_1970` is the same moment
+        in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back
@@ -217,9 +218,9 @@ class ClusterState:
     # --- decisions not yet observed -----------------------------------------------------------------
 
     def assume(self, key: str, admission: Admission, plan: NodesByPodSet, leaves: NodesByPodSet = _NOTHING) -> None:
-        """Counts a decision as used from this moment, in place of an earlier one, before its write is even sent. `plan` has the nodes by
-        pod set where the engine counted pods. Pods that it `leaves` on other nodes are counted there, too, until its write is known to have
-        succeeded. If it fails, that is where they still are."""
+        """Counts a decision as used from this moment, in place of an earlier one, before its write is even sent. `plan`: where the engine
+        counted the pods of each pod set, as (node, pods). `leaves`, in the same shape: other nodes where pods are counted, too, until
+        `confirm`, `drop_assumed` or the next decision. Without facts of the workload nothing is reserved."""
         self._plans[key] = plan
         before = self._get_held(key)
         self.workloads.assume(key, admission)
@@ -309,7 +310,7 @@ class ClusterState:
             self.ledger.reserve(one, None)
 
     def note_unclaimed(self, cluster_queue: str) -> None:
-        """Counts a change, in `changes` and in the quota tree, since a reservation of a ClusterQueue's quota ended: a refused workload may
+        """Counts a change, in `changes` and in the quota tree, as a reservation of a ClusterQueue's quota has ended: a refused workload may
         fit now. It removes nothing."""
         self.changes += 1
         self.quota.note_change(cluster_queue)
@@ -326,8 +327,8 @@ class ClusterState:
             self.release_beside(key)
 
     def list_starting(self) -> Iterator[tuple[str, str]]:
-        """Yields the keys of workloads that hold quota, are not evicted and have pods that are not ready yet, each with its ClusterQueue.
-        Those that `reserve` counts are left out: they have no pods to wait for."""
+        """Yields key and ClusterQueue of workloads that hold quota, are not evicted and have pods that are not reported as ready. Those
+        that `reserve` counts are left out: they have no pods to wait for."""
         return ((key, queue) for key, queue in self.workloads.list_starting().items() if key not in self._claims)
 
     def _get_node_labels(self, name: str) -> Mapping[str, str]:
@@ -441,8 +442,9 @@ class ClusterState:
             self._dropped.add(flavor)
 
     def refresh(self) -> bool:
-        """Builds every view that is missing, so that reservations of all flavors are counted. Returns whether events dropped any view since
-        the last call. Reservations on a flavor that is gone, or has no topology any more, are removed."""
+        """Builds every view that is missing, so that reservations of all flavors are counted, and settles the ledger (`Ledger.settle`).
+        Returns whether events dropped any view since the last call. Reservations on a flavor that is gone, or has no topology any more, are
+        removed."""
         self.ledger.settle()
         is_changed = bool(self._dropped)
         for name, flavor in self.flavors.items():
@@ -485,7 +487,8 @@ class ClusterState:
                 self.ledger.reserve(spares_key, Reservation(requests, spares))
 
     def find_topology_flavor(self, flavors: Iterable[str]) -> str | None:
-        """Returns the first of a pod set's flavors that exists and names a topology; None where none does."""
+        """Returns the first of these names of flavors, in their order, that exists and names a topology, there or not; None where none
+        does."""
         return next((name for name in flavors if (facts := self.flavors.get(name)) is not None and facts.topology), None)
 
     # --- reading --------------------------------------------------------------------------------------
@@ -501,13 +504,14 @@ class ClusterState:
         return self.workloads.quota
 
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
-        """Returns an object that finds the domains of these pod sets' assignments, by the views of their flavors as they are now."""
+        """Returns an object that finds the domains of these pod sets' assignments, by the views of their flavors. The views are those of
+        now and not copied."""
         flavors = {pod_set.name: self.find_topology_flavor(pod_set.flavors.values()) for pod_set in given}
         return AssignedPlaces({name: self.get_view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 
     def request_for(self, pod_set: PodSetFacts, flavor: FlavorFacts) -> PodSetRequest:
         """Returns a pod set, with the pods that it still needs, as it would be placed on a flavor's nodes. The flavor's tolerations are
-        joined to its own, and nodes must have the label keys of its hard spread constraints."""
+        joined to its own, and nodes must have the label keys of its hard spread constraints. Labels of the flavor are not in it."""
         return PodSetRequest(
             pod_set.name,
             pod_set.count,
@@ -521,7 +525,8 @@ class ClusterState:
         )
 
     def find_cluster_queue(self, workload: WorkloadFacts) -> ClusterQueueFacts | None:
-        """Returns the ClusterQueue a workload is queued in; None unless both of its queues exist."""
+        """Returns the ClusterQueue a workload is queued in, by the LocalQueue that it names; None unless both exist. Stopped queues are
+        returned, too."""
         local = self.local_queues.get(workload.queue)
         return self.cluster_queues.get(local.cluster_queue) if local is not None else None
 

@@ -158,8 +158,8 @@ class ClusterNeighbours:
     # --- folding ----------------------------------------------------------------------------------------
 
     def count(self, traits: PodTraits | None, node: str, times: int) -> None:
-        """Counts so many `times` more pods (fewer, if negative) with these ports and anti-affinity on a node; no traits change nothing. Of
-        many terms of anti-affinity the first 16 count."""
+        """Counts `times` more pods (fewer, if negative) with the host ports and anti-affinity of `traits` on a node; None changes nothing.
+        Of the terms of anti-affinity of a pod the first 16 count."""
         if traits is None:
             return
         for port in traits.host_ports:
@@ -200,8 +200,8 @@ class ClusterNeighbours:
         return bool(self._awaited) and (relabelled or (now is not None and any(self._is_match(now, terms) for terms in self._awaited)))
 
     def reserve(self, key: Hashable, traits: PodTraits, nodes: Nodes | None) -> None:
-        """Counts equal pods that are assigned as pods with their labels on the nodes that `nodes` returns whenever asked. It replaces what
-        it had for the key; None removes that. Ports and anti-affinity stay with `count`."""
+        """Counts equal pods that are assigned as pods with the labels and namespace of `traits` on the nodes that `nodes` returns whenever
+        asked. It replaces what it had for the key; None removes that. Ports and anti-affinity stay with `count`."""
         self._matching.clear()
         if nodes is None:
             self._reserved.pop(key, None)
@@ -213,7 +213,8 @@ class ClusterNeighbours:
                 self._table.put((key,), traits.namespace, traits.labels, nodes)
 
     def ignore(self, pods: Mapping[str, PodFacts]) -> None:
-        """Leaves these pods, by key, out of all answers, and counts those again that the last call left out; no pods end that."""
+        """Leaves these pods, by key, out of all answers, ports and anti-affinity included, and counts those again that the last call left
+        out. With no pods none is left out any more."""
         for key, pod in self._ignored.items():
             self.observe_pod(key, None, pod)
         self._ignored = pods
@@ -221,7 +222,7 @@ class ClusterNeighbours:
             self.observe_pod(key, pod, None)
 
     def observe_namespace(self) -> None:
-        """Drops answers that depend on labels of namespaces, as these have changed."""
+        """Drops answers that depend on labels of namespaces, as these have changed. The labels themselves are read anew when asked for."""
         self._matching.clear()
         self._repelling.clear()
 
@@ -233,13 +234,13 @@ class ClusterNeighbours:
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 
     def is_repelled(self, traits: PodTraits) -> bool:
-        """Returns whether a term of anti-affinity of any pod selects such a pod; see `Neighbours.is_repelled`. At most 4,000 terms are
-        judged."""
+        """Returns whether a term of anti-affinity of any pod selects a pod with the namespace and labels of `traits`; see
+        `Neighbours.is_repelled`. At most 4,000 terms are judged."""
         return bool(self._apart) and bool(self._find_terms_against(traits))
 
     def find_repelling(self, traits: PodTraits) -> Iterator[tuple[PodTerm, Collection[str]]]:
-        """Returns an iterator of the terms of anti-affinity that select such a pod, each with the names of nodes of pods that have it. At
-        most 4,000 terms are judged."""
+        """Returns an iterator of the terms of anti-affinity that select a pod with the namespace and labels of `traits`. Each comes with
+        the names of nodes of pods that have it. At most 4,000 terms are judged."""
         return ((term, self._apart[term]) for term in self._find_terms_against(traits))
 
     def _find_terms_against(self, traits: PodTraits) -> Sequence[PodTerm]:
@@ -253,8 +254,9 @@ class ClusterNeighbours:
         return found
 
     def find_matching(self, terms: Sequence[PodTerm], *, awaits: bool = False) -> Collection[str]:
-        """Returns the names of nodes with a pod, bound or assigned there, that every one of the terms matches; empty where a term has no
-        selector. `awaits`: from now on `observe_pod` reports such a pod; the last 16 of these requests are remembered."""
+        """Returns the names of nodes with one pod, bound or assigned there, that every one of the terms matches. Empty where a term has no
+        selector; all such nodes without terms. `awaits`: from now on `observe_pod` reports a pod that matches the terms; the last 16 of
+        these requests are remembered."""
         key = tuple(terms)
         if awaits:
             self._awaited.pop(key, None)

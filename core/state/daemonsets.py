@@ -59,7 +59,8 @@ class DaemonSetFacts:
 
     @classmethod
     def read(cls, daemon_set: Json) -> "DaemonSetFacts":
-        """Returns the facts of a DaemonSet (JSON). Raises InvalidQuantity where its requests cannot be read."""
+        """Returns the facts of a DaemonSet (JSON), with the tolerations that its controller adds. Raises InvalidQuantity where its requests
+        cannot be read."""
         metadata, template = daemon_set["metadata"], daemon_set["spec"]["template"]
         spec = template.get("spec") or {}
         requests = compute_pod_requests(spec)
@@ -79,8 +80,8 @@ class DaemonSetFacts:
         )
 
     def is_wanted(self, node: NodeFacts) -> bool:
-        """Returns whether its controller makes a pod for a node, and the node, were it empty, would have room for that. False also for one
-        that is being deleted or has too many rules (`MOST_RULES`), and for an invalid selector."""
+        """Returns whether its controller makes a pod for a node, and the node, were it empty, would have room for that. False also for a
+        DaemonSet that is being deleted or has too many rules (`MOST_RULES`), and for an invalid selector."""
         if self.deleting or not self.judged or self.node not in ("", node.name):
             return False
         if any(amount > node.state.allocatable.get(resource, 0) for resource, amount in self.requests.items()):
@@ -161,7 +162,8 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. Returns whether the facts are new."""
+        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. A new one opens windows on young nodes
+        only (`WINDOW_S`). Returns whether the facts differ from those before."""
         old = self.sets.get(key)
         if old == facts:
             return False
@@ -182,7 +184,8 @@ class DaemonSets:
         return True
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Records a node's present facts (None: gone), and reserves shares there or gives them back."""
+        """Records a node's present facts (None: gone), and reserves shares there or gives them back. A node that came less than `WINDOW_S`
+        ago opens a window for each DaemonSet. Equal labels, taints and allocatable amounts change nothing."""
         old = self.nodes.get(name)
         if node is None:
             self.nodes.pop(name, None)
@@ -201,8 +204,9 @@ class DaemonSets:
             self._settle(facts, name)
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
-        """Applies a change of a pod's facts (None: not there) to the pods bound per node, and reserves the share of its DaemonSet or gives
-        it back. One that went, and used no less than the next one will, opens a window for that."""
+        """Applies a change of a pod's facts (None: not there) to the pods bound per node; pods of no DaemonSet change nothing. The share
+        of its DaemonSet is reserved or given back. The last one on a node that went, and used no less than the next one will, opens a
+        window."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue

@@ -74,7 +74,7 @@ class NamespaceFacts(NamedTuple):
 
 
 def find_controller(obj: Json) -> Json | None:
-    """Returns the owner reference (JSON) that controls an object; None where none does."""
+    """Returns the first owner reference (JSON) of an object that is marked as its controller; None where none is."""
     return next((owner for owner in obj["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
 
 
@@ -86,12 +86,13 @@ def as_text(value: Any, field: str) -> str:
 
 
 def read_index(text: str) -> int | None:
-    """Returns an index of at most 9 decimal digits; None of any other text, as of a sign. Python refuses to read digits by the thousand."""
+    """Returns an index of 1 to 9 decimal digits as a number; None of any other text, as of a sign. Python refuses to read digits by the
+    thousand."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def find_condition(obj: Json, kind: str) -> Json | None:
-    """Returns a condition of `status.conditions` by type; None where there is none."""
+    """Returns the first condition (JSON) of a type in `status.conditions`, whatever its status; None where there is none."""
     return next((c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") == kind), None)
 
 
@@ -102,14 +103,15 @@ def is_condition_true(obj: Json, kind: str) -> bool:
 
 
 def find_pod_family(pod: Json) -> str | None:
-    """Returns the name of the workload that a pod names by annotation; None if it names none. Pods of an elastic job outlive the workload
-    that started them: for these it is the name of the job's first workload."""
+    """Returns the name, without namespace, of the workload that a pod names by WORKLOAD_ANNOTATION; None without that. Pods of an elastic
+    job outlive the workload that started them: for these it is the name of the job's first workload (SLICE_NAME)."""
     notes = pod["metadata"].get("annotations") or {}
     return (notes.get(SLICE_NAME) or notes[WORKLOAD_ANNOTATION]) if notes.get(WORKLOAD_ANNOTATION) else None
 
 
 def find_family(workload: Json) -> str:
-    """Returns the key by which the pods of a workload are found: its own key; for an elastic job that of the first workload."""
+    """Returns the key (`namespace/name`) by which the pods of a Workload (JSON) are found: its own; for an elastic job that of the first
+    workload."""
     metadata = workload["metadata"]
     name = (metadata.get("annotations") or {}).get(SLICE_NAME) or metadata["name"]
     return f"{metadata.get('namespace')}/{name}"
@@ -126,7 +128,8 @@ def find_replaced(workload: Json) -> str | None:
 
 
 def read_reclaimed_pods(workload: Json) -> dict[str, int]:
-    """Returns the pods per pod set of a Workload that have finished and are not replaced."""
+    """Returns the pods of a Workload (JSON) that have finished and are not replaced, by name of the pod set, as in its status. Others are
+    absent."""
     return {entry["name"]: int(entry.get("count") or 0) for entry in (workload.get("status") or {}).get("reclaimablePods") or ()}
 
 
@@ -212,8 +215,8 @@ class PodFacts:
 
     @classmethod
     def read(cls, pod: Json) -> "PodFacts":
-        """Returns the facts of a Pod (JSON). Raises InvalidQuantity where its requests cannot be read, ValueError where the name of
-        its node is no text. A pod from a file may make it raise other errors; the API server has none such."""
+        """Returns the facts of a Pod (JSON). Raises InvalidQuantity where its requests cannot be read, ValueError where the name of its
+        node is no text. A pod from a file with other wrong types may make it raise other errors; the API server has none such."""
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         if not isinstance(spec.get("nodeName") or "", str):
             raise ValueError(f"spec.nodeName: {spec['nodeName']!r} is no name")
@@ -325,10 +328,11 @@ class PodSetFacts:
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":
-        """Returns the facts of a pod set (JSON of `spec.podSets[i]`). `labels` are those that its pods will have beside the
-        template's, `reclaimed` its pods that are not replaced.
+        """Returns the facts of a pod set (JSON of `spec.podSets[i]`). `labels` are those that its pods will have beside the template's.
+        `reclaimed`: its pods that have finished and are not replaced, counted from 0 to its count.
 
-        Raises InvalidQuantity where its requests cannot be read.
+        Without a count it has 1 pod, without a name that of MAIN_POD_SET. Annotations that cannot be read count as absent. Raises
+        InvalidQuantity where its requests cannot be read.
         """
         count = int(pod_set.get("count", 1))
         reclaimed = max(0, min(reclaimed, count))
@@ -517,7 +521,7 @@ class WorkloadFacts:
 
 
 def is_on_hold(workload: Json) -> bool:
-    """Returns whether a workload has given its quota back and is not to be queued (reason OnHold of QuotaReserved)."""
+    """Returns whether a Workload (JSON) has given its quota back and is not to be queued: its condition QuotaReserved has reason OnHold."""
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
 
 

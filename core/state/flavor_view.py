@@ -46,12 +46,13 @@ class FlavorView:
         return other
 
     def find_domain(self, values: tuple[str, ...]) -> int | None:
-        """Returns the index of the domain of the lowest level that an assignment names by its values; None if it is not there (any
-        more). Of several it is the first."""
+        """Returns the index, among domains of the lowest level, of the one that an assignment names by its values: those of all levels.
+        Where the lowest level is the hostname, that alone will do. None if it is not there (any more); of several it is the first."""
         return next(iter(self._by_values.get(values, ())), None)
 
     def list_domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of the nodes of a domain that an assignment names; none if it is not there (any more)."""
+        """Returns the names of the nodes of the domains that an assignment names by its values (see `find_domain`), of several one after
+        the other. Empty if there is none (any more)."""
         level, names = self.capacity.tree.levels[self.capacity.tree.lowest], self.capacity.tree.names
         return tuple(
             name for domain in self._by_values.get(values, ()) for name in names[int(level.starts[domain]) : int(level.ends[domain])]
@@ -70,8 +71,7 @@ class FlavorView:
         return found
 
     def find_domain_places(self, values: tuple[str, ...]) -> Indices:
-        """Returns the indexes in the tree of the nodes of a domain, int64, in the order of `list_domain_nodes`; empty if it is not
-        there."""
+        """Returns the indexes in the tree, int64, of the nodes that `list_domain_nodes` returns, in its order; empty if there are none."""
         level = self.capacity.tree.levels[self.capacity.tree.lowest]
         places = [np.arange(int(level.starts[domain]), int(level.ends[domain])) for domain in self._by_values.get(values, ())]
         return np.concatenate(places) if places else np.zeros(0, dtype=np.int64)
@@ -114,7 +114,8 @@ class FlavorView:
 
 
 def is_match(flavor: FlavorFacts, node: NodeFacts) -> bool:
-    """Returns whether a node has all labels by which a flavor selects its nodes."""
+    """Returns whether a node has all labels, with their values, by which a flavor selects its nodes; True for a flavor without any. Taints
+    are not looked at."""
     return all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
 
 
@@ -122,8 +123,8 @@ def build_reservation(
     view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
     """Returns what an assignment takes, as pods per node or per domain of several nodes; a domain that is not there (any more) takes
-    nothing. `requests` are of one pod with its one of `pods`. `plan` has the nodes with pods where the engine counted them. A wide domain
-    that it does not cover is filled anew, nodes with room in order; pods that do not fit count on its last node."""
+    nothing. `requests` are of one pod with its one of `pods`. `plan`: (node, pods) where the engine counted them, or None. A wide domain
+    with another number of pods in the plan is filled anew, nodes with room in order. Pods that do not fit count on its last node."""
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:
         if isinstance(plan, NodeCounts) and plan.tree is tree:
@@ -165,7 +166,8 @@ def _plan_anew(view: FlavorView, pod_set: PodSetFacts, values: tuple[str, ...], 
 
 
 def list_spares(pod_set: str) -> str:
-    """Returns the name by which the ledger knows the nodes that are kept free for a pod set: no pod names it."""
+    """Returns the name of a pod set by which the ledger knows the nodes that are kept free for it: `pod_set` and " spares". No pod names
+    it."""
     return f"{pod_set} spares"
 
 
@@ -176,9 +178,10 @@ class AssignedPlaces:
     views: Mapping[str, FlavorView | None]  # by pod set; None where its flavor has no topology, or is not there
 
     def list_level_values(self, given: PodSetAdmission, index: int) -> tuple[str, ...]:
-        """Returns the values of all levels of the topology, coarse to fine, for the domain at `index` of a pod set's assignment.
+        """Returns the values of all levels of the topology, coarse to fine, for the domain at `index` of a pod set's assignment. Where its
+        nodes or its view are gone these are what the assignment itself names; empty without an assignment.
 
-        Where its nodes are gone these are what the assignment itself names; empty without an assignment.
+        Raises KeyError for a pod set that is not in `views`, IndexError where the assignment has no such domain.
         """
         if given.assignment is None:
             return ()
@@ -190,6 +193,7 @@ class AssignedPlaces:
         return tree.get_values(tree.lowest, domain)
 
     def list_domain_nodes(self, given: PodSetAdmission, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of the nodes of a domain that a pod set's assignment names; none where it is not there."""
+        """Returns the names of the nodes of a domain that a pod set's assignment names by its values. Empty where it or the view is not
+        there. Raises KeyError for a pod set that is not in `views`."""
         view = self.views[given.name]
         return view.list_domain_nodes(values) if view is not None else ()

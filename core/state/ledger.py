@@ -144,7 +144,7 @@ class Ledger:
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: a pod that used a node went, ended or has
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload. A pod that used a node went, ended, or has
         another node, pod set or requests, or it is a neighbour that was waited for."""
         old = self._pods.pop(key, None)
         if pod is not None:
@@ -185,11 +185,12 @@ class Ledger:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the pods of a pod set without a reservation that were deleted by force and still use their nodes; empty if it has one."""
+        """Returns the bound pods of a pod set that were deleted by force and have not ended, as they still use their nodes. Empty if it has
+        a reservation."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def list_rejected(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the pods of a pod set that a kubelet has refused, as long as the objects are there."""
+        """Returns the pods of a pod set that a kubelet has refused, as long as the objects are there, with a reservation or without."""
         return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
@@ -206,7 +207,8 @@ class Ledger:
                 self._stale[key] = None
 
     def settle(self) -> None:
-        """Gives up the places of pods that are not expected any more, where pods have ended or come since the last call."""
+        """Gives up the reserved places of pods that are not expected any more (`Reservation.surplus`). Only pod sets with pods that ended,
+        came or went since the last call are looked at."""
         for key in [key for key in self._stale if key in self._taken]:
             self.reserve(key, self._taken[key].reservation)
         self._stale.clear()
@@ -214,8 +216,8 @@ class Ledger:
     # --- reservations -----------------------------------------------------------------------------
 
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
-        """Sets what a pod set was assigned, in place of what it was before; None removes it. Pods of it that are bound are counted
-        themselves, and only the rest is reserved. Attached views and neighbours follow."""
+        """Sets what a pod set was assigned, in place of what it was before; None removes it. Bound pods of it are counted themselves, and
+        only the rest less `surplus` is reserved. Attached views and neighbours follow."""
         old = self._taken.pop(key, None)
         self._unnamed.pop(key, None)
         if old is not None:
@@ -375,8 +377,8 @@ class Ledger:
         return found
 
     def compute_ending_usage(self, node: str) -> dict[str, int]:
-        """Returns what pods that are being deleted use on a node, by resource in canonical units. Only those count that name a workload and
-        a pod set, and no reservation is left for that."""
+        """Returns what pods that are being deleted and have not ended use on a node, by resource in canonical units. Only pods that name a
+        workload and a pod set count, and only where that has no reservation."""
         total: dict[str, int] = {}
         for pod in self._ending.get(node, {}).values():
             if _find_pod_set(pod) not in self._taken:

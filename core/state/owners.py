@@ -10,9 +10,9 @@ _MOST_STEPS = 16  # owner references that run in a circle end here
 
 
 def is_orphaned(workload: Mapping[str, Any]) -> bool:
-    """Returns whether a workload has no controller now, has the label of its job's uid, and is no copy of MultiKueue: its object was
-    deleted without it (`kubectl delete --cascade=orphan`). A workload that was created by hand never had an owner, and one of a plain pod
-    group needs none. A copy waits for its job to follow."""
+    """Returns whether a Workload (JSON) has no controller now, has the label of its job's uid, and is no copy of MultiKueue. Its object was
+    deleted without it (`kubectl delete --cascade=orphan`). One that was created by hand never had an owner, and one of a plain pod group
+    needs none. A copy waits for its job to follow."""
     labels = workload["metadata"].get("labels") or {}
     return find_controller(workload) is None and JOB_UID_LABEL in labels and MULTIKUEUE_ORIGIN not in labels
 
@@ -36,7 +36,8 @@ class Owners:
         self._children: dict[str, set[str]] = {}
 
     def observe(self, key: str, job: Mapping[str, Any] | None) -> bool:
-        """Records a job object (None: gone). Returns whether it came or went, has another controller, or begins or ends to name a queue."""
+        """Records a job object (JSON; None: gone) by its key (`show_owner`). Returns whether it came or went, has another controller, or
+        begins or ends to name a queue."""
         owner = find_controller(job) if job is not None else None
         parent = show_owner(key.partition("/")[0], owner["uid"]) if owner is not None else None
         now = None if job is None else (parent, QUEUE_NAME_LABEL in (job["metadata"].get("labels") or {}))
@@ -61,8 +62,8 @@ class Owners:
         return key in self._known
 
     def find_queued_root(self, key: str) -> str:
-        """Returns the key of the highest object, of one and those above it, that names a queue; its own where none does. It looks at 16 at
-        most."""
+        """Returns the key of the highest object that names a queue, among one and those that control it; its own where none does. It goes
+        up as far as objects are known, 16 at most."""
         root, here = key, key
         for _ in range(_MOST_STEPS):
             parent, queued = self._known.get(here, (None, False))

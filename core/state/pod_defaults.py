@@ -45,7 +45,8 @@ class LimitRange:
 
     @classmethod
     def read(cls, obj: Json) -> "LimitRange":
-        """Returns the facts of a LimitRange (JSON). Raises InvalidQuantity where one of its quantities cannot be read."""
+        """Returns the facts of a LimitRange (JSON), of limits of type Container and Pod only; of several defaults of a resource the last
+        counts. Raises InvalidQuantity where one of their quantities cannot be read."""
         default: dict[str, str] = {}
         request: dict[str, str] = {}
         bounds: list[tuple[str, str, str, str]] = []
@@ -111,8 +112,9 @@ class PodDefaults:
         return [limits[key] for key in sorted(limits)] if limits else ()
 
     def adjust_workload(self, workload: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """Returns a Workload with pod templates as its pods will be, the same object if nothing may change. The second value is why the API
-        server would refuse such pods, empty if it would not. Raises InvalidQuantity where amounts of a template cannot be read."""
+        """Returns a Workload (JSON) with pod templates as its pods will be: a copy, or the same object if nothing may change. The second
+        value is why the API server would refuse such pods, empty if it would not. A missing PriorityClass is one reason, unless its pods
+        exist already. Raises InvalidQuantity where amounts of a template cannot be read."""
         namespace = workload["metadata"].get("namespace") or ""
         pod_sets = (workload.get("spec") or {}).get("podSets") or ()
         named = any(_read_runtime_class(pod_set) for pod_set in pod_sets)
@@ -138,9 +140,9 @@ class PodDefaults:
         return not name or name in self._priority_classes
 
     def adjust(self, spec: Json, namespace: str) -> Json:
-        """Returns a copy of a pod's spec with what its RuntimeClass, if that is known, and the LimitRanges of its namespace add. What it
-        has itself stands; only labels of the RuntimeClass's node selector replace its own. Raises InvalidQuantity where requests have to be
-        read and cannot be."""
+        """Returns a copy of a pod's spec with what its RuntimeClass, if that is known, and the LimitRanges of its namespace, by name, add.
+        What it has itself stands; only labels of the RuntimeClass's node selector replace its own. Raises InvalidQuantity where requests
+        have to be read and cannot be."""
         adjusted = _with_pod_level_requests(spec)
         runtime_class = self.runtime_classes.get(spec.get("runtimeClassName") or "")
         if runtime_class is not None:

@@ -15,8 +15,8 @@ Missing = Mapping[str, str]  # key of a workload -> what is not reserved for it
 
 
 def find_missing(state: ClusterState) -> Iterator[Missing | None]:
-    """Yields None before each workload, which is checked by the state at that step. At last it yields what is not reserved, by the key
-    of the workload; empty where nothing is missing."""
+    """Yields None before each workload, which is checked by the state at that step. At last it yields a text by the key of each workload
+    that lacks something: what is not reserved for the last such pod set. Empty where nothing is missing."""
     missing: dict[str, str] = {}
     tables = _Tables(state)
     for key in list(state.workloads.facts):

@@ -110,7 +110,8 @@ class ClusterQueueFacts(_Stoppable):
         )
 
     def list_checks(self, flavors: Collection[str]) -> list[str]:
-        """Returns the names of the admission checks that a workload with these flavors must pass, in the order of the queue."""
+        """Returns the names of the admission checks that a workload with these flavors must pass, in the order of the queue. A check is for
+        all flavors, or for some of these."""
         return [name for name, on in self.checks if not on or not on.isdisjoint(flavors)]
 
     @property
@@ -119,7 +120,8 @@ class ClusterQueueFacts(_Stoppable):
         return tuple(dict.fromkeys(flavor for group in self.groups for flavor in group.flavors))
 
     def copy_up_to(self, flavor: str) -> "ClusterQueueFacts":
-        """Returns a copy of the queue without the flavors that come behind one in its resource group; other groups stay as they are."""
+        """Returns a copy of the queue without the flavors that come behind `flavor` in its resource groups. Groups without it, and its
+        quota, stay as they are."""
         groups = tuple(
             replace(group, flavors=group.flavors[: group.flavors.index(flavor) + 1]) if flavor in group.flavors else group
             for group in self.groups
@@ -155,7 +157,7 @@ class LocalQueueFacts(_Stoppable):
 
     @classmethod
     def read(cls, queue: Json) -> "LocalQueueFacts":
-        """Returns the facts of a LocalQueue (JSON)."""
+        """Returns the facts of a LocalQueue (JSON); `cluster_queue` is empty where it names none."""
         spec = queue.get("spec") or {}
         return cls(build_object_key(queue), spec.get("clusterQueue") or "", spec.get("stopPolicy") or GOES_ON)
 

@@ -77,7 +77,8 @@ class UsageTable:
         return int(self._find_slots([node])[0]) if slot is None else slot
 
     def get_slots(self, nodes: Sequence[tuple[str, int]]) -> Indices:
-        """Returns the slots, int64, of the nodes that pods are counted on, in their order; new ones for nodes that have none."""
+        """Returns the slots, int64, of the nodes in (node, pods), in their order; new ones for nodes that have none. The numbers of pods
+        are not used."""
         if isinstance(nodes, NodeCounts):
             for follower in self._followers:
                 if follower.view.tree is nodes.tree:
@@ -128,7 +129,8 @@ class UsageTable:
         self._beyond_slots = {slot for _, slot in self._beyond}
 
     def use_slot(self, slot: int, amounts: Resources, times: int) -> None:
-        """Adds amounts x times to what is in use on the node of a slot; negative times give back. The attached views follow."""
+        """Adds `amounts` (canonical units) x `times` to what is in use on the node of a slot; negative times give back. The attached views
+        follow."""
         changes: dict[str, int] = {}
         for resource, amount in amounts.items():
             row = self._rows.get(resource)

@@ -40,9 +40,9 @@ class Volumes:
 
     def adjust(self, facts: WorkloadFacts, workload: Json, stateful_set: Json | None = None) -> WorkloadFacts:
         """Returns a copy of the facts with pod sets that are restricted to the nodes of their volumes; the facts themselves where nothing
-        changes. `refused` names the first 3 problems of claims that cannot be used. Claims that cannot be judged are listed in
-        `traits.unjudged`. `stateful_set` owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`. Unknown claims of
-        an AppWrapper are no problem."""
+        changes. The first 3 problems of claims that cannot be used are added to `refused`. Claims that cannot be judged are listed in
+        `traits.unjudged`. `stateful_set` (JSON) owns the Workload, if any does: its pods have claims of `volumeClaimTemplates`. Unknown
+        claims of these, and those of an AppWrapper, are no problem."""
         if (find_controller(workload) or {}).get("kind") == "AppWrapper" and self.misses:  # may make the claim itself once it is admitted
             return replace(self, misses=False).adjust(facts, workload, stateful_set)
         wires = (workload.get("spec") or {}).get("podSets") or ()
@@ -145,10 +145,8 @@ def list_volume_claims(pod_set: Json) -> tuple[str, ...]:
 
 
 def list_claims_of_templates(stateful_set: Json, count: int) -> list[list[str]]:
-    """Returns the names of the claims of the first `count` pods of a StatefulSet, a list per `volumeClaimTemplates`.
-
-    Where there are more than `MOST_OF_STATEFUL_SET` it returns one empty list.
-    """
+    """Returns the names of the claims of the first `count` pods of a StatefulSet, from `ordinals.start` on: a list per
+    `volumeClaimTemplates`, there or not. Where there are more than `MOST_OF_STATEFUL_SET` in all it returns one empty list."""
     prefixes, spec = list(list_prefixes(stateful_set)), stateful_set.get("spec") or {}
     if count * len(prefixes) > MOST_OF_STATEFUL_SET:
         return [[]]

@@ -13,8 +13,8 @@ Path = tuple[str, ...]
 
 
 def describe_place(state: ClusterState, admission: Admission) -> str:
-    """Returns the lowest domain that holds all pods of an admission, or the domains of the highest level, and the nodes there, as a
-    text.
+    """Returns, as a text, the lowest domain above the assigned ones that holds all pods of an admission. Without one it names the domains
+    of the highest level. In brackets are the nodes there, 3 at most by name.
 
     Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist are used.
     """
@@ -43,8 +43,8 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
 
 
 def describe_move(before: Admission, after: Admission, failed: Iterable[str] = ()) -> str:
-    """Returns how many pods get another place, from where and to where, and why: their nodes (`failed`) were lost, or they were stuck.
-    Empty where none does."""
+    """Returns how many pods get another place, from where and to where, and why. Their nodes (`failed`, by name) were lost, or, without
+    any, the pods were stuck. Empty where no pod leaves a domain or none comes to one."""
     old, new = _count_domains(before), _count_domains(after)
     left, taken = old - new, new - old
     if not left or not taken:

@@ -44,7 +44,8 @@ class WholeView:
 
     @property
     def kept(self) -> Mapping[PodSetKey, str]:
-        """Returns the names of nodes on which places are kept, by `("podgroup " + group, pod, None)`. It is no copy."""
+        """Returns the names of nodes on which places are kept, by `("podgroup " + group, pod, None)`, with `group` and `pod` as given to
+        `hold_place`. It is no copy."""
         return self._kept
 
     def find_kept_node(self, group: str, pod: str) -> str | None:
@@ -52,8 +53,9 @@ class WholeView:
         return self._kept.get((f"podgroup {group}", pod, None))
 
     def hold_place(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
-        """Keeps a place on a node for a pod that is not bound yet, in place of an earlier one; None removes it, and calls `on_free`.
-        `requests` are of the pod without its one of `pods`. The same node again changes nothing."""
+        """Keeps a place on a node for a pod of a group that is not bound yet, in place of an earlier one. With None it removes the place,
+        if there is one, and calls `on_free`. `requests` are of the pod without its one of `pods`. The same node again changes nothing,
+        whatever the requests."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

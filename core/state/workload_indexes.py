@@ -82,11 +82,8 @@ class HeldQuota:
         return self._holders.get(cluster_queue, ())
 
     def sum_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool) -> int:
-        """Returns how much of one flavor and resource workloads of a lower priority hold of a ClusterQueue's quota, in canonical
-        units.
-
-        `inclusive`: those of the same priority count, too. Evicted workloads do not count.
-        """
+        """Returns how much of one flavor and resource workloads of a priority below `priority` hold of a ClusterQueue's quota, in canonical
+        units. `inclusive`: those of `priority` itself count, too. Evicted workloads do not count."""
         by_priority = self._by_priority.get(cluster_queue, {})
         return sum(total.get(name, 0) for of, total in by_priority.items() if of < priority or (inclusive and of == priority))
 
@@ -110,8 +107,8 @@ class Lines:
         self._watches: list[set[str]] = []  # keys of workloads that begin or end to wait, or change while they wait
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records whether a workload waits or holds something, and in which LocalQueue. Sets of `watch` get its key where it begins or ends
-        to wait, or changes while it waits."""
+        """Records whether a workload waits or holds something, and in which LocalQueue, by its facts. Sets of `watch` get its key where it
+        begins or ends to wait, or changes while it waits."""
         pending = standing.pending
         self._put_in_line(key, standing, waits=pending is not None)
         if pending is self.pending.get(key):
@@ -135,7 +132,7 @@ class Lines:
             self._lines.setdefault(now, {})[key] = None
 
     def list_line(self, local_queue: str, *, holds: bool) -> Sequence[str]:
-        """Returns a new list of keys of workloads of a LocalQueue: those that hold something (`holds`), or those that wait, first comers
+        """Returns a new list of keys of workloads of a LocalQueue, that hold something (`holds`) or else wait. First are those that did so
         first."""
         return list(self._lines.get((local_queue, holds), ()))
 
@@ -181,7 +178,8 @@ class Lending:
         return bool(self._borrowed)
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Returns the keys of workloads that were given a node of another, by its hostname."""
+        """Returns the keys, as a new list, of workloads that were given a node of another one, by the node's hostname; empty where none
+        was."""
         return list(self._borrowers.get(host, ()))
 
 

@@ -85,10 +85,11 @@ def _count_needed(admission: Admission, facts: WorkloadFacts, *, counts_spares: 
 
 
 def subtract_reclaimed(admission: Admission, facts: WorkloadFacts) -> Admission:
-    """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78); the same object where there are
-    none.
+    """Returns an admission without the quota of pods that have finished and are not replaced (KEP-78); the same object where it has no
+    excess.
 
-    The pods of a pod set are alike: each uses the amount of all divided by their number, and what is left is rounded up.
+    The pods of a pod set are alike: each uses the amount of all divided by their number, and what is left is rounded up. Counts and
+    assignments stay.
     """
     needed = {pod_set.name: pod_set.count for pod_set in facts.pod_sets if pod_set.reclaimed}
     if all(given.count <= needed.get(given.name, given.count) for given in admission.pod_sets):

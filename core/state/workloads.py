@@ -115,7 +115,8 @@ class Workloads:
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
-        """Replaces the quota tree by a new one of these ClusterQueues and cohorts, with all present usage."""
+        """Replaces the quota tree by a new one of these ClusterQueues and cohorts, with all present usage. The former tree is not kept up
+        to date."""
         self._indexes.quota.arrange(queues, cohorts)
 
     def is_assumed(self, key: str) -> bool:
@@ -159,13 +160,13 @@ class Workloads:
         return self._indexes.starting
 
     def list_lenders(self) -> Sequence[str]:
-        """Returns the keys, as a new list, of workloads with nodes that are kept free for them and that they lend; those that are evicted
-        or need the nodes now are among them (`is_lending`)."""
+        """Returns the keys, as a new list, of workloads with nodes that are kept free for them and that they lend. Those that are evicted
+        or need the nodes now are among them; see `is_lending`."""
         return list(self._indexes.lending.lenders)
 
     def is_lending(self, key: str) -> bool:
-        """Returns whether a workload lends nodes that are kept free for it now: it is active, not evicted or being deleted, and has no
-        unhealthy nodes."""
+        """Returns whether a workload lends nodes that are kept free for it now. It is one of `list_lenders`, active, not evicted or being
+        deleted, and has no unhealthy nodes."""
         facts = self.facts.get(key) if key in self._indexes.lending.lenders else None
         return facts is not None and facts.active and not (facts.evicted or facts.deleting or facts.unhealthy_nodes)
 
@@ -174,7 +175,8 @@ class Workloads:
         return self._indexes.lending.has_borrowers()
 
     def find_borrowers(self, host: str) -> Sequence[str]:
-        """Returns the keys of workloads that were given a spare node which is kept free for another one, by the node's hostname."""
+        """Returns the keys, as a new list, of workloads that were given a spare node of another one, by the node's hostname. Empty where
+        none was."""
         return self._indexes.lending.find_borrowers(host)
 
     def list_awaiting_topology(self) -> list[WorkloadFacts]:
@@ -207,8 +209,8 @@ class Workloads:
         return self._indexes.lines.watch()
 
     def compute_usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
-        """Returns what workloads of a lower priority hold of a flavor and resource of a ClusterQueue, in canonical units. `inclusive`:
-        those of the same priority count, too. Evicted ones do not count."""
+        """Returns what workloads of a priority below `priority` hold of a flavor and resource of a ClusterQueue, in canonical units.
+        `inclusive`: those of `priority` itself count, too. Evicted ones do not count."""
         return self._indexes.quota.sum_below(cluster_queue, priority, name, inclusive=inclusive)
 
     def compute_leaving_usage(self, cluster_queue: str) -> Amounts:

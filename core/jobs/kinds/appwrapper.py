@@ -51,7 +51,9 @@ class AppWrapper(TemplatedKind):
         self._kinds = {(kind.group, kind.kind): kind for kind in known}
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns one role per pod set of its components, numbered through; at most `MOST_ROLES` of each, and none begun after so many."""
+        """Returns one role per pod set of its components, in their order, named after the AppWrapper with a number from 0. A component's
+        declared pod sets win over those of its kind; one of an unknown kind without declared ones has none. At most `MOST_ROLES` of each
+        component are returned, and no component is begun after so many in all."""
         # A dot is no part of a DNS label. Before the API server generates a name there is none.
         name = ((job.get("metadata") or {}).get("name") or "appwrapper")[:_MAX_NAME].replace(".", "-")
         roles: list[Role] = []
@@ -127,7 +129,8 @@ class AppWrapper(TemplatedKind):
             yield from _check_declared(f"{shown}.podSets", name, there, declared)
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
-        """Writes what `template` has beyond a role's own template into `podSetInfos` of its component; see `TemplatedKind.put_template`."""
+        """Writes what `template` has beyond the component's own template (labels, annotations, node selector, tolerations, gates) into
+        `podSetInfos` of its component. It replaces what was there for the role. Without any for the component the field is removed."""
         _, _, i, _, j = role.path
         assert isinstance(i, int)
         assert isinstance(j, int)

@@ -26,7 +26,8 @@ class Job(TemplatedKind):
     spec_shape = Fields({"parallelism": INTEGER, "completions": INTEGER, "suspend": BOOLEAN, "template": POD_TEMPLATE}, ("template",))
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the role `main`, with the pods that run at once and the fewest with which the Job can run."""
+        """Returns the role `main`, with the number of pods that run at once and, by MIN_PARALLELISM, the fewest with which the Job can run.
+        The latter is None where that is absent, no whole number, or not from 1 to the pods at once."""
         spec = job.get("spec") or {}
         template = spec.get("template") or {}
         index, least = JOB_COMPLETION_INDEX_LABEL, _parse_min_parallelism(job)
@@ -44,12 +45,12 @@ class Job(TemplatedKind):
         return changed
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns one gang of all pods that it runs at once, without those that are not made again (`count_reclaimable_pods`): they may be
-        gone."""
+        """Returns one gang of the pods that the Job runs at once, less those that are not made again (`count_reclaimable_pods`): they may
+        be gone."""
         return Gang(count_pods_at_once(job.get("spec") or {}) - self.count_reclaimable_pods(job).get(MAIN_POD_SET, 0))
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields errors of the elastic annotation and, while the Job is not started, of those for running with fewer pods."""
+        """Yields errors of ELASTIC_JOB and, while the Job is not started, of MIN_PARALLELISM and COMPLETIONS_EQUAL_PARALLELISM."""
         yield from validate_elastic(job)
         if not self.is_started(job):  # one that runs may have been started with fewer pods
             yield from _validate_partial(job)
@@ -60,8 +61,8 @@ class Job(TemplatedKind):
         return is_elastic(job)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields errors where annotations that a running Job keeps change, or where its counts are not equal as
-        COMPLETIONS_EQUAL_PARALLELISM asks."""
+        """Yields an error where ELASTIC_JOB changes, and, of a Job that runs before and after, one where MIN_PARALLELISM does. Where counts
+        of a started Job that runs change, it also yields one if they are not equal as COMPLETIONS_EQUAL_PARALLELISM asks."""
         yield from validate_changed_elastic(old, new)
         if self.is_started(new) and _get_counts(old) != _get_counts(new) and not self.is_suspended(old) and not self.is_suspended(new):
             yield from _check_completions(new)
@@ -83,8 +84,8 @@ class Job(TemplatedKind):
         return started
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns a copy of the stopped Job with its own templates. If its pod set has a `minCount`, it gets that pod set's count as
-        `parallelism`, and as `completions` if they are to be equal."""
+        """Returns a copy of the stopped Job with its own templates; see `JobKind.restore`. If its pod set `main` has a `minCount`, it gets
+        that pod set's count as `parallelism`, and as `completions` if the annotation COMPLETIONS_EQUAL_PARALLELISM is true."""
         changed = super().restore(job, pod_sets)
         partial = (p["count"] for p in pod_sets or () if p["name"] == MAIN_POD_SET and p.get("minCount") is not None)
         return _with_pods(changed, next(partial, None))
@@ -95,17 +96,18 @@ class Job(TemplatedKind):
         return int(status.get("active") or 0) + max(0, int(status.get("terminating") or 0) - dropped)
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether pods that are ready, have succeeded or failed for good are as many as it runs at once; never None."""
+        """Returns whether ready and succeeded pods, with the indexes that failed for good, are as many as the pods it runs at once; never
+        None."""
         # Those that have just succeeded are neither ready nor counted as succeeded yet (KEP-349). With fewer completions than
         # parallelism there are never more pods than completions.
         ready = int((job.get("status") or {}).get("ready") or 0)
         return ready + _count_succeeded(job) + _count_failed_indexes(job) >= count_pods_at_once(job.get("spec") or {})
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:
-        """Returns the number of pods of `main` that are not created any more; empty where there are none.
+        """Returns the number of pods of `main` that are not created any more, by its status; empty where there are none.
 
-        Once fewer completions are missing than pods run at once, no more pods than these are created (KEP-78). A Job without
-        completions creates no pod after the first success, and none creates another pod for an index that has failed for good.
+        With completions they are the pods at once less the completions that neither succeeded nor failed for good (KEP-78). A Job without
+        completions creates no pod after the first success: each that succeeded counts.
         """
         spec, done = job.get("spec") or {}, int((job.get("status") or {}).get("succeeded") or 0) + _count_failed_indexes(job)
         at_once = count_pods_at_once(spec)
@@ -185,6 +187,7 @@ def _count_failed_indexes(job: Json) -> int:
 
 
 def count_pods_at_once(spec: Json) -> int:
-    """Returns the number of pods that a Job of this spec runs at once: `parallelism`, but no more than `completions`."""
+    """Returns the number of pods that a Job of this spec runs at once: `parallelism` (1 where it is absent), but no more than
+    `completions`."""
     parallelism, completions = parse_integer(spec.get("parallelism"), 1), spec.get("completions")
     return parallelism if completions is None else min(parallelism, int(completions))

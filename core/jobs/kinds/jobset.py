@@ -25,7 +25,8 @@ class JobSet(TemplatedKind):
     gates_at_creation = False
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns one role per replicated job in their order, at most `MOST_ROLES`, with the pods of all of its Jobs."""
+        """Returns one role per replicated job in their order, at most `MOST_ROLES`. Its count is that of replicas (1 by default) times the
+        pods that each Job runs at once, which are the slice size by default."""
         roles = []
         for i, replicated in enumerate(((job.get("spec") or {}).get("replicatedJobs") or ())[:MOST_ROLES]):
             spec = (replicated.get("template") or {}).get("spec") or {}
@@ -46,7 +47,8 @@ class JobSet(TemplatedKind):
         return roles
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Returns the same JobSet after setting the size of slices that have none, in place: the pods of one Job."""
+        """Returns the given JobSet with the default size of slices set in place: the pods that one Job runs at once; see
+        `with_default_slice_size`."""
         for role in self.list_roles(job):
             assert role.default_slice_size is not None
             notes = with_default_slice_size(role.annotations, role.default_slice_size)
@@ -55,15 +57,15 @@ class JobSet(TemplatedKind):
         return job
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored: the default slice sizes of a suspended JobSet follow `parallelism`. Templates of
-        one that runs are immutable."""
+        """Returns a change as it should be stored; see `TemplatedKind.default_change`. Default slice sizes follow `parallelism` if the
+        JobSet has a queue and is suspended before and after. Templates of one that runs are immutable."""
         changed = super().default_change(old, new)
         is_queued = QUEUE_NAME_LABEL in ((new.get("metadata") or {}).get("labels") or {})
         return self.default_more(changed) if is_queued and self.is_suspended(old) and self.is_suspended(new) else changed
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns one gang of all pods of all replicated jobs that are made at once. Those which come after another one do not count,
-        nor do Jobs that have succeeded, which may be gone."""
+        """Returns one gang of all pods of replicated jobs without `dependsOn`; with the startup policy InOrder, only of the first of them.
+        Pods of Jobs that have succeeded do not count, as they may be gone."""
         done = self.count_reclaimable_pods(job)
         in_order = get(job, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
         replicated = get(job, ("spec", "replicatedJobs")) or ()

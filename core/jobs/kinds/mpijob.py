@@ -26,10 +26,11 @@ class MPIJob(ReplicatedKind):
         return Gang(sum(role.count for role in self.list_roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Sets, in the job itself, where the indexes of the workers begin where that is unusual, and returns the job.
+        """Sets, in the job itself, POD_INDEX_OFFSET on the workers' template where it is not as usual, and returns the job. A job without
+        launcher or workers stays as it is.
 
-        They begin at 1 if the launcher is a worker, too, and has index 0. They begin at 0 in a group with a launcher that is none. In
-        other groups the indexes are continuous by themselves (KEP-2724).
+        It is 1 if the launcher is a worker, too, and has index 0, and neither template names a pod set group. It is 0 in a group with a
+        launcher that is no worker. In other cases nothing is set: the indexes are continuous by themselves (KEP-2724).
         """
         roles = {role.pod_set: role for role in self.list_roles(job)}
         launcher, worker = roles.get("launcher"), roles.get("worker")

@@ -60,8 +60,8 @@ class Pod:
         self.left_alone = frozenset({(kind.kind, kind.group) for kind in kinds} | {_DAEMON_SET})
 
     def is_left_alone(self, pod: Json) -> bool:
-        """Returns whether a pod belongs to its node (static pod), or its controller is a DaemonSet or of one of `kinds`, which is queued
-        itself."""
+        """Returns whether a pod belongs to its node (static pod), or its controller is a DaemonSet or of one of the `kinds` given at
+        creation. Kind and API group are compared. Other owners do not count."""
         metadata = pod.get("metadata") or {}
         if STATIC_POD in (metadata.get("annotations") or {}):
             return True
@@ -100,8 +100,8 @@ class Pod:
         return changed
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns the errors and warnings of a new pod: of its node, its size, its annotations, and those that a group needs. A pod
-        that is left alone has none."""
+        """Returns the errors and warnings of a new pod: node, size, annotations, time limit, membership of a PodGroup, and what a group
+        needs. A pod that is left alone has none. Whether it has a queue is not looked at."""
         if self.is_left_alone(job):
             return Rules()
         notes = (job.get("metadata") or {}).get("annotations") or {}
@@ -126,14 +126,14 @@ class Pod:
         return Rules(errors, (*judged.warnings, *list_pod_warnings(job)))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns an error for each label or annotation that changes and makes a pod queued, or defines its group. The queue may
-        change until the pod is admitted."""
+        """Returns an error for each of SETTLED_LABELS, and of a queued pod SETTLED_ANNOTATIONS, that changes. A queued pod may name another
+        queue while it carries the admission gate. A pod that was left alone has no errors."""
         if self.is_left_alone(old):
             return Rules()
         return Rules(tuple(_change_errors(old, new)))
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """Returns the only pod set, `main`, of a pod that is alone."""
+        """Returns the pod set `main` of one pod. It is for a pod that is in no group; whether it is in one is not looked at."""
         return [build_pod_set(MAIN_POD_SET, 1, job)]
 
 
@@ -164,7 +164,8 @@ def build_pod_set(name: str, count: int, pod: Json) -> PodSetTemplate:
 
 
 def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
-    """Returns the `topologyRequest` (JSON) of the pod set that a pod is in, with the label of the pod index."""
+    """Returns the `topologyRequest` (JSON) of the pod set that a pod is in, by its annotations; see `build_topology_request`.
+    POD_GROUP_INDEX_LABEL is always there as the label of the pod index, so that it is never None."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     return annotations.build_topology_request(notes, pod_index_label=POD_GROUP_INDEX_LABEL)
 
@@ -180,14 +181,16 @@ def build_pod_template(pod: Json) -> dict[str, Any]:
 
 
 def group_name(pod: Json) -> str | None:
-    """Returns the name of the pod group that a pod names by label or annotation; None where it names none."""
+    """Returns the name of the pod group that a pod names by label POD_GROUP_NAME; where that is absent or empty, by the annotation. None
+    where it names none."""
     metadata = pod.get("metadata") or {}
     found = (metadata.get("labels") or {}).get(POD_GROUP_NAME) or (metadata.get("annotations") or {}).get(POD_GROUP_NAME)
     return str(found) if found else None
 
 
 def group_total(pod: Json) -> int | None:
-    """Returns the number of pods in the group of a pod, by its annotation; None where that is absent or not 1 to 9 digits."""
+    """Returns the number of pods in the group of a pod, by its annotation; None where that is absent or not 1 to 9 digits. Its range is not
+    checked."""
     text = ((pod.get("metadata") or {}).get("annotations") or {}).get(POD_GROUP_TOTAL_COUNT, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 

@@ -64,7 +64,7 @@ class PodParent(ABC):
         """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Returns the pod index at which the pods of a template begin, by default 0."""
+        """Returns the pod index at which the pods of a role of the object begin, by default 0."""
         return 0
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
@@ -117,7 +117,8 @@ class PodParent(ABC):
         }
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns the errors and warnings of what the templates ask for, of the time limit and of the number of workloads."""
+        """Returns the errors and warnings of what the templates ask for, of the time limit and, where the kind has `several` workloads, of
+        their number. A named Workload gives a warning. Whether it has a queue is not looked at."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
             [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
@@ -159,7 +160,7 @@ class PodParent(ABC):
         return 1
 
     def find_role(self, job: Json, pod: Json) -> str:
-        """Returns the name of the pod set that one of its pods belongs to, by default `main`."""
+        """Returns the name of the pod set that one of the object's pods belongs to, by default `main`."""
         return MAIN_POD_SET
 
 
@@ -178,7 +179,7 @@ class StatefulSet(PodParent):
         return [Role(MAIN_POD_SET, count, ("spec", "template"), "spec.template", template, pod_index_label=STATEFULSET_INDEX_LABEL)]
 
     def index_offset(self, job: Json, role: Role) -> int:
-        """Returns the first ordinal, from which ranks count."""
+        """Returns the first ordinal (`ordinals.start`, by default 0), from which ranks count."""
         return parse_integer(get(job, ("spec", "ordinals", "start")), 0)
 
     def count_workloads(self, job: Json) -> int:
@@ -217,7 +218,8 @@ class LeaderWorkerSet(PodParent):
     _ROOT: ClassVar[Path] = ("spec", "leaderWorkerTemplate")
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the roles of one replica: `leader` and `worker`, or `main` where they share a template."""
+        """Returns the roles of one replica: `leader` of 1 pod and `worker` of `size` - 1. Without a leader template it is `main` of `size`
+        pods. `size` is 1 by default."""
         template = get(job, self._ROOT) or {}
         size, leader, worker = parse_integer(template.get("size"), 1), template.get("leaderTemplate"), template.get("workerTemplate") or {}
         leads = leader is not None
@@ -248,8 +250,8 @@ class LeaderWorkerSet(PodParent):
             yield FieldError(ErrorType.INVALID, "spec.leaderWorkerTemplate.size", sizes[1], accepted)
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns a gang per replica; only of its leader where workers are made once that is ready. While it is rolled out there may
-        be more replicas than it has."""
+        """Returns a gang of `size` pods per replica; of 1, the leader, where workers are made once that is ready (LeaderReady). The
+        replicas include those that a rollout may add (`maxSurge`)."""
         size = parse_integer(get(job, (*self._ROOT, "size")), 1)
         return Gang(1 if get(job, ("spec", "startupPolicy")) == "LeaderReady" else size, _count_most_replicas(job))
 
@@ -263,7 +265,8 @@ class LeaderWorkerSet(PodParent):
         return min(max(replicas, min(made, _count_most_replicas(job))), MAX_WORKLOADS)
 
     def find_role(self, job: Json, pod: Json) -> str:
-        """Returns `leader` or `worker` by the worker index of a pod, or `main` where they share a template."""
+        """Returns `main` where there is no leader template. Else it returns `leader` for a pod with worker index 0, and `worker` for any
+        other, even without the label."""
         if len(self.list_roles(job)) == 1:
             return MAIN_POD_SET
         return self.LEADER if (pod["metadata"].get("labels") or {}).get(LWS_WORKER_INDEX_LABEL) == "0" else self.WORKER
@@ -288,8 +291,8 @@ def _count_most_replicas(job: Json) -> int:
 
 
 def find_lws_group(pod: Json) -> tuple[str, int] | None:
-    """Returns the name of the LeaderWorkerSet and the index of the replica of a pod; None until it has labels for both and its worker
-    index."""
+    """Returns the name of the LeaderWorkerSet and the index (from 0) of the replica that a pod belongs to, by its labels. None where the
+    name, the index in digits or the label of the worker index is missing."""
     labels = pod["metadata"].get("labels") or {}
     name, index = labels.get(LWS_NAME_LABEL), labels.get(LWS_GROUP_INDEX_LABEL, "")
     if not name or LWS_WORKER_INDEX_LABEL not in labels or not (index.isascii() and index.isdigit()):

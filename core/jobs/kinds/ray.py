@@ -66,7 +66,8 @@ def _build_autoscaler(cluster: Json) -> dict[str, Any]:
 
 
 def check_changed_ray(old: Json, new: Json, path: Path) -> Iterator[FieldError]:
-    """Yields the errors of a change of a job that runs: the elastic annotation is settled, and so is the autoscaler of an elastic job."""
+    """Yields the errors of a change of a job that runs, with its Ray cluster at a path. ELASTIC_JOB may not change, and the autoscaler of a
+    job that was elastic may not be turned on or off."""
     yield from validate_changed_elastic(old, new)
     before, after = (bool(get(job, (*path, "enableInTreeAutoscaling"))) for job in (old, new))
     if is_elastic(old) and before != after:
@@ -114,7 +115,8 @@ def are_ray_pods_ready(job: Json, path: Path, status_path: Path) -> bool | None:
 
 
 def validate_ray(job: Json, path: Path) -> Iterator[FieldError]:
-    """Yields the errors of a Ray cluster at a path of a job: of the elastic annotation, of the autoscaler, and of groups without a name."""
+    """Yields an error for a wrong ELASTIC_JOB of a job (`validate_elastic`), and those of its Ray cluster at a path. An autoscaler needs an
+    elastic job, and its container may not ask for too much. Each worker group needs a name."""
     cluster, shown = get(job, path) or {}, ".".join(map(str, path))
     yield from validate_elastic(job)
     if cluster.get("enableInTreeAutoscaling") and not is_elastic(job):

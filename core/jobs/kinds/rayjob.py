@@ -106,7 +106,8 @@ class RayJob(TemplatedKind):
         return are_ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:
-        """Returns how the RayJob ended; None while its deployment status is neither Complete nor Failed."""
+        """Returns how the RayJob ended; None while its deployment status is neither Complete nor Failed. It succeeded only if `jobStatus`
+        is SUCCEEDED."""
         status = job.get("status") or {}
         if status.get("jobDeploymentStatus") not in ("Complete", "Failed"):
             return None

@@ -60,8 +60,9 @@ def _find_misfit(kind: Any, name: str) -> str:
 
 
 def with_integrations(found: Iterable[Any]) -> tuple[JobKind, ...]:
-    """Returns topogate's kinds, then those of other packages (`found`) in their order. Raises UnusableIntegration where one of these lacks
-    a part of `JobKind`, has a method that cannot be called so, or is described already."""
+    """Returns topogate's kinds, then those of other packages (`found`) in their order. Raises UnusableIntegration for the first that lacks
+    an attribute or method of `JobKind`. So it does for a method that cannot take its parameters by position, and for kind and group of
+    another."""
     kinds: dict[tuple[str, str], JobKind] = {(kind.group, kind.kind): kind for kind in KINDS}
     for kind in found:
         source = f"{type(kind).__module__}.{type(kind).__qualname__}"

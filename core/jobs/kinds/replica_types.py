@@ -12,7 +12,8 @@ _REPLICA = Fields({"replicas": INTEGER, "template": POD_TEMPLATE})
 
 
 def build_replica_spec_shape(field: str, types: tuple[str, ...], **more: Shape) -> Fields:
-    """Returns the shape of the spec of such a kind, as far as it is read. `more`: further fields with their shapes."""
+    """Returns the shape of the spec of a kind with a map of replica types, as far as it is read. `field`: the map's name; `types`: its
+    keys; `more`: further fields with their shapes."""
     return Fields({field: Fields(dict.fromkeys(types, _REPLICA)), "runPolicy": Fields({"suspend": BOOLEAN}), **more})
 
 
@@ -27,7 +28,8 @@ class ReplicatedKind(TemplatedKind):
     types: ClassVar[tuple[str, ...]]
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns one role per replica type that the job has, in the order of `types`, called by its type in lower case."""
+        """Returns one role per replica type that the job has, in the order of `types`. It is called by its type in lower case and has
+        `replicas` pods (1 by default). Types that are not known or are empty are left out."""
         replicas = (job.get("spec") or {}).get(self.field) or {}
         return [
             Role(

@@ -67,14 +67,15 @@ class SparkApplication(TemplatedKind):
     )
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the roles `driver`, of one pod, and `executor`, with templates as the fields of the application make them."""
+        """Returns the roles `driver`, of one pod, and `executor`, of `instances` pods (1 by default). Their templates are made of the pod
+        template and the fields of the application, which win over it."""
         spec = job.get("spec") or {}
         executors = parse_integer((spec.get("executor") or {}).get("instances"), 1)
         return [_build_role(spec, "driver", 1), _build_role(spec, "executor", executors)]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
-        """Writes labels, annotations, node selector and tolerations into fields of the driver or executor, and gates into its pod
-        template."""
+        """Writes labels, annotations, node selector and tolerations into fields of the driver or executor, in place, and gates into its pod
+        template. What the pod template has already is not written again; a pod template that would be empty is removed."""
         pod = job["spec"].setdefault(role.pod_set, {})
         parts, beside = get_parts(template), get_parts(pod.get("template") or {})
         for name in MAPS:
@@ -120,7 +121,7 @@ class SparkApplication(TemplatedKind):
         return 1 if state in _RUNS else 0
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns True in state SUCCEEDING, else None."""
+        """Returns True in state SUCCEEDING, when executors may be gone already, else None: its status does not show it."""
         # Spark deletes executors that have done their work, so that pods alone would look like lost ones.
         state = ((job.get("status") or {}).get("applicationState") or {}).get("state")
         return True if state == "SUCCEEDING" else None

@@ -51,7 +51,8 @@ class TrainJob(TemplatedKind):
     related = (CLUSTER_RUNTIME, RUNTIME)
 
     def find_reference(self, job: Json) -> Reference | None:
-        """Returns the runtime that the TrainJob names, by default a ClusterTrainingRuntime; None of another kind or without a name."""
+        """Returns the runtime that the TrainJob names, by default a ClusterTrainingRuntime; None where it has no name or another kind. The
+        API group is not looked at."""
         named = get(job, ("spec", "runtimeRef")) or {}
         kind = named.get("kind") or CLUSTER_RUNTIME.kind
         found = next((related for related in self.related if related.kind == kind), None)
@@ -62,8 +63,8 @@ class TrainJob(TemplatedKind):
         return {**job, _EXPANDED: found}
 
     def count_own_pods(self, job: Json) -> dict[str, int]:
-        """Returns the pods of the part that trains, by pod set; empty where the TrainJob sets no number. The runtime defines its
-        number of replicas, and Trainer allows one only."""
+        """Returns the pods of the replicated job that trains, by its name as the pod set. Empty where the TrainJob sets no `numNodes`, or
+        its runtime is not there. The runtime defines its number of replicas, and Trainer allows one only."""
         if get(job, ("spec", "trainer", "numNodes")) is None:
             return {}
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
@@ -74,8 +75,8 @@ class TrainJob(TemplatedKind):
         }
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns one role per replicated job of its runtime in their order; none without the runtime. Of a runtime with more than a
-        Workload can hold it returns those that show that."""
+        """Returns one role per replicated job of its runtime in their order, at most `MOST_ROLES`; none without the runtime. Its template
+        has the patches of the TrainJob on it, topogate's own included."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         return [self._build_role(job, runtime, replicated) for replicated in _list_replicated_jobs(runtime)]
 
@@ -103,7 +104,8 @@ class TrainJob(TemplatedKind):
         return ["spec.template.spec.replicatedJobs[i].template.spec.template.metadata.annotations of its runtime"]
 
     def put_template(self, job: dict[str, Any], role: Role, template: Json) -> None:
-        """Writes what a start has added to a role's template into the runtime patch of topogate's own; see `TemplatedKind.put_template`."""
+        """Writes what `template` has beyond the runtime's template with the patches of others into topogate's own runtime patch, in place.
+        Other roles' parts of that stay; without any the patch is removed."""
         runtime = (job.get(_EXPANDED) or {}).get("spec") or {}
         replicated = next(each for each in _list_replicated_jobs(runtime) if each.get("name") == role.pod_set)
         added = compute_added_parts(_build_base(job, replicated), template)
@@ -119,8 +121,8 @@ class TrainJob(TemplatedKind):
             job["spec"].pop("runtimePatches", None)
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored: with topogate's patch of a running job, if the change drops it. Its runtime is not
-        at hand, so the manager of the patch shows it."""
+        """Returns a copy of `new` as it should be stored. It gets topogate's patches of `old` back, if the job has a queue, runs before and
+        after, and `new` has none. The manager of a patch shows that it is topogate's, as the runtime is not at hand."""
         changed = copy_object(new)
         labels = (new.get("metadata") or {}).get("labels") or {}
         ours = [patch for patch in get(old, ("spec", "runtimePatches")) or () if patch.get("manager") == MANAGER]
@@ -130,7 +132,8 @@ class TrainJob(TemplatedKind):
         return changed
 
     def is_started(self, job: Json) -> bool:
-        """Returns whether the job is started, by our own patch: the present runtime may be another one than at its start."""
+        """Returns whether topogate's own patch carries the workload annotation; the present runtime, which may be another one than at its
+        start, is not looked at."""
         templates = (get(entry, ("template", "spec", "template")) or {} for entry in _list_patches(job, ours=True))
         return any(is_started(template) for template in templates)
 

@@ -82,7 +82,8 @@ class JobFacts:
 
     @property
     def started(self) -> bool:
-        """Returns whether a template of the job carries the workload annotation that a start puts there."""
+        """Returns whether a template of the job carries the workload annotation that a start puts there, whether it is suspended again or
+        not."""
         return self.kind.is_started(self.job)
 
     @property

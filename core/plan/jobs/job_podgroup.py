@@ -11,8 +11,8 @@ Json = Mapping[str, Any]
 
 
 def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
-    """Returns the PodGroup (JSON) as it should be, controlled by the job. None where a job has none: it does not ask, its pods are no
-    members, or it is queued."""
+    """Returns the PodGroup (JSON) as it should be, controlled by the job. None where a job has none: it does not ask, its levels cannot be
+    read, its templates name no group, or it has a queue."""
     metadata = job["metadata"]
     name, levels = find_group(kind, job), read_levels(find_asked(job) or "")
     if name is None or not levels or QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
@@ -39,5 +39,5 @@ def is_of(group: Json, job: Json) -> bool:
 
 
 def is_in_step(group: Json, wanted: Json) -> bool:
-    """Returns whether the spec of a group is what its job wants."""
+    """Returns whether the spec of a group equals that of `wanted`, the group as its job asks for it (`build_pod_group`)."""
     return bool(group.get("spec") == wanted["spec"])

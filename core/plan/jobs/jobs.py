@@ -266,9 +266,9 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
-    """Returns what follows where the API server or a webhook refuses the start of a job: events on Workload and job. In the end
-    (`deactivates`) the Workload also gets the condition DeactivationTarget. `shown`: the error as the condition has it; an invalid job
-    (`is_invalid`) has its event anyway."""
+    """Returns what follows where the API server or a webhook refuses the start of a job: events on Workload and job with `error`. Where the
+    job is invalid (`is_invalid`) it has its event anyway, and gets none here. In the end (`deactivates`) the Workload also gets the
+    condition DeactivationTarget, with `shown` as its text of the error."""
     name = f"{f.kind.kind} {f.job['metadata']['name']}"
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
@@ -425,8 +425,9 @@ def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
 
 
 def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceRules | None) -> Plan:
-    """Returns the plan for a job that breaks a rule of the API server: its Workload is deactivated, if it is active. Then the status
-    without quota gets `error` as the reason (rule h of docs/decisions/0004), unless `f.facts` is None."""
+    """Returns the plan for a job with pod sets that the API server refuses. Its Workload is deactivated, if it is active. Then the status
+    without quota gets `error` as the reason (rule h of docs/decisions/0004), unless `f.facts` is None. `rules`: how quota counts
+    requests."""
     is_active = workload["spec"].get("active", True) is not False
     deactivate = plan_deactivation(workload, REASON_MISCONFIGURED) if is_active else None
     facts, message = f.facts, f"the job's pod sets are refused: {error}"

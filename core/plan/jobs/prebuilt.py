@@ -28,8 +28,8 @@ _MAX_SHOWN_CHARS = 120
 
 
 def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
-    """Returns the merge patch by which a Workload without a controller gets a job as its controller, the label of that, and topogate's
-    finalizer."""
+    """Returns the merge patch by which a Workload gets a job as its controller, the label of its uid, and topogate's finalizer. Other
+    owners and finalizers stay; the caller has seen that none of them is a controller."""
     metadata, mine = workload["metadata"], job["metadata"]
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
     others = [reference for reference in metadata.get("ownerReferences") or () if reference.get("uid") != mine["uid"]]
@@ -44,11 +44,11 @@ def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
 
 
 def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | None:
-    """Returns a sentence about the first difference between the pod sets of a job and its Workload, with both values; None where they
+    """Returns a sentence about the first difference between the pod sets of a job and its Workload, with both values. None where they
     request the same.
 
-    Only what decides queueing and placement is compared: the creator of the Workload need not know an image, or what an API server
-    adds to templates. Raises InvalidQuantity where requests cannot be read.
+    Names and order are compared first, then counts, requests, topology and what else decides queueing and placement. The creator of the
+    Workload need not know an image, or what an API server adds to templates. Raises InvalidQuantity where requests cannot be read.
     """
     there = workload["spec"]["podSets"]
     names, theirs = [pod_set.name for pod_set in wanted], [pod_set.get("name") for pod_set in there]

@@ -14,7 +14,7 @@ _NONE: Mapping[str, int] = {}
 
 def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
     """Returns `status.reclaimablePods` (JSON, without zeros) as it should be by the finished pods per pod set (`done`). None where it is so
-    already, or the Workload is finished or being deleted. What `running` pods use is not released, however many are reported as finished: a
+    already, or the Workload is finished or being deleted. Of a pod set no more are reclaimable than its count less its `running` pods: a
     Job counts whatever pods its user lets it adopt. While the workload holds quota no number goes down: what was released may be in use by
     another workload."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):

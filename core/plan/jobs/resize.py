@@ -34,8 +34,8 @@ GIVE_BACK, GROW, SHRINK = "reduce admission", "create successor", "shrink"
 
 
 def mark_first(f: JobFacts, workload: Obj) -> Obj:
-    """Returns a copy of a new Workload of an elastic job with the annotation that marks it as the first one; that of any other job as it
-    is."""
+    """Returns a copy of a new Workload of an elastic job with the annotation SLICE_NAME, its own name, which marks it as the first one. For
+    any other job it returns the same object."""
     if not f.is_resizable:
         return workload
     metadata = workload["metadata"]
@@ -43,7 +43,8 @@ def mark_first(f: JobFacts, workload: Obj) -> Obj:
 
 
 def is_slice(workload: Obj) -> bool:
-    """Returns whether a Workload is one of an elastic job, by its annotation."""
+    """Returns whether a Workload is one of an elastic job, by its annotation SLICE_NAME; whether the job still is elastic is not looked
+    at."""
     return SLICE_NAME in (workload["metadata"].get("annotations") or {})
 
 

@@ -28,9 +28,9 @@ def find_priority(
     classes: Classes, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
 ) -> tuple[int, dict[str, str] | None]:
     """Returns the priority and the JSON of `spec.priorityClassRef`; 0 and None without any class. The class of the job's label comes first,
-    then the pods' class, then the cluster's default. A pods' class that does not exist counts as none. `labels` are those of the job;
-    `class_of_pods` returns the name of the pods' PriorityClass. Raises MissingClass where there is no WorkloadPriorityClass of the name in
-    the label."""
+    then the pods' class, then the cluster's default, of several the first by name. A pods' class that does not exist counts as none,
+    without a look at the default. `labels` are those of the job; `class_of_pods` returns the name of the pods' PriorityClass. Raises
+    MissingClass where there is no WorkloadPriorityClass of the name in the label."""
     name = labels.get(PRIORITY_CLASS_LABEL)
     if name:
         found = classes.of_workloads.get(name)

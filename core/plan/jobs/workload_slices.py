@@ -17,14 +17,14 @@ Domain = tuple[str, ...]
 
 
 def find_present(workloads: Iterable[Json]) -> Json | None:
-    """Returns the unfinished workload of an elastic job that replaces no other unfinished one: its pods are admitted by it, or it is to be
-    admitted first. None where all are finished."""
+    """Returns the first unfinished workload of an elastic job that replaces no other unfinished one. Its pods are admitted by it, or it is
+    to be admitted first. None where all are finished. `workloads` are those of one job."""
     live = {build_object_key(w): w for w in workloads if not is_condition_true(w, FINISHED)}
     return next((w for w in live.values() if find_replaced(w) not in live), None)
 
 
 def find_successor(present: Json, workloads: Iterable[Json]) -> Json | None:
-    """Returns the unfinished workload that is to take over from the present one; None where there is none."""
+    """Returns the first unfinished workload that names `present` as the one it replaces, admitted or not; None where there is none."""
     key = build_object_key(present)
     return next((w for w in workloads if find_replaced(w) == key and not is_condition_true(w, FINISHED)), None)
 
@@ -41,7 +41,8 @@ def with_counts(workload: Json, counts: Mapping[str, int]) -> list[dict[str, Any
 
 
 def is_alike(one: Json, other: Json) -> bool:
-    """Returns whether two workloads ask for the same, apart from the number of pods of each pod set."""
+    """Returns whether two workloads have equal pod sets (names, order, templates, topology requests), apart from their counts of pods.
+    Queue and priority are not compared."""
     bare = [[{**pod_set, "count": 0} for pod_set in workload["spec"]["podSets"]] for workload in (one, other)]
     return bare[0] == bare[1]
 
@@ -93,7 +94,8 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
 
 def list_kept_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
     """Returns a copy of an assignment with the places that `count` pods keep: those of pods that live, then others where most of these are.
-    None where more pods live. `live`: pods by the level values of their domain. Domains without a pod are left out."""
+    `live`: pods by the level values of their domain; those outside of the assignment do not count. None where more than `count` live in it.
+    Domains without a pod are left out."""
     stay = [min(domain.count, live.get(domain.values, 0)) for domain in assignment.domains]
     rest = count - sum(stay)
     if rest < 0:

@@ -64,7 +64,8 @@ class Outside:
 
 
 def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: TopologyFacts) -> str:
-    """Returns why a node with some labels is not a node of a flavor and its topology, as a sentence about "it"; empty if it is."""
+    """Returns why a node with some labels is not a node of a flavor and its topology, as a sentence about "it". It names the first label
+    that is missing or differs, those of the flavor first. Empty if it is such a node."""
     for key, value in flavor.node_labels.items():
         if labels.get(key) != value:
             found = f"its label {key} is {labels[key]}" if key in labels else f"it has no label {key}"
@@ -95,8 +96,9 @@ class NodeVerdict:
 
 
 def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> NodeVerdict:
-    """Returns what one workload has to expect of a node, by its part there: whether and why it is lost, and which pods block others or are
-    stuck. A node where it has no pods assigned is never lost for it. `node` is the object as the API has it, None if it is gone."""
+    """Returns what one workload has to expect of a node, by its part there. It is whether and why the node is lost, and which pods block
+    others or are stuck. `look_again_s` are seconds after `now`. A node where it has no pods assigned is never lost for it. `node` is the
+    object as the API has it, None if it is gone."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node without a Ready condition yet may be one that they are about to have.
@@ -129,8 +131,8 @@ def _find_end(outside: Outside, rules: HealthRules) -> datetime:
 
 
 def count_stuck(share: NodeShare, stuck: Sequence[PodFacts]) -> dict[str, int]:
-    """Returns the number of places, by pod set, that are to be found elsewhere for pods that are stuck. A pod set without places to be
-    found is absent."""
+    """Returns the number of places, by pod set, that are to be found elsewhere for the pods `stuck` on the node of `share`. Of each pod set
+    there are no more than were assigned there less other pods that need or have used their place. Pod sets without any are absent."""
     found = {}
     for pod_set, assigned in share.by_pod_set.items():
         waiting = sum(pod.pod_set == pod_set for pod in stuck)
@@ -155,15 +157,16 @@ def find_placed(facts: WorkloadFacts) -> frozenset[str]:
 
 
 def is_pinned(pod: PodFacts, placed: Collection[str] = ()) -> bool:
-    """Returns whether a pod was given its place, and waits to be bound there: past its gates, with a hostname in its node selector. It also
-    has coordinates, or is of a pod set of `find_placed`; the host of any other pod was chosen by its user."""
+    """Returns whether a pod was given its place, and waits to be bound there. It is past its gates, neither ended nor being deleted, with a
+    hostname in its node selector. It also has coordinates, or its pod set is in `placed` (`find_placed`). The host of any other pod was
+    chosen by its user."""
     waits = not pod.node and not pod.gated and not pod.terminal and not pod.terminating
     return waits and HOSTNAME_LABEL in pod.node_selector and (bool(pod.coordinates) or pod.pod_set in placed)
 
 
 def may_move(facts: WorkloadFacts, pods: Iterable[PodFacts]) -> bool:
-    """Returns whether a workload with these pods may get another place: a controller recreates its pods, or it is one plain pod that
-    is still gated. A plain pod without the gate can be nowhere else, and ends with its node."""
+    """Returns whether a workload may get another place: a controller recreates its pods, or one of `pods` is gated, not ended and not being
+    deleted. A plain pod without the gate can be nowhere else, and ends with its node."""
     return facts.remade or any(pod.gated and not pod.terminal and not pod.terminating for pod in pods)
 
 

@@ -71,15 +71,16 @@ def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
 
 
 def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: datetime) -> Plan:
-    """Returns the plan that evicts a workload after a domain of several nodes has lost what was assigned to it; `shortage` describes that
-    in a sentence."""
+    """Returns the plan that evicts a workload after a domain of several nodes has lost what was assigned to it. `shortage` describes that
+    in a sentence, `rules` say after how long it is queued again."""
     why = f"Workload was evicted as its nodes failed: {shortage}"
     return plan_action(workload, evict_for_lost_nodes(workload, why, rules.requeue, now), from_time(now))
 
 
 def plan_leftovers(pods: Iterable[PodFacts], find_pod: FindPod, now: datetime) -> Plan:
-    """Returns the plan that sets to Failed pods that have a place from an admission that is over. Each needs a hostname in its node
-    selector. A pod that `find_pod` returns None for is left out; one that has changed is passed over."""
+    """Returns the plan that sets to Failed pods that have a place from an admission that is over; empty where there are none. A pod that
+    `find_pod` returns None for is left out; one that has changed is passed over. Raises KeyError for a pod without a hostname in its node
+    selector."""
     why = "of which its workload has nothing"
     ends = (_end_pod(find_pod, WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in pods)
     steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)

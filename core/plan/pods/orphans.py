@@ -42,8 +42,9 @@ class OrphanFacts:
 
 
 def plan_orphan(f: OrphanFacts) -> Plan:
-    """Returns what is to be done with a workload that may have lost its job: to wait for its pods, end them, finish it, remove its
-    finalizer, or delete it. Nothing while its owner is there, or while that is not known and it is not being deleted."""
+    """Returns what is to be done with a workload that may have lost its job. It waits for its pods, or ends them, then finishes it, removes
+    its finalizer, or deletes it. Nothing while its owner is there, or while that is not known and it is not being deleted. Pods are only
+    ended where it is orphaned and may not run."""
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING

@@ -31,10 +31,11 @@ class PodPlan:
 def plan_start(
     counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
 ) -> PodPlan:
-    """Returns which pods of an admitted unit start, of each pod set the most senior: no more than were admitted (`counts`), whatever other
-    pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod sets. Ended pods
-    of a plain group (`deletes_excess`) that succeeded keep their place, others free it. One that is being deleted has its place until it is
-    gone. `reclaimed`, per pod set, have released their place, though nothing may be left of them."""
+    """Returns which pods of an admitted unit start, of each pod set the most senior. They are no more than were admitted (`counts`),
+    whatever other pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod
+    sets. Of a plain group (`deletes_excess`) pods that succeeded keep their place, others that ended free it, and waiting ones beyond the
+    count are `excess`. One that is being deleted has its place until it is gone. `reclaimed`, per pod set, have released their place,
+    though nothing may be left of them."""
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
     excess: list[Json] = []
@@ -72,8 +73,8 @@ def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
 
 
 def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]:
-    """Returns the pods that have passed the admission gate, have not ended and are not being deleted, each with `reason`: they are to be
-    deleted."""
+    """Returns the pods that have passed the admission gate, have not ended and are not being deleted, in their order, each with `reason`.
+    They are to be deleted."""
     return tuple((pod, reason) for pod in pods if _is_staying(pod))
 
 

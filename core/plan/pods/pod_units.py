@@ -66,8 +66,8 @@ def find_pod_unit(pod: Json) -> Unit | None:
 
 
 def find_workload_unit(workload: Json) -> Unit | None:
-    """Returns the unit that a workload stands for; None where it is no workload of pods. One without an owner is that of a plain group only
-    if it is marked as such and not orphaned."""
+    """Returns the unit that a workload stands for, by its controller; None where it is no workload of pods. One without a controller is
+    that of a plain group only if it is marked as such and not orphaned. Whether the unit has pods is not looked at."""
     metadata, owner = workload["metadata"], find_controller(workload)
     notes, namespace = metadata.get("annotations") or {}, metadata["namespace"]
     if owner is None:
@@ -82,7 +82,8 @@ def find_workload_unit(workload: Json) -> Unit | None:
 
 
 def queue_to_follow(pod: Json) -> str:
-    """Returns the name of the LocalQueue to which a pod moves its workload; empty where it may not, as what serves stays where it is."""
+    """Returns the name of the LocalQueue to which a pod moves its workload: the one that it names. Empty where it names none or serves
+    (POD_GROUP_SERVING), as what serves stays where it is."""
     return "" if note_of(pod, POD_GROUP_SERVING) == "true" else queue_of(pod)
 
 

@@ -114,9 +114,13 @@ class PlainPodGroup:
 
 
 def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
-    """Returns what the pods of a group ask for together, or a `problem`: they differ in queue, total count or topology, or have no total.
-    `missing` is the number of pods that are not there. Pods being deleted are not counted, finished ones are, the oldest first up to the
-    total."""
+    """Returns what the pods of a group ask for together. Pods being deleted are not counted, finished ones are, the most senior first up to
+    the total (`compute_seniority`). `missing`: how many of the total are not there, 1 without any pod; with fast admission and one role it
+    is 0.
+
+    It has a `problem` instead where pods differ in queue or total count, or have no total. Gated pods of one role that ask for another
+    topology are a problem, too.
+    """
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
     if not counted:
         return PlainPodGroup({}, {}, missing=1)
@@ -189,8 +193,9 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
 
 
 def has_other_request(wanted: DesiredWorkload, workload: Json) -> bool:
-    """Returns whether a parent's present pods differ from those of its workload in queue, number, requests or place. What does not
-    matter for where they run, such as an image, may change meanwhile. Raises InvalidQuantity where requests cannot be read."""
+    """Returns whether a parent's present pods (`wanted`) differ from those of its workload. Compared are the queue, and name, number,
+    requests, topology request and node rules of each pod set. What does not matter for where they run, such as an image, may change
+    meanwhile. Raises InvalidQuantity where requests cannot be read."""
 
     def reduce_to_essence(pod_set: Json) -> tuple[Any, ...]:
         spec = pod_set["template"].get("spec") or {}
@@ -210,8 +215,8 @@ def _build_owner_fields(api_version: str, kind: str, metadata: Json) -> dict[str
 
 
 def with_requests(workload: Json, requests: Mapping[str, Json | None]) -> list[Json] | None:
-    """Returns shallow copies of a workload's pod sets (JSON) with the topology requests by pod set; None as a request removes it, a pod set
-    that is not named keeps its own. None where they have them already."""
+    """Returns shallow copies of a workload's pod sets (JSON) with other topology requests. `requests`: the JSON by name of the pod set;
+    None removes it, and a pod set that is not named keeps its own. None where they have them already."""
     changed = []
     for pod_set in workload["spec"]["podSets"]:
         request = requests.get(pod_set["name"], pod_set.get("topologyRequest"))

@@ -315,8 +315,9 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
 
 
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
-    """Returns what follows where there is a Workload, `other`, of the name that the unit's was to have; None if it has gone since. The unit
-    is looked at again after 1 s if that is gone or its own. Else an event reports the name, and it is looked at again after 30 s."""
+    """Returns what follows where the name that the unit's Workload was to have is that of `other`, a Workload; None: it has gone since. If
+    it is gone, or that of the unit itself, the unit is looked at again after 1 s. Else an event reports the name, and it is looked at again
+    after 30 s."""
     if other is None or find_workload_unit(other) == f.unit:
         return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"

@@ -51,16 +51,17 @@ Action = Amend | Evict | Deactivate | Wait
 
 
 def to_time(text: str) -> datetime:
-    """Returns a time of the API (RFC 3339) as a datetime with its time zone. Raises ValueError for any other text."""
+    """Returns a time of the API (RFC 3339) as a datetime with its time zone; a text without one gives a datetime without one. Raises
+    ValueError for a text that is no time."""
     return datetime.fromisoformat(text)
 
 
 def from_time(time: datetime) -> str:
-    """Returns a time as the API writes it, in UTC with whole seconds, rounded down."""
+    """Returns a time as the API writes it, in UTC with whole seconds, rounded down. A time without a time zone is taken for local time."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_rounded_up(time: datetime) -> str:
-    """Returns a time as the API writes it, in UTC with whole seconds: never before the time that is meant."""
+    """Returns a time as the API writes it, in UTC with whole seconds, rounded up: never before the time that is meant."""
     whole = time.astimezone(UTC).replace(microsecond=0)
     return from_time(whole if whole == time else whole + timedelta(seconds=1))

@@ -39,8 +39,8 @@ def set_conditions(old: Iterable[Json], new: Iterable[Condition], *, now: str, g
 
 
 def has_condition(conditions: Iterable[Json], condition: Condition) -> bool:
-    """Returns whether a condition stands among others with the same status, reason and message, which is compared as it
-    is written (cut)."""
+    """Returns whether one of `conditions` (JSON) has type, status, reason and message of `condition`. The message is compared as it is
+    written, cut to 4096 characters; times are not looked at."""
     status = "True" if condition.status else "False"
     wanted = (condition.type, status, condition.reason, truncate(condition.message, 4096))
     return any((c.get("type"), c.get("status"), c.get("reason"), c.get("message")) == wanted for c in conditions)

@@ -21,10 +21,10 @@ class Coordinates:
 
 
 def compute_coordinates(levels: Sequence[str], domain: int, size: int, rank: int | None, present: Sequence[str] = ()) -> Coordinates:
-    """Returns what to stamp on a pod: the values of all levels, coarse to fine, index and size of its domain in the assignment, and its
-    rank. A value that can be no label is an annotation. `rank` is None where it is not known: then that is removed. `size` is the number of
-    pods that the assignment gives the domain. `present` are labels and annotations of such names that the pod has already: those that are
-    not set are removed."""
+    """Returns what to stamp on a pod: values of all `levels` (coarse to fine), index `domain` and `size` of its domain in the assignment,
+    and rank. A value that can be no label becomes an annotation. `rank` is None where it is not known: then that is removed. `size` is the
+    number of pods that the assignment gives the domain. `present`: names of coordinates that the pod has already; those that are not set
+    are removed."""
     labels: dict[str, str | None] = {}
     annotations: dict[str, str | None] = {}
     for i, value in enumerate(levels):

@@ -10,12 +10,14 @@ Json = Mapping[str, Any]
 
 
 def count_evictions(workload: Json, reason: str) -> int:
-    """Returns how often a workload was evicted so far for a reason, as the condition Evicted gives it; 0 where it was not."""
+    """Returns how often a workload was evicted so far for a reason, as the condition Evicted gives it; 0 where it was not. Each cause of a
+    deactivation (`DeactivatedDueTo...`) is counted by itself."""
     return next((int(entry["count"]) for entry in _list_entries(workload) if _name(entry) == _split(reason)), 0)
 
 
 def build_eviction_stats(workload: Json, reason: str) -> dict[str, Any]:
-    """Returns a new `status.schedulingStats` with one more eviction for a reason; as it stands for a workload that is evicted already."""
+    """Returns a new `status.schedulingStats` with one more eviction for a reason. For a workload that is evicted already it is a copy as it
+    stands."""
     stats = dict((workload.get("status") or {}).get("schedulingStats") or {})
     if is_condition_true(workload, EVICTED):
         return stats

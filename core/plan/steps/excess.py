@@ -39,10 +39,11 @@ def limit_to_admitted(
 
 
 def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
-    """Returns a text for users about what a pod requests beyond what was admitted of one pod of a pod set, and what to do. Empty where
-    it is nothing.
+    """Returns a text for users about what a pod requests (`asked`) beyond what was `admitted` of one pod, and what to do. Empty where it is
+    nothing.
 
-    Both amounts are in canonical units (`core.model.quantity`).
+    Both amounts are in canonical units (`core.model.quantity`). A resource that was not admitted counts as 0. `pod_set` is a name, for the
+    text.
     """
     more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
     if not more:

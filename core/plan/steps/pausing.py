@@ -54,7 +54,8 @@ def find_stopped(pause: Pause, workload: Json, status: Json) -> Stopped | None:
 
 def find_held_eviction(pause: Pause, reason: str, message: str) -> Stopped | None:
     """Returns the pause that keeps an eviction for a reason from being begun; None where nothing does, as for what the workload's user has
-    set. A preemption is the first half of an admission, and waits with these, too."""
+    set. A pause of evictions holds all others; one of admissions only preemptions, which are the first half of one. `message` is for the
+    text."""
     stop = None if reason in _BY_ITS_USER else pause.evictions or (pause.admissions if reason == REASON_PREEMPTED else None)
     if stop is None:
         return None

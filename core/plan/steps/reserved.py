@@ -12,8 +12,9 @@ CHANGED_WHILE_RESERVED = "the job's pods, queue or priority class have changed w
 
 
 def must_ask_anew(workload: Json, changes: Json) -> bool:
-    """Returns whether quota has to be requested again for `changes` of a workload's spec (fields with new values). So it is for pod sets,
-    queue, or the kind of priority class, while it has quota and is not evicted: these fields are fixed then."""
+    """Returns whether quota has to be requested again for `changes` of a workload's spec (fields with new values). So it is while it has
+    quota and is not evicted, for fields that are fixed then. They are pod sets, queue, kind of priority class, and which PriorityClass of
+    pods."""
     if not is_condition_true(workload, QUOTA_RESERVED) or is_condition_true(workload, EVICTED):
         return False
     return "podSets" in changes or "queueName" in changes or _is_another_kind_of_class(workload["spec"], changes)

@@ -171,7 +171,7 @@ def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str
 
 def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
     """Returns the first resource that a pod requests beyond its pod set, for which quota was reserved, as a sentence without its subject.
-    Empty if it requests no more, or is of none of these pod sets."""
+    Empty if it requests no more, or is of none of these pod sets. The number of pods is not compared."""
     for pod_set in pod_sets:
         for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
             asked = pod_set.requests.get(resource, 0)
@@ -220,8 +220,8 @@ def _list_actions(
 
 
 def find_strays(assignment: TopologyAssignment, live: Sequence[PodFacts]) -> list[PodFacts]:
-    """Returns ungated pods, not being deleted, beyond what the assignment gives their domain: of too many in one domain those that are not
-    bound, then the last by key."""
+    """Returns ungated pods, not being deleted, beyond what the assignment gives their domain; a domain outside of it is given none. Of too
+    many in one domain they are those that are not bound, then the last by key. `live`: the pods of the pod set that have not ended."""
     room = Counter({domain.values: domain.count for domain in assignment.domains})
     strays = []
     for pod in sorted(live, key=lambda pod: (not pod.node, pod.key)):

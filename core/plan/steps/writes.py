@@ -164,7 +164,7 @@ def patch_job_status(kind: JobKind, job: Obj, status: Json) -> Patch:
 
 
 def name_pod(pod: PodFacts | Member) -> Obj:
-    """Returns an object with the metadata by which a pod is found and guarded: namespace, name and uid."""
+    """Returns an object with the metadata by which a pod is found and guarded: namespace, name and uid, and nothing else."""
     namespace, _, name = pod.key.partition("/")
     return {"metadata": {"namespace": namespace, "name": name, "uid": pod.uid}}
 
@@ -204,8 +204,8 @@ def release_pod(pod: Obj) -> Patch:
 
 
 def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
-    """Returns a patch that sets `status.nominatedNodeName` of a pod: a node keeps the place of a gated pod against pods of no higher
-    priority (kube-scheduler 1.34). An empty `node` removes it."""
+    """Returns a patch that sets `status.nominatedNodeName` of that very pod, whatever has changed of it. So a node keeps the place of a
+    gated pod against pods of no higher priority (kube-scheduler 1.34). An empty `node` removes it."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 
@@ -255,8 +255,8 @@ def patch_status(resource: Resource, obj: Obj, status: Json, *, yields: bool = F
 
 
 def set_annotations(resource: Resource, obj: Obj, annotations: Mapping[str, str | None]) -> Patch:
-    """Returns a merge patch that sets annotations of an object; those that are None are removed, others stay. It fails if the object has
-    changed."""
+    """Returns a merge patch that sets annotations of an object; those that are None are removed, others stay. It fails if anything of the
+    object has changed since it was seen."""
     return Patch(resource, obj, {"metadata": {"annotations": dict(annotations)}})
 
 

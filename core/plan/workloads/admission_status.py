@@ -111,7 +111,8 @@ def build_admitted_status(
 
 
 def is_returning(workload: Json) -> bool:
-    """Returns whether a workload was evicted, and its new place has not been recorded since."""
+    """Returns whether a workload is evicted, or was evicted and is not admitted since, while its new place is not recorded in condition
+    Evicted."""
     evicted = find_condition(workload, EVICTED) or {}
     if evicted.get("status") == "True":
         return True
@@ -120,8 +121,9 @@ def is_returning(workload: Json) -> bool:
 
 
 def find_former(status: Json, limit: int = MAX_MESSAGE) -> str:
-    """Returns why the last admission of a workload ended, where it was, and where it is now if it was admitted again. Empty where there was
-    none. Of a text with more than `limit` characters the end of the reason is left out, not the places."""
+    """Returns, by condition Evicted of a `status` (JSON), why the last admission of a workload ended and where it was. If it was admitted
+    again, where it is now follows. Empty where there was none. Of a text with more than `limit` characters the end of the reason is left
+    out before the places."""
     evicted = find_condition({"status": status}, EVICTED) or {}
     text = str(evicted.get("message") or "").removeprefix(PREVIOUSLY)
     why, known, places = text.partition(WAS_ON)
@@ -198,13 +200,14 @@ def build_returned_status(workload: Json, reason: str, message: str, now: str, r
 
 
 def sync_status(workload: Json, checks: Sequence[Json], now: str) -> dict[str, Any]:
-    """Returns the status that decisions own as it stands, with these admission checks in place of its own."""
+    """Returns the status that decisions own as it stands, with copies of these admission checks in place of its own. Condition Admitted is
+    not changed."""
     return _with(workload, read_managed_status(workload) | {"admissionChecks": [dict(check) for check in checks]}, [], now)
 
 
 def build_held_status(workload: Json, message: str, now: str, place: str = "") -> dict[str, Any]:
     """Returns the status of a workload that gives back quota and domains, and is not queued again while it asks for no pods (OnHold).
-    Checks are reset, unhealthy nodes removed. `place` is where it was, as text, and is added to the reason of an eviction."""
+    Checks are reset, unhealthy nodes removed. `place` is where it was, as text, and is added to the reason of an eviction that stands."""
     return _end_admission(build_released_status(workload, message, now, place, REASON_ON_HOLD), now)
 
 
@@ -225,8 +228,9 @@ def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
 def build_released_status(
     workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION
 ) -> dict[str, Any]:
-    """Returns a status without quota and domains, after the job has stopped. `place` is where the workload was: it is
-    added to the reason of the eviction."""
+    """Returns a status without quota and domains, after the job has stopped; `reason` and `message` are those of QuotaReserved. `place` is
+    where the workload was: it is added to the reason of an eviction that stands. A backoff that is not over by `now` is named in the
+    message."""
     status = read_managed_status(workload)
     for condition in status["conditions"]:
         if place and condition["type"] == EVICTED and condition["status"] == "True":

@@ -109,7 +109,7 @@ def plan_checks(
 
 def plan_refused(checks: Sequence[Json]) -> GiveBack | None:
     """Returns what follows for a workload, admitted or not, with a check that is Rejected: it is deactivated. Else, with one that is Retry,
-    it is queued again after the longest `requeueAfterSeconds`. None if no check is either."""
+    it is queued again after the longest `requeueAfterSeconds` of these, 0 if none has any. None if no check is either."""
     rejected = [check for check in checks if check.get("state") == CHECK_REJECTED]
     if rejected:
         return GiveBack(f"Admission check(s) rejected the workload: {_describe_checks(rejected)}", deactivates=True)
@@ -134,8 +134,8 @@ def build_changed_check(check: Json, state: str, message: str, now: str) -> dict
 
 
 def fail_check(check: Json, retry: RetryStrategy, what: str, why: str, now: str) -> dict[str, Any]:
-    """Returns a check (JSON) after a failed attempt: Retry with the seconds of delay, or Rejected once more attempts than `retry.limit`
-    have failed. `what` and `why` are parts of its message."""
+    """Returns a check (JSON) after a failed attempt, which is number `count_attempts`. It is Retry with the seconds of delay while that is
+    at most `retry.limit`, and Rejected after that. `what` and `why` are parts of its message."""
     attempt = count_attempts(check)
     if attempt <= retry.limit:
         again = build_changed_check(check, CHECK_RETRY, f"Retrying after {what}: {why}", now)
@@ -180,8 +180,8 @@ def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -
 
 
 def find_ready_time(checks: Sequence[Json], now: datetime) -> datetime:
-    """Returns when the last of the checks, which are all Ready, became so; `now` if there are none. A check without a time counts as of
-    1970."""
+    """Returns when the last of the checks, which the caller knows to be Ready, became so; `now` if there are none. A check without a time
+    counts as of 1970."""
     return max((_time(check.get("lastTransitionTime")) for check in checks), default=now)
 
 

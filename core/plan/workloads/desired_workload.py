@@ -106,8 +106,8 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
 
 
 def has_other_pod_sets(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
-    """Returns whether a suspended job's pod sets are no longer those of its workload, in any field. Duplicate environment variables in the
-    Workload are no difference."""
+    """Returns whether a suspended job's pod sets, with their order, are no longer those of its workload, in any field. Duplicate
+    environment variables in the Workload are no difference, nor are fields that a job's pod set never has."""
     return [pod_set.to_wire() for pod_set in wanted] != [_normalize_pod_set(pod_set) for pod_set in workload["spec"]["podSets"]]
 
 
@@ -152,8 +152,10 @@ def _normalize_pod_set(pod_set: Json) -> dict[str, Any]:
 
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
-    """Returns what each pod template gets when the job starts, in the order of the pod sets (KEP-2724): of flavors and checks, and labels
-    and annotations that name workload and queues. Raises MissingFlavor where a flavor of the admission does not exist."""
+    """Returns what each pod template gets when the job starts, in the order of the pod sets (KEP-2724). It comes of flavors and checks,
+    with labels and annotations that name workload and queues. Checks win over flavors, and topogate's names over checks. A queue with a
+    name that can be no label value gets no label. Raises MissingFlavor where a flavor of the admission does not exist, ValueError where the
+    admission has another number of pod sets."""
     metadata = workload["metadata"]
     traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     infos = []

@@ -50,7 +50,8 @@ def find_drift(
 ) -> tuple[Drift, ...]:
     """Returns all differences between assignment and pods of a workload: those of kind SPLIT first, then RELABELLED, then OUTSIDE. It is
     empty without an admission. Pods that end, or are on nodes that are gone, are left out. `pods` are those of the workload, `nodes` all
-    nodes by name."""
+    nodes by name. `levels` returns those of a pod set's topology; a required level that is not one of them is not judged. `departure`
+    returns why a node has left a pod set's flavor or topology, empty if it has not."""
     if workload.admission is None:
         return ()
     there = [pod for pod in pods if pod.node in nodes and not pod.terminal and not pod.terminating]

@@ -60,8 +60,8 @@ class Seen:
 
 def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:
     """Returns the next step: Amend (sets PodsReady), Evict after a timeout, or Wait for the seconds until then. None while nothing is to be
-    done until something changes, and for a workload that is not admitted, evicted, inactive or over. `jitter` is a share of the backoff
-    that is added."""
+    done until something changes, and for a workload that is not admitted, evicted, inactive or over. `jitter`: the share by which the
+    backoff is longer (`PodsReadyRules.compute_backoff_s`)."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     state: Json = (workload.get("status") or {}).get("requeueState") or {}
@@ -73,7 +73,8 @@ def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: date
 
 
 def are_pods_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
-    """Returns whether, of each pod set, at least as many pods (JSON) as `counts` has are ready and not being deleted, or have succeeded."""
+    """Returns whether, of each pod set, at least as many pods (JSON) as `counts` has are ready and not being deleted, or have succeeded.
+    Pods belong to a pod set by their label PODSET_LABEL; True without counts."""
     found: Counter[str] = Counter()
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status") or {}

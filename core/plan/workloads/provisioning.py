@@ -132,7 +132,8 @@ def plan_provisioning(
 
 def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mapping[str, Json]) -> list[Json]:
     """Returns the requests of a workload that those of later attempts at the same check have replaced, sorted by name. Those of a check
-    stay until the request of its present attempt is there. `checks` and `requests` are by name."""
+    stay until the request of its present attempt is there. `checks` and `requests` are by name. Of each check the last 100 attempts before
+    the present one are looked for."""
     replaced = set[str]()
     for check, entry in checks.items():
         attempt = count_attempts(entry)
@@ -176,8 +177,8 @@ def is_owned(request: Json, workload: Json) -> bool:
 
 
 def find_ending(request: Json) -> tuple[str, str] | None:
-    """Returns the condition by which a request has ended without nodes, or lost them, and the provider's message for
-    it; None if it has not."""
+    """Returns the type of the True condition by which a request has ended without nodes, or lost them, and the provider's message, perhaps
+    empty. None if it has not. Failed comes before CapacityRevoked, and that before BookingExpired."""
     kind = next((kind for kind in _ENDS if is_condition_true(request, kind)), None)
     return (kind, _format_message(request, kind)) if kind is not None else None
 

@@ -67,8 +67,8 @@ def _cut(name: str) -> str:
 
 
 def list_needed_pod_sets(workload: Json, config: ProvisioningConfig) -> list[Json]:
-    """Returns the pod sets (JSON) that nodes are to be asked for: those with pods, which request one of the managed resources where
-    there are such."""
+    """Returns the pod sets (JSON) that nodes are to be asked for, in their order: those with pods. Where the configuration has managed
+    resources, they also request one of these, or have a limit for it."""
     pod_sets = [pod_set for pod_set in workload["spec"]["podSets"] if int(pod_set.get("count", 1)) > 0]
     return [pod_set for pod_set in pod_sets if not config.managed_resources or _has_request(pod_set, config.managed_resources)]
 

@@ -51,8 +51,9 @@ def report_stuck(workload: Obj, stuck: Sequence[tuple[str, PodFacts]], now: str,
 
 
 def report_spares(workload: Obj, kept: Collection[KeptSpares] | None, now: str) -> Step | None:
-    """Returns the step that sets the condition SparesHeld, for whether all nodes are kept free that are asked for; None where it stands so.
-    `kept` is None where the workload has no place: that is only reported where the condition was set before."""
+    """Returns the step that sets the condition SparesHeld, for whether all nodes are kept free that are asked for; None where it stands
+    so. `kept`: what is kept per pod set. It is None where the workload has no place: that is only reported where the condition was set
+    before."""
     if kept is None:
         message = "The workload has no place beside which nodes could be kept free"
         return _end(workload, Condition(SPARES_HELD, False, "NotAdmitted", message), SPARES_MANAGER, now)

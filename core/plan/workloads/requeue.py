@@ -42,7 +42,8 @@ def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: dat
 
 
 def count_in_a_row(workload: Json) -> int:
-    """Returns how often a workload was evicted for lost nodes since it last ran well, by its statistics and annotation."""
+    """Returns how often a workload was evicted for lost nodes since it last ran well, at least 0. It is the number in its statistics less
+    that in annotation FORGOTTEN_FAILURES, which counts as 0 where it cannot be read."""
     text = (workload["metadata"].get("annotations") or {}).get(FORGOTTEN_FAILURES, "")
     return max(0, count_evictions(workload, REASON_NODE_FAILURES) - (read_index(text) or 0))
 

@@ -172,8 +172,9 @@ def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
-    """Returns steps that delete waiting pods, so that replacements are created for another place. A pod that is gone is no failure. One
-    that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others keep waiting."""
+    """Returns steps that delete waiting pods, one each, so that replacements are created for another place. A pod that is gone is no
+    failure. One that is bound meanwhile runs on, and its workload needs no other place: then the plan ends there, and the others keep
+    waiting."""
     gone = frozenset({Overtaken.GONE})
     return tuple(Step("end stuck pod", w.delete_pod(pod, w.Guard.WAITING), passes=gone) for pod in pods)
 
@@ -303,9 +304,9 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 
 
 def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
-    """Returns the plan that evicts a workload so that another has its room. It is empty where that is evicted already, or is another one by
-    now. `cause`: the Workload of the other, if it is known; `paths`: where the queues of the preemptor and of the victim are among the
-    cohorts. The write fails if the victim has changed since: it may not have to go any more."""
+    """Returns the plan that evicts the victim, with `seen` as its present Workload, so that the preemptor has its room. It is empty where
+    that is evicted already, or has another uid by now. `cause`: the Workload of the preemptor, if it is known; `paths`: where the queues of
+    preemptor and victim are among the cohorts. The write fails if the victim has changed since: it may not have to go any more."""
     if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
         return NOTHING
     owner = find_controller(cause) if cause is not None else None

@@ -22,10 +22,11 @@ def build_verdict_status(
     requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
     place: str = "",
 ) -> dict[str, Any] | None:
-    """Returns the status to be applied; None where a workload keeps what it has, and its second pass is to be tried
-    again.
+    """Returns the status to be applied: admitted, evicted or waiting. None where a workload keeps what it has, and its second pass is to be
+    tried again. `rules` define how quota counts requests, `requeue` how long an evicted workload waits.
 
-    `place`: as text, where a workload is that was evicted before.
+    `place`: where an admitted workload that was evicted before will be, as text. Raises InvalidAssignment where an assignment cannot be
+    written.
     """
     outcome = verdict.outcome
     if isinstance(outcome, Admissible):

@@ -57,12 +57,14 @@ def plan_eviction_of(
 
 
 def plan_deactivation(workload: Obj, reason: str) -> Step:
-    """Returns the step that sets `spec.active` of a workload to false. `reason`: that of the eviction which begins by this."""
+    """Returns the step that sets `spec.active` of a workload to false; it fails if the Workload has changed since. `reason`: that of the
+    eviction which begins by this."""
     return Step(DEACTIVATE, w.deactivate(workload, reason), log=Log("workload deactivated", {"workload": build_object_key(workload)}))
 
 
 def plan_deletion(workload: Obj, guard: w.Guard = w.Guard.SAME) -> Step:
-    """Returns the step that deletes a Workload, which stays while it has finalizers; its event leads to what follows."""
+    """Returns the step that deletes a Workload, which stays while it has finalizers; its event leads to what follows. By default it may
+    have changed since it was seen; `guard`: see `Guard`."""
     return Step("delete workload", w.delete_workload(workload, guard))
 
 
@@ -115,7 +117,7 @@ def _plan_annotations(workload: Obj, annotations: Mapping[str, str]) -> Step | N
 
 def give_back(workload: Obj, place: str, now: str) -> Step | None:
     """Returns the step that gives back quota and domains of what has stopped; None where it has no quota. `place`: where it was, as text,
-    which is added to the reason of its eviction."""
+    which is added to the reason of its eviction, if it is evicted."""
     if not is_condition_true(workload, QUOTA_RESERVED):
         return None
     before = find_condition(workload, EVICTED) or {}
@@ -162,6 +164,7 @@ def drop_finalizer(workload: Obj) -> Step | None:
 
 
 def may_run(workload: Obj) -> bool:
-    """Returns whether pods of a workload may be there: it is admitted, and neither evicted, deactivated nor being deleted."""
+    """Returns whether pods of a workload may be there: it is admitted, and neither evicted, inactive (`spec.active` false) nor being
+    deleted. Whether it is finished is not looked at."""
     admitted = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
     return admitted and workload["spec"].get("active", True) is not False and not workload["metadata"].get("deletionTimestamp")
