@@ -5,7 +5,7 @@ Other programs may use the prefixes, too (other features of Kueue do), so a name
 reported.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -130,18 +130,21 @@ class Places:
         return f"pod template ({first})" if not more else f"pod templates ({first} and {more} more)"
 
 
-def warn_of_own(annotations: Mapping[str, Any], labels: Iterable[str], places: Places | None) -> Iterator[str]:
+def warn_of_own(
+    annotations: Mapping[str, Any], labels: Iterable[str], places: Places | None, unchanged: Collection[str] = ()
+) -> Iterator[str]:
     """Yields a warning that begins with its field for each annotation or label of a job itself that has no effect there. Drafts come first,
     then annotations, then labels, each by name. Foreign names get none.
 
-    `places` is None for a Pod, which has no pod templates beside itself. Of annotations values are not looked at.
+    `places` is None for a Pod, which has no pod templates beside itself. Of annotations values are not looked at. `unchanged` are names of
+    annotations that the job has, too, and that get no warning.
     """
     yield from _warn_of_drafts(OWN, annotations)
-    yield from _warn_of_own_annotations(list_compared(annotations), places)
+    yield from _warn_of_own_annotations(list_compared(annotations), places, unchanged)
     yield from _warn_of_own_labels(list_compared(labels), places)
 
 
-def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> Iterator[str]:
+def _warn_of_own_annotations(written: Sequence[str], places: Places | None, unchanged: Collection[str]) -> Iterator[str]:
     """Warns of annotations on the job itself that no component reads there; the job would run without them, and the
     reason would not be visible."""
     for name in written:
@@ -153,7 +156,7 @@ def _warn_of_own_annotations(written: Sequence[str], places: Places | None) -> I
             yield f"{OWN}[{name}]: {_ONLY_RESIZABLE}"
         elif name == PODGROUP_TOPOLOGY and (places is None or places.kind not in GROUPED):
             yield f"{OWN}[{name}]: {_ONLY_GROUPED}"
-        elif name == PODGROUP_PLACED_BY and PODGROUP_TOPOLOGY not in written:
+        elif name == PODGROUP_PLACED_BY and PODGROUP_TOPOLOGY not in (*written, *unchanged):
             yield f"{OWN}[{name}]: this annotation does nothing without {PODGROUP_TOPOLOGY}"
         elif name in LABELS:
             yield f"{OWN}[{name}]: this is a label and does nothing as an annotation: set it in {OWN_LABELS}"

@@ -150,7 +150,7 @@ def validate_own(
     if QUEUE_NAME_LABEL in new_labels and not (isinstance(queue, str) and _PREFIX.fullmatch(queue)):
         accepted = "the name of a LocalQueue is expected: lower-case letters, digits, '-' and '.'; without the label no queue is named"
         errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", queue, accepted))
-    return Rules(tuple(errors), tuple(warn_of_own(new, new_labels, places)))
+    return Rules(tuple(errors), tuple(warn_of_own(new, new_labels, places, annotations.keys() - new.keys())))
 
 
 def _validate_of_the_job(path: str, annotations: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldError]:

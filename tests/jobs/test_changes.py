@@ -232,3 +232,15 @@ def test_job_that_is_left_to_multikueue_draws_a_warning_that_names_the_field(nam
     assert [warning.partition(":")[0] for warning in judged.warnings] == [".".join(map(str, path))]
     sets(*path, value="example.com/another")(obj)
     assert kind.validate_create(obj).warnings == ()
+
+
+@pytest.mark.parametrize(("kind", "path"), _CLUSTERS)
+def test_autoscaler_of_a_running_elastic_ray_cluster_cannot_be_switched(kind: str, path: tuple[str, ...]):
+    """Found by a reader: a RayCluster's could, though the container of the autoscaler is counted with its head."""
+    old = build_job_object(kind)
+    old["metadata"].setdefault("annotations", {})[ELASTIC_JOB] = "true"
+    sets(*path, "enableInTreeAutoscaling", value=True)(old)
+    new = deepcopy(old)
+    sets(*path, "enableInTreeAutoscaling", value=False)(new)
+    errors = list(OF_KINDS[kind].validate_change(old, new))
+    assert f"{'.'.join(path)}.enableInTreeAutoscaling" in [error.field for error in errors]

@@ -16,6 +16,8 @@ from core.names import (
     ELASTIC_JOB,
     MADE_BY,
     PLACEMENT_PROFILE,
+    PODGROUP_PLACED_BY,
+    PODGROUP_TOPOLOGY,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     QUEUE_NAME_LABEL,
@@ -214,3 +216,12 @@ def test_queue_name_that_is_no_name_is_refused(kind: str, queue: str, accepted: 
     assert not complains(obj)
     before = {**obj, "metadata": {"name": "a", "labels": {QUEUE_NAME_LABEL: "before"}}}
     assert accepted or complains(before)
+
+
+def test_placer_that_is_added_to_a_grouped_job_draws_no_warning():
+    """Found by a reader: only what had changed was looked at, so that the annotation beside it was missed."""
+    group = {PODGROUP_TOPOLOGY: RACK}
+    rules = validate_own({**group, PODGROUP_PLACED_BY: "topogate"}, group, Places("Job"))
+    assert not [warning for warning in rules.warnings if PODGROUP_PLACED_BY in warning]
+    (warning,) = validate_own({PODGROUP_PLACED_BY: "topogate"}, {}, Places("Job")).warnings
+    assert f"does nothing without {PODGROUP_TOPOLOGY}" in warning

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from core.jobs.contract import FieldError, Finish, Json
-from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic
-from core.jobs.kinds.ray import RAY_CLUSTER_SPEC, are_ray_pods_ready, list_ray_roles, validate_ray
+from core.jobs.elastic_annotation import is_elastic
+from core.jobs.kinds.ray import RAY_CLUSTER_SPEC, are_ray_pods_ready, check_changed_ray, list_ray_roles, validate_ray
 from core.jobs.templated import Role, TemplatedKind
 
 
@@ -23,8 +23,8 @@ class RayCluster(TemplatedKind):
         return validate_ray(job, ("spec",))
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields an error where the elastic annotation changes."""
-        return validate_changed_elastic(old, new)
+        """Yields an error where the elastic annotation changes, or the autoscaler of an elastic RayCluster; see `check_changed_ray`."""
+        return check_changed_ray(old, new, ("spec",))
 
     def is_resizable(self, job: Json) -> bool:
         """Returns whether the elastic annotation of the RayCluster is true."""
