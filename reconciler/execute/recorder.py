@@ -81,7 +81,8 @@ class Recorder:
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
     def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
-        """Counts a workload that was evicted, by the reason of its condition `Evicted` and, of a deactivated workload, the cause."""
+        """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
+        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)

@@ -345,8 +345,8 @@ class Observed(Informers):
         return any((owner := find_controller(obj)) is not None and r.build_owner_key(owner) == kind for obj in objects)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
-        """Lists everything once, for callers that read once: watches nothing. Raises a `KubeError` where a list fails,
-        or what `list_one` raises for it."""
+        """Lists everything once, for callers that read once: watches nothing. `list_one` lists one informer; resources that the cluster
+        lacks are left out. Raises a `KubeError` where a list fails, or what `list_one` raises for it."""
         for stage in self.stages:
             for informer in stage:
                 await list_one(informer)

@@ -146,7 +146,8 @@ class GroupPlugins:
     # --- the conditions of groups -----------------------------------------------------------------------------------
 
     def record_missed(self, key: GroupKey, answers: Answers) -> None:
-        """Stores the plugins that were missing in a decision on the group; a decision that used no plugin changes nothing."""
+        """Stores the plugins that were missing in a decision on a replica, in place of those of its last decision. Changes nothing where
+        the decision used no plugin."""
         if answers.is_used:
             self.drop_missed(key)
             if answers.missed:
@@ -182,5 +183,6 @@ class GroupPlugins:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Returns the process ids of plugins that run, by the name of the plugin."""
+        """Returns the process ids of plugins that run, by the name of the plugin. Of one with both roles it has only the one configured
+        last."""
         return {which.name: process.pid for which, process in self._processes.items() if process.pid is not None}
