@@ -273,9 +273,8 @@ def _list_rows(view: FlavorView) -> dict[str, list[Row]]:
 
 
 def draw_picture(observed: Observed, names: Sequence[str], resource: str | None, svg: Path | None, console: Console | None) -> None:
-    """Draws all flavors of some topologies, into the file `svg` and on a terminal (each None: not). Raises BadInput where a resource cannot
-    be drawn, and Failure where the file cannot be written.
-    """
+    """Draws all flavors of some topologies, into the file `svg` and on a terminal (each None: not). `resource` None: of each flavor the
+    first that is shown. Raises BadInput where a resource cannot be drawn, and Failure where the file cannot be written."""
     views = [
         view
         for name in sorted(observed.state.flavors)
