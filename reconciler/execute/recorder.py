@@ -49,18 +49,21 @@ class Recorder:
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
     def record_preemption(self, by_queue: str | None, reason: str) -> None:
-        """Counts a workload that is preempted by another, of the ClusterQueue `by_queue` (None: not known), for a reason."""
+        """Counts a workload that is preempted by another, of the ClusterQueue `by_queue` (None: not known, counted as `OTHER`), for a
+        reason."""
         self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
 
     # --- the lives of workloads -----------------------------------------------------------------------
 
     def queue_seen(self, cluster_queue: str) -> None:
-        """Sets the counters of a ClusterQueue to zero where they do not exist, so that their first count is seen as an increase."""
+        """Adds 0 to the counters of workloads with quota and of admitted ones of a ClusterQueue: they exist then, and their first count is
+        seen as an increase."""
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)
 
     def record_quota(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
-        """Counts a workload that got quota, and records for how many seconds it had waited since it was queued."""
+        """Counts a workload that got quota, and records for how many seconds it had waited since it was queued. Without a ClusterQueue in
+        `queues` it counts as `OTHER`; by LocalQueue it counts only where that is on."""
         self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
         self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
 

@@ -472,7 +472,8 @@ class Observed(Informers):
         return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
-        """Returns the pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        """Returns the pods of a job, or of anything below it, that have the topology gate, name no workload and are not being deleted. They
+        would wait for ever."""
         return [
             pod for owner in self.owners.list_descendants(show_as_owner(job)) for pod in self.pods.store.list_by_index("unmarked", owner)
         ]
