@@ -64,7 +64,8 @@ async def _list(informer: Informer) -> None:
 
 
 async def list_events(client: Client, obj: Obj) -> list[Obj]:
-    """Returns the events of an object, the oldest first; none where they may not be read. Raises Failure."""
+    """Returns the events on an object with its uid, in its namespace, the oldest first; none where they may not be read. Raises Failure for
+    any other error."""
     metadata = obj["metadata"]
     with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:

@@ -119,7 +119,8 @@ def _report_flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) 
 
 
 def list_shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
-    """Returns the resources of the flavor that some queue has quota of and its nodes have, accelerators first; only `cpu` without any."""
+    """Returns the resources of the flavor that some queue has quota of and its nodes have, accelerators first, then by name; only `cpu`
+    without any."""
     given = {resource for queue in state.cluster_queues.values() for flavor, resource in queue.quota if flavor == view.flavor.name}
     axis = view.capacity.axis
     found = [name for name in axis if name in given and view.capacity.allocatable[axis[name]].any()] or ["cpu"]
