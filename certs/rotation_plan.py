@@ -139,8 +139,8 @@ def _plan_step(
 
 
 def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Published, name: str, at: datetime) -> bool:
-    """Whether to serve `candidate` from now on: nothing or the same pair is served yet, or all published bundles that accept what is served
-    accept it, too. Both are judged as `name`."""
+    """Whether to serve `candidate` from now on. It is where nothing or the same pair is served yet, or all published bundles that accept
+    what is served accept it, too. Both are judged as `name`."""
     if served is None or candidate == served:
         return True
     return all(

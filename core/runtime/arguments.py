@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
         self._prefix = prefix
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with status 2 and one line about a mistake."""
+        """Ends the process (SystemExit) with status 2 and one line about a mistake on stderr; see `refuse`."""
         self.refuse([message])
 
     def refuse(self, mistakes: Sequence[str], in_file: Sequence[str] = ()) -> NoReturn:

@@ -56,7 +56,7 @@ class Recorder:
     # --- the lives of workloads -----------------------------------------------------------------------
 
     def queue_seen(self, cluster_queue: str) -> None:
-        """Adds 0 to the counters of workloads with quota and of admitted ones of a ClusterQueue: they exist then, and their first count is
+        """Adds 0 to the counters of a ClusterQueue, of workloads with quota and of admitted ones. They exist then, and their first count is
         seen as an increase."""
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)

@@ -10,8 +10,8 @@ from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
-    """Adds all indexes that this package uses: `workload`, `podgroup`, `owner`, `unmarked` and `unit` to pods, `unit`, `controller` and
-    `family` to workloads, `hostname` to nodes, `controller` to ProvisioningRequests. Raises ValueError where a store has one of these
+    """Adds all indexes that this package uses. Pods get `workload`, `podgroup`, `owner`, `unmarked` and `unit`; workloads get `unit`,
+    `controller` and `family`. Nodes get `hostname`, and ProvisioningRequests `controller`. Raises ValueError where a store has one of these
     already."""
     provisioning_requests.add_index("controller", _find_controller)
     nodes.add_index("hostname", lambda node: [get_hostname(node)])

@@ -162,8 +162,8 @@ class GroupPlugins:
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas, by name,
-        with `; ` between. Empty where none was; the conditions of the group get it."""
+        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas. They are in
+        the order of the names, with `; ` between. Empty where none was; the conditions of the group get it."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))

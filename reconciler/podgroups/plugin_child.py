@@ -185,8 +185,8 @@ class Parents:
                     self._of_node.setdefault(place, []).append((rank, at))
 
     def find(self, places: Sequence[int]) -> tuple[int, int] | None:
-        """Returns the first earlier placement that has all nodes with the indexes `places` (at least one): the index of its list in
-        `ranks`, and its position there. None where no placement has."""
+        """Returns where the first earlier placement is that has all nodes with the indexes `places` (at least one). That is the index of
+        its list in `ranks`, and its position there. None where no placement has."""
         return next((where for where in self._of_node.get(places[0], ()) if self._members[where[0]][where[1]].issuperset(places)), None)
 
     def rank(self, where: tuple[int, int]) -> int:

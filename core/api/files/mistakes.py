@@ -40,7 +40,7 @@ def format_choice(names: Iterable[str]) -> str:
 
 
 def find_nearest(key: str, names: Iterable[str]) -> str | None:
-    """Returns the known name nearest to what was written, without regard to case; None if none has a ratio of 0.6 or more by `difflib`."""
+    """Returns the known name nearest to what was written, without regard to case. None if none has a ratio of 0.6 or more by `difflib`."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
