@@ -68,7 +68,7 @@ class Election:
         return (self._lease or {}).get("spec") or {}
 
     def is_leader(self, now: float) -> bool:
-        """Whether we may act as leader at the monotonic time `now`: we hold the lease, and the renew deadline since our last renewal is not
+        """Whether we may act as leader at the monotonic time `now`: the lease is ours, and the renew deadline since our last renewal is not
         over."""
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 

@@ -63,7 +63,7 @@ def format_value(value: object) -> str:
 
 
 def build_path(path: str, *parts: str | int) -> str:
-    """Returns a path with more parts: `a.b[0][odd/key]`. A key that is not plain, or longer than `_SHOWN`, is in brackets and cut to that."""
+    """Returns a path with more parts: `a.b[0][odd/key]`. A key that is not plain, or longer than `_SHOWN`, is in brackets and cut."""
     for part in parts:
         if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
             path = f"{path}.{part}" if path else part
