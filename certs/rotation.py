@@ -132,9 +132,8 @@ class Rotation:
         return None if self._served is None else self._served.not_after
 
     def find_unready_reason(self) -> str:
-        """Returns why clients of a published configuration may not accept what is served, as text. Empty when all accept it, as far as was
-        observed lately.
-        """
+        """Returns why clients of a published configuration may not accept what is served, as text, or that it was not confirmed for
+        `fresh_s` seconds. Empty when all accept it, as far as was observed lately. A configuration that is gone does not count."""
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at

@@ -139,8 +139,8 @@ def _plan_step(
 
 
 def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Published, name: str, at: datetime) -> bool:
-    """Whether to serve `candidate` from now on: nothing is served yet, or each published bundle that accepts what is served as `name`
-    accepts it, too."""
+    """Whether to serve `candidate` from now on. It is where nothing or the same pair is served yet, or all published bundles that accept
+    what is served accept it, too. Both are judged as `name`."""
     if served is None or candidate == served:
         return True
     return all(
@@ -157,7 +157,7 @@ def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
 
 
 def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
-    """Whether a client that trusts `bundle` (PEM) accepts the leaf `pair` as `name` at that time."""
+    """Whether a client that trusts `bundle` (PEM) accepts the leaf `pair` as `name` at that time. Its key is not looked at."""
     return not pki.validate(pair.certificate, bundle, name, at)
 
 

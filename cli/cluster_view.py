@@ -64,7 +64,8 @@ async def _list(informer: Informer) -> None:
 
 
 async def list_events(client: Client, obj: Obj) -> list[Obj]:
-    """Returns the events of an object, the oldest first; none where they may not be read. Raises Failure."""
+    """Returns the events on an object with its uid, in its namespace, the oldest first; none where they may not be read. Raises Failure for
+    any other error."""
     metadata = obj["metadata"]
     with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
@@ -93,8 +94,8 @@ def find_event_time(event: Obj) -> str:
 
 
 async def read_cluster(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
-    """Returns the cluster that files describe, if there are any, else the live one. Warns on stderr of documents that are not used. Raises
-    Failure, of which BadInput for all mistakes in the files."""
+    """Returns the cluster that files describe, if there are any, else the live one. `namespace` is of objects in files that name none.
+    Warns on stderr of documents that are not used. Raises Failure, of which BadInput for all mistakes in the files."""
     if not files:
         async with connect(target) as client:
             return await list_cluster(client, settings, kinds)
@@ -129,9 +130,9 @@ def build_offline(
 
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
-    """Adds to a live cluster what jobs and pods of the same files refer to, as if it were there before. Returns all other documents;
-    mistakes are added to `wrong`.
-    """
+    """Adds to a live cluster what jobs and pods of the same files refer to, in place of what has the name there. These are PodGroups, level
+    aliases, PersistentVolumeClaims, objects of devices, and kinds that job kinds refer to. Returns all other documents; mistakes are added
+    to `wrong`."""
     observed = outlook.observed
     devices = observed.devices.informers if observed.devices is not None else ()
     referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)

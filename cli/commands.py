@@ -29,14 +29,16 @@ DEFAULT_NAMESPACE = "default"
 
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
-    """Runs `topogate plan`: prints a report on each job; returns the exit code. Raises Failure, as all commands do."""
+    """Runs `topogate plan`: prints a report on each job (`form`: `json` or `yaml`; None: for people). Returns the exit code: 0 where all
+    would be admitted, 3 where one would wait. Raises Failure, as all commands do."""
     settings, target = read_settings(decisions), choose_target(source)
     reports = run(plan_command.plan(files, source.files, target, choose_namespace(source), settings, list_kinds()))
     return plan_command.print_reports(reports, form, make_console())
 
 
 def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
-    """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name. Raises Failure."""
+    """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name (`form`: `json` or `yaml`; None: for
+    people). Raises Failure."""
     settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
 
     async def read() -> Report:
@@ -126,7 +128,8 @@ def choose_target(source: ClusterSource) -> Target:
 
 
 def choose_namespace(source: ClusterSource) -> str:
-    """Returns the namespace of what names none, as for kubectl: what was given, else the context's, else `default`."""
+    """Returns the namespace of what names none, as for kubectl: what was given, else the context's, else `default`. Where files are read no
+    context counts."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE
 

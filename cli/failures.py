@@ -32,8 +32,7 @@ class BadInput(Failure):
 @contextmanager
 def report_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
     """Raises Failure for a KubeError, and BadInput for an UnusableKubeconfig, inside the context. The message says that `what` was to be
-    done, perhaps to a resource.
-    """
+    done. For a missing `resource` of Kueue's API group it says that CustomResourceDefinitions are to be installed."""
     try:
         yield
     except UnusableKubeconfig as error:

@@ -79,9 +79,9 @@ def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | 
 
 
 def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj:
-    """Returns the Workload that is meant; of several of one job that by which its pods run. Finished ones count only where all are. Raises
-    BadInput for an unknown kind. Raises Failure where there is no such object, where it has several Workloads and is no job, or none
-    (NoWorkload)."""
+    """Returns the Workload that is meant; of several of one job one that is admitted, else the first by name. Finished ones count only
+    where all are. Raises BadInput for an unknown kind. Raises Failure where there is no such object, where it has several Workloads and is
+    no job, or none (NoWorkload)."""
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
         return _get(observed, workloads, asked, namespace)

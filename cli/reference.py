@@ -246,7 +246,7 @@ def render() -> str:
 
 def list_keys(block: type[Strict], path: str = "") -> Iterator[tuple[str, Says | Ignored]]:
     """Yields the keys of a block and of its inner blocks, each as its path in backticks. Beside it is its description, or the reason why it
-    has no effect."""
+    has no effect. A key with neither is left out, but not the blocks in it."""
     for name, field in block.model_fields.items():
         where = f"{path}{field.alias or name}"
         mark = next((mark for mark in field.metadata if isinstance(mark, Says | Ignored)), None)

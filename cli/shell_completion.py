@@ -17,7 +17,7 @@ class Shell(StrEnum):
 
 
 def build_script(shell: Shell) -> str:
-    """Returns the script that a shell has to read once."""
+    """Returns the script for a shell that completes the command `PROGRAM`; a shell has to read it once."""
     return get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
 
 

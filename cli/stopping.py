@@ -80,7 +80,8 @@ async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[
 
 
 async def list_status_lines(client: Client, namespace: str) -> list[str]:
-    """Returns a line for each thing that can be paused: whether it is. Raises Unable where the namespace does not exist, and KubeError."""
+    """Returns a line for each thing that can be paused, in the order of `PAUSABLE`: whether it is, and why. Raises Unable where the
+    namespace does not exist, and KubeError."""
     found = await _find(client, namespace)
     if found is None:
         await _check_namespace(client, namespace)
@@ -89,9 +90,9 @@ async def list_status_lines(client: Client, namespace: str) -> list[str]:
 
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
-    """Sets keys that are missing, or removes those that exist (None). Returns what was paused before. An existing stop is not overwritten.
-    Raises Unable where the namespace does not exist or others write all the time, and KubeError.
-    """
+    """Sets keys that are missing, or removes those that exist (None). Returns what was paused before. An existing stop is not overwritten,
+    and nothing is written where no key changes. Raises Unable where the namespace does not exist or others write all the time, and
+    KubeError."""
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
         before = Pause.read(seen or {})

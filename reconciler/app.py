@@ -124,7 +124,8 @@ class Reconciler:
                 await self.lead()
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
-        """Lists everything and keeps it up to date by tasks of `group`; returns once it is listed."""
+        """Starts tasks in `group` that list everything and keep it up to date. Sets `is_complete` and returns once all is listed, but for
+        kinds that cannot be listed for a while."""
         start_eternal(group, "what cannot be seen", self.troubles.run())
         start_eternal(group, "pages given back", self._give_back())
         start_eternal(group, "the time", self._observe_time())
@@ -150,7 +151,8 @@ class Reconciler:
             give_back_pages()
 
     async def lead(self) -> None:
-        """Decides and writes, on what `follow` keeps up to date. Never returns; raises what ends a part, in an exception group."""
+        """Sets `deciding`, and decides and writes on what `follow` keeps up to date. Never returns; raises what ends a part, in an
+        exception group."""
         with delay_handlers() as late:
             deciding = self._prepare()
         await late.run_calls(self._clock)

@@ -32,7 +32,8 @@ class Behaviour:
 
     @classmethod
     def read(cls, settings: Settings) -> "Behaviour":
-        """Returns the behaviour that settings define."""
+        """Returns what of the settings controls decisions on workloads. Partial admission, and whether lost nodes are replaced, follow from
+        the feature gates."""
         return cls(
             settings.profiles,
             settings.gates,

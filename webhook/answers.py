@@ -24,9 +24,8 @@ def is_going(obj: Json) -> bool:
 
 
 def judge(request: AdmissionRequest, rules: Rules) -> dict[str, Any]:
-    """Returns the answer to a review, as JSON: a refusal with all mistakes at once (`MAX_CAUSES` causes at most), or none and the
-    warnings.
-    """
+    """Returns the answer to a review, as JSON. It allows where the rules have no errors, else it refuses for all mistakes at once
+    (`MAX_CAUSES` causes at most). Both answers have the warnings."""
     if not rules.errors:
         return allow(request, rules.warnings)
     return deny(request, _format_headline(rules.errors), [_build_cause(error) for error in rules.errors[:MAX_CAUSES]], rules.warnings)

@@ -31,8 +31,8 @@ SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "
 
 
 def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """Returns the rights with which the webhook reads: the default queue, the owners of a new object, and the objects
-    that it refers to."""
+    """Returns the rights (API group, resource, verb) with which the webhook reads. They are on the default queue, the owners of a new
+    object, and the objects that it refers to."""
     granted = list_rights(_LOCAL_QUEUES, "get") | list_rights(REPLICA_SETS, "get")
     for kind in (*kinds, *list_pod_kinds(kinds)):
         granted |= list_rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")

@@ -98,18 +98,19 @@ class Connections:
         self._open.pop(fd, None)
 
     def begin(self, fd: int) -> None:
-        """Records that a request came by the connection with a file descriptor."""
+        """Records that a request came by the connection with a file descriptor; does nothing where that is not open any more."""
         if fd in self._open:
             found = self._open[fd]
             found.is_busy, found.is_read, found.since = True, False, self._clock.monotonic()
 
     def has_arrived(self, fd: int) -> None:
-        """Records that the body of a connection's request is read."""
+        """Records that the body of the request on a connection (`fd`) is read; does nothing where that is not open any more."""
         if fd in self._open:
             self._open[fd].is_read = True
 
     def end(self, fd: int, *, reviewed: bool) -> None:
-        """Records that a connection's request is answered; `reviewed`: it was a review."""
+        """Records that the request on a connection (`fd`) is answered; `reviewed`: it was a review. Does nothing where that is not open any
+        more."""
         if fd in self._open:
             found = self._open[fd]
             found.is_busy, found.has_reviewed, found.since = False, found.has_reviewed or reviewed, self._clock.monotonic()

@@ -43,9 +43,9 @@ class Lookup:
         self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
-        """Returns whether an object above one, by way of controllers of known kinds and `_MOST_STEPS` at most, has the label of a queue:
-        then it is not queued itself. Raises LookupFailed where the API server gives no answer in time, or any error but that an object is
-        not there."""
+        """Returns whether an object above one, by way of controllers of known kinds and `_MOST_STEPS` at most, has the label of a queue.
+        Then the one is not queued itself. An owner that is not there with the uid of the reference ends the search. Raises LookupFailed
+        where the API server gives no answer in time, or any error but that an object is not there."""
         return bool(await self._list_above(obj, namespace))
 
     async def _list_above(self, obj: Json, namespace: str) -> list[Json]:
@@ -142,7 +142,8 @@ def _build_key(owner: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def find_controller(obj: Json | None) -> Mapping[str, Any]:
-    """Returns the owner reference of the controller of an object; empty where it has none. A new object may contain any values."""
+    """Returns the first owner reference with `controller: true` of an object; empty where it has none, or is None. A new object may contain
+    any values."""
     metadata = (obj or {}).get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     found = (owner for owner in (owners if isinstance(owners, list) else ()) if isinstance(owner, dict) and owner.get("controller") is True)

@@ -26,8 +26,8 @@ Kind = JobKind | PodParent
 def build_policy(
     name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Returns a ValidatingAdmissionPolicy that refuses what breaks one of its validations, of objects that match `rules` and meet all
-    conditions. It does not apply in kube-system, refuses what it cannot evaluate, and needs a binding."""
+    """Returns the ValidatingAdmissionPolicy `PREFIX`-`name`. It refuses what breaks one of its validations, of objects that match any of
+    `rules` and meet all conditions. It does not apply in kube-system, refuses what it cannot evaluate, and needs a binding."""
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": NOT_SYSTEM, "resourceRules": list(rules)},
@@ -102,18 +102,20 @@ def build_any(shape: Shape, here: str, part: str, question: Callable[[str], str]
 
 
 def has_field(way: str, last: str) -> str:
-    """Returns CEL for whether the field `last` of `way` is there, and all on the way to it."""
+    """Returns CEL for whether the field `last` of `way` is there, and all on the way to it. `way` is a dotted path; its first part is a
+    variable that exists."""
     parts = way.split(".")
     return " && ".join(f"has({'.'.join(parts[: i + 1])})" for i in range(1, len(parts))) + f" && has({way}.{last})"
 
 
 def has_gate(obj: str, gate: str) -> str:
-    """Returns CEL for whether a pod, or a template, waits behind a gate."""
+    """Returns CEL for whether a pod, or a template, waits behind the scheduling gate of a name. `obj` is CEL for what has the `spec`."""
     return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
 
 
 def is_set(obj: str, part: str, name: str) -> str:
-    """Returns CEL for whether an object has a label or an annotation, whatever its value: '' is a value."""
+    """Returns CEL for whether an object has a label or an annotation (`part`: `labels` or `annotations`), whatever its value: '' is a
+    value. `obj` must not be null."""
     field = f"{obj}.metadata.{part}"
     return f"(has({field}) && '{name}' in {field})"
 

@@ -26,7 +26,7 @@ _REPLICAS = ("spec", "replicas")
 
 
 def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
-    """Returns the resources that may have the subresource: everything but pods, of what is queued or makes pods of what is."""
+    """Returns the resources that may have the subresource `scale`: those of `kinds` but pods, in their order, then ReplicaSets."""
     return [*(get_resource(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
 
 

@@ -31,9 +31,9 @@ class SharedLimit:
         return sum(map(len, self._waiting.values()))
 
     async def wait_for(self, amount: int, client: str = "") -> None:
-        """Takes an amount once it is free and the turn of the request has come. A request that is cancelled meanwhile has nothing. Raises
-        ValueError where the amount is above the limit.
-        """
+        """Takes an amount once it is free and the turn of the request has come. Clients have turns one after the other, and requests of one
+        client are served in their order. A request that is cancelled meanwhile has nothing. Raises ValueError where the amount is above the
+        limit."""
         if amount > self.limit:
             raise ValueError(f"{amount} is more than {self.limit}")
         if not self._waiting and amount <= self._left:
@@ -75,9 +75,8 @@ class SharedLimit:
 
 
 def estimate_memory(body: bytes) -> int:
-    """Returns the bytes that a body of JSON takes in memory while it is judged, by the signs in it: `{}` of two bytes is an object as any
-    other.
-    """
+    """Returns about how many bytes a body of JSON takes in memory while it is judged, by its length and the signs in it. `{}` of two bytes
+    counts as an object as any other."""
     signs = ((b"{", _OBJECT), (b":", _ENTRY), (b"[", _LIST), (b",", _VALUE))
     return _CHARACTER * len(body) + sum(cost * body.count(sign) for sign, cost in signs)
 

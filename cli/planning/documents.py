@@ -236,7 +236,9 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
 
 
 def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> Iterator[Mistake]:
-    """Yields what is wrong with an object of a known resource; `spec` is the shape of its kind's spec (None: not known)."""
+    """Yields what is wrong with an object of a known resource; `spec` is the shape of its kind's spec (None: not known). Without a name
+    that is all. Our kinds are judged by their models and the rules of the webhook. Others are judged by their shape and, only where that is
+    right, by their amounts and readability."""
     if not obj["metadata"].get("name"):
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return

@@ -25,8 +25,8 @@ from reconciler.settings import Settings
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """Returns one report per job and per replica of a group of pods, in this order. Warns on stderr of documents that are not used. Raises
-    Failure; BadInput names every mistake in all files."""
+    """Returns one report per job and per replica of a group of pods, in this order. `nodes` are the files of the cluster; without any the
+    live one is read. Warns on stderr of documents that are not used. Raises Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)
@@ -80,7 +80,8 @@ def report(state: ClusterState, planned: Planned) -> Report:
 
 
 def print_reports(reports: Sequence[Report], form: str | None, console: Console) -> int:
-    """Prints what would happen, and warnings on stderr. Returns the exit code: ADMITTED, or WAITS where one job would wait."""
+    """Prints what would happen (`form`: `json` or `yaml`; None: for people), and warnings on stderr. Returns the exit code: ADMITTED, or
+    WAITS where one job or group would wait."""
     for each in reports:
         for warning in each.get("warnings", ()):
             typer.echo(f"topogate: warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}", err=True)

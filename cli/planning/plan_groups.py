@@ -116,8 +116,9 @@ def _build_replica_template(template: Mapping[str, Any], index: int) -> Mapping[
 
 
 def plan_groups(outlook: Outlook, groups: Iterable[Obj], pods: Sequence[Obj]) -> list[Report]:
-    """Returns one report for each replica of a group, those of higher priority first, then by key. What one is given the next does not find
-    free. Adds the pods, and the places that are kept for them, to the cluster that is only thought of."""
+    """Returns one report for each replica of `groups` and of those that `pods` name, those of higher priority first, then by key. A group
+    without pods has one report. What one replica is given the next does not find free. Adds the pods, and the places that are kept for
+    them, to the cluster that is only thought of."""
     observed = outlook.observed
     for pod in pods:
         observed.pods.put(_build_waiting_pod(observed, pod))

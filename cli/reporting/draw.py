@@ -28,7 +28,8 @@ def make_console() -> Console:
 
 
 def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
-    """Prints one line, as long as it is: the terminal breaks it where it must. `indent` counts levels of two spaces."""
+    """Prints one line, as long as it is: the terminal breaks it where it must. `indent` counts levels of two spaces; `style` is for a plain
+    string alone."""
     text = line if isinstance(line, Text) else Text(line, style)
     console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
 
@@ -48,7 +49,7 @@ def format_labelled(name: str, value: str, style: str = "") -> Text:
 
 
 def render_found(console: Console, found: Report, indent: int = 1) -> None:
-    """Prints where pods go, and why there."""
+    """Prints where pods go, and why there; `found` has the keys of `report_found`."""
     render_places(console, found["podSets"], indent)
     render_fewer(console, found, indent)
     for sentence in found.get("why", ()):
@@ -56,13 +57,13 @@ def render_found(console: Console, found: Report, indent: int = 1) -> None:
 
 
 def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
-    """Prints why a workload has fewer pods than it asked for, where that is known."""
+    """Prints why a workload has fewer pods than it asked for; nothing where the report has no `fewerSince`."""
     if "fewerSince" in report:
         write(console, format_labelled("why fewer pods", report["fewerSince"], WAITING), indent=indent)
 
 
 def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
-    """Prints pod sets with their flavors and domains, `_SHOWN_DOMAINS` of each at most."""
+    """Prints pod sets, as `report_admission` returns them, with their flavors and domains, `_SHOWN_DOMAINS` of each at most."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
         pods = show_count(pod_set["count"], "pod")

@@ -157,7 +157,7 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
 
 
 def has_missing_pods(report: Report) -> bool:
-    """Whether an admitted workload has fewer pods on nodes than it was admitted with."""
+    """Whether an admitted workload has fewer pods on nodes than it was admitted with, by its report of `explain`; else False."""
     wanted = sum(int(pod_set["count"]) for pod_set in report.get("podSets", ()))
     return report["state"] == "admitted" and wanted > int(report.get("pods", {}).get("bound", wanted))
 

@@ -47,7 +47,8 @@ class Legend:
         self._places = {job: place for place, job in enumerate(jobs)}
 
     def get_colour(self, job: str) -> str:
-        """Returns the colour of a job as `#rrggbb`, grey for all other uses."""
+        """Returns the colour of a job as `#rrggbb`, which several jobs share where there are more of them than `COLOURS`. Of other uses it
+        is grey, a browner one for OUT."""
         return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
     def get_letter(self, job: str) -> str:

@@ -38,7 +38,9 @@ def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Re
 
 
 def explain_group(outlook: Outlook, group: Obj) -> Report:
-    """Returns the whole report as plain data: what the group asks for, its condition, and each replica with pods."""
+    """Returns the report on a PodGroup as plain data: `kind`, `namespace`, `name`, what it `asks`, its `state` (`waiting` or `scheduled`)
+    and `replicas`. These are the replicas with pods, each with its `pods` and its next step (`now`). Where they apply it has `by`,
+    `madeFrom` and `condition`."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {
         "kind": r.POD_GROUPS.kind,

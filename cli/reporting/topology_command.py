@@ -119,7 +119,8 @@ def _report_flavor(state: ClusterState, view: FlavorView, pod: PodShape | None) 
 
 
 def list_shown_resources(state: ClusterState, view: FlavorView) -> list[str]:
-    """Returns the resources of the flavor that some queue has quota of and its nodes have, accelerators first; only `cpu` without any."""
+    """Returns the resources of the flavor that some queue has quota of and its nodes have, accelerators first, then by name; only `cpu`
+    without any."""
     given = {resource for queue in state.cluster_queues.values() for flavor, resource in queue.quota if flavor == view.flavor.name}
     axis = view.capacity.axis
     found = [name for name in axis if name in given and view.capacity.allocatable[axis[name]].any()] or ["cpu"]
@@ -273,9 +274,8 @@ def _list_rows(view: FlavorView) -> dict[str, list[Row]]:
 
 
 def draw_picture(observed: Observed, names: Sequence[str], resource: str | None, svg: Path | None, console: Console | None) -> None:
-    """Draws all flavors of some topologies, into the file `svg` and on a terminal (each None: not). Raises BadInput where a resource cannot
-    be drawn, and Failure where the file cannot be written.
-    """
+    """Draws all flavors of some topologies, into the file `svg` and on a terminal (each None: not). `resource` None: of each flavor the
+    first that is shown. Raises BadInput where a resource cannot be drawn, and Failure where the file cannot be written."""
     views = [
         view
         for name in sorted(observed.state.flavors)

@@ -116,7 +116,8 @@ def deny(
 ) -> dict[str, Any]:
     """Returns the answer to a review that refuses the request, with its reason. Newer kubectl lists the causes, other clients show the
     message alone, so both have all of it: `MAX_CAUSES` causes, and `MAX_MESSAGE_CHARS` characters of the message, at most. `code` is the
-    HTTP status. With `retry_after_s` the API server asks clients to come again after that time, and client-go does so by itself."""
+    HTTP status, by default 422. With `retry_after_s` the API server asks clients to come again after these seconds, and client-go does so
+    by itself."""
     listed = causes[:MAX_CAUSES]
     lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]
     status: dict[str, Any] = {

@@ -60,7 +60,9 @@ def convert(obj: Mapping[str, Any], version: str) -> Json:
 
 
 def check_size(objects: Iterable[Mapping[str, Any]], version: str) -> None:
-    """Raises Unconvertible where topology assignments of objects that are converted at once would be too large in v1beta1."""
+    """Raises Unconvertible where objects of v1beta2 that are converted to v1beta1 at once have assignments of more than `MAX_CHARS_AT_ONCE`
+    characters together. An assignment of more than `MAX_CHARS` does not count, since it is shown as nothing. Does nothing for another
+    `version`."""
     if version != OLD_API_VERSION:
         return
     assignments = (given.get("topologyAssignment") for obj in objects if obj.get("apiVersion") == API_VERSION for given in _find_given(obj))

@@ -15,7 +15,8 @@ Json = dict[str, Any]
 
 
 def remove_note(obj: Json, name: str) -> Json:
-    """Removes the note `name` from the object, which gets new metadata, and returns it; empty if there is no valid one."""
+    """Removes the annotation `name` from the object, which gets new metadata, and returns the note in it. Empty where there is none, or it
+    is no JSON object."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or name not in annotations:
@@ -32,9 +33,8 @@ def remove_note(obj: Json, name: str) -> Json:
 
 
 def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
-    """Writes the note into the annotation `name` of the object, which gets new metadata; does nothing where the note is empty but for empty
-    parts.
-    """
+    """Writes the note as JSON into the annotation `name` of the object, which gets new metadata. Parts that are None or an empty object are
+    left out; where none is left nothing is changed."""
     said = {key: value for key, value in note.items() if value not in ({}, None)}
     if not said:
         return
@@ -75,9 +75,8 @@ def copy_items(parent: Json, name: str) -> list[Json]:
 
 
 def rename(node: Json | None, old: str, new: str) -> None:
-    """Renames a field in place; does nothing where `node` is None. What stands under the new name is removed: the version that is converted
-    does not know it.
-    """
+    """Renames a field in place; does nothing where `node` is None. What stands under the new name is removed, also where there is no field
+    to rename: the version that is converted does not know it."""
     if node is None:
         return
     node.pop(new, None)

@@ -81,7 +81,8 @@ class NotStructural(ValueError):
 
 
 def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
-    """Returns the CustomResourceDefinition of a kind. Raises NotStructural, and TypeError where a model lacks `crd`."""
+    """Returns the CustomResourceDefinition of a kind with these versions; group, names and scope are those of the first. Raises
+    NotStructural, and TypeError where a model lacks `crd`."""
     crd = _find_crd(versions[0].model)
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:

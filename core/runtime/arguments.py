@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
         self._prefix = prefix
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with status 2 and one line about a mistake."""
+        """Ends the process (SystemExit) with status 2 and one line about a mistake on stderr; see `refuse`."""
         self.refuse([message])
 
     def refuse(self, mistakes: Sequence[str], in_file: Sequence[str] = ()) -> NoReturn:
@@ -250,7 +250,7 @@ METRICS_PORT = 8080
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag --config: the file with the configuration."""
+    """Adds the flag --config: the path of the file with the configuration, by default None (no file)."""
     parser.add_argument("--config", metavar="FILE", help="a Configuration of Kueue's, with our block `topogate`; flags are stronger")
 
 
@@ -263,8 +263,8 @@ def add_metrics_port(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that both processes have: --kubeconfig, --otlp-endpoint, --otlp-protocol, --trace-ratio, --trace-slow (seconds) and
-    --log-level."""
+    """Adds the flags that both processes have: --kubeconfig, --otlp-endpoint, --otlp-protocol, --trace-ratio, --trace-slow (seconds, by
+    default `SLOW_S`) and --log-level (by default INFO). The others are None by default."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then the service account of the pod")
     parser.add_argument(
         "--otlp-endpoint",

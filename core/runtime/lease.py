@@ -68,7 +68,7 @@ class Election:
         return (self._lease or {}).get("spec") or {}
 
     def is_leader(self, now: float) -> bool:
-        """Whether we may act as leader at the monotonic time `now`."""
+        """Whether we may act as leader at the monotonic time `now`: the lease is ours, and `get_deadline` is later."""
         return self._renewed_at is not None and now < self._renewed_at + self._renew_deadline_s
 
     def get_deadline(self) -> float:

@@ -12,7 +12,8 @@ Right = tuple[str, str, str]
 
 
 def list_rights(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
-    """Returns the rights to use some verbs on one resource or its subresource."""
+    """Returns the rights to use some verbs on one resource or its subresource: API group, plural (or `plural/subresource`) and verb of
+    each."""
     named = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return {(resource.group, named, verb) for verb in verbs}
 

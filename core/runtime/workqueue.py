@@ -75,7 +75,7 @@ class QueueState:
 
     def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
         """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Of a queued key the earlier time and
-        the higher priority hold. Raises ValueError where that is not a number."""
+        the higher priority hold. Raises ValueError where `delay_s` is NaN."""
         if math.isnan(delay_s):
             raise ValueError("a delay that is not a number")
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)

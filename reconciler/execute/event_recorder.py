@@ -53,8 +53,9 @@ class Reporter:
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
     ) -> None:
         """Queues an event on an object of `resource`, which `run` writes, with `MOST_CHARACTERS` of the message at most. Drops it if the
-        same one came within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S` a second. Those with
-        `is_minor` are dropped at half of that. All but repeated ones are counted when they are dropped."""
+        same one (uid, reason, message) came within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S` a
+        second. Warning and Normal events (`warning`) have such a rate each; those with `is_minor` are dropped at half of both limits. All
+        but repeated ones are counted when they are dropped."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)

@@ -74,13 +74,12 @@ class Executor:
         return from_time(self._clock.now())
 
     def is_moving(self, workload: str) -> bool:
-        """Whether a write is under way that gives pods of a Workload other places than its present ones, or fewer."""
+        """Whether a write is under way that gives pods of a Workload (key: namespace/name) other places than its present ones, or fewer."""
         return workload in self._moving
 
     async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
-        """Returns an object as the API server has it now, where what was observed is not enough. Raises KubeError, of which NotFound where
-        it is gone.
-        """
+        """Returns an object as the API server has it now, where what was observed is not enough. `namespace` None: it is in none. Raises
+        KubeError, of which NotFound where it is gone."""
         return await self._client.get(resource, name, namespace)
 
     async def write(self, write: Write) -> Obj:

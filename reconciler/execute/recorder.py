@@ -49,18 +49,21 @@ class Recorder:
         self._sink.record(m.VERDICT_WRITE, seconds, traceparent=traceparent)
 
     def record_preemption(self, by_queue: str | None, reason: str) -> None:
-        """Counts a workload that is preempted by another, of the ClusterQueue `by_queue` (None: not known), for a reason."""
+        """Counts a workload that is preempted by another, of the ClusterQueue `by_queue` (None: not known, counted as `OTHER`), for a
+        reason."""
         self._sink.add(m.PREEMPTED_WORKLOADS, by_queue or OTHER, reason)
 
     # --- the lives of workloads -----------------------------------------------------------------------
 
     def queue_seen(self, cluster_queue: str) -> None:
-        """Sets the counters of a ClusterQueue to zero where they do not exist, so that their first count is seen as an increase."""
+        """Adds 0 to the counters of a ClusterQueue, of workloads with quota and of admitted ones. They exist then, and their first count is
+        seen as an increase."""
         for counter in (m.QUOTA_RESERVED_WORKLOADS, m.ADMITTED_WORKLOADS):
             self._sink.add(counter, cluster_queue, by=0)
 
     def record_quota(self, queues: QueuesOfWorkload, waited_s: float, traceparent: str | None) -> None:
-        """Counts a workload that got quota, and records for how many seconds it had waited since it was queued."""
+        """Counts a workload that got quota, and records for how many seconds it had waited since it was queued. Without a ClusterQueue in
+        `queues` it counts as `OTHER`; by LocalQueue it counts only where that is on."""
         self._add(m.QUOTA_RESERVED_WORKLOADS, queues)
         self._record(m.QUOTA_RESERVED_WAIT, waited_s, queues, traceparent)
 
@@ -81,7 +84,8 @@ class Recorder:
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
     def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
-        """Counts a workload that was evicted, by the reason of its condition `Evicted` and, of a deactivated workload, the cause."""
+        """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
+        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)

@@ -46,9 +46,8 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def find_traceparent(obj: Mapping[str, Any]) -> str | None:
-    """Returns the W3C traceparent of the admission request that created an object (its annotation `topogate.dev/traceparent`); None where
-    it has none.
-    """
+    """Returns the W3C traceparent of the admission request that created an object (its annotation `topogate.dev/traceparent`), as it is
+    there, unchecked. None where it has none."""
     annotations = obj["metadata"].get("annotations") or {}
     found = annotations.get(TRACEPARENT_ANNOTATION)
     return str(found) if found else None

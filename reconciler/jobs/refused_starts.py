@@ -19,7 +19,7 @@ class RefusedStarts:
         self._since: dict[tuple[str, str], float] = {}
 
     def remove(self, workload: Obj) -> None:
-        """Drops the refusals of a workload's start: its job has been started."""
+        """Drops the refusals of a workload's start under its present admission: its job has been started."""
         self._since.pop(_read_admission(workload), None)
 
     def has_lasted(self, workload: Obj, error: KubeError) -> bool:

@@ -37,7 +37,8 @@ class Suspensions:
         return self._seen[uid].at + min(pacing.SUSPENSION_LONGEST_S, 2.0 ** min(count - FREE_SUSPENSIONS, 10)) - self._clock.monotonic()
 
     def note(self, uid: str) -> None:
-        """Counts a suspension now of the job with a uid."""
+        """Counts a suspension now of the job with a uid. The count begins anew with 1 where the last one is longer ago than
+        `pacing.SUSPENSION_REMEMBERED_S` seconds."""
         now = self._clock.monotonic()
         if len(self._seen) > MOST_KEPT:
             self._seen = {uid: seen for uid, seen in self._seen.items() if now - seen.at <= pacing.SUSPENSION_REMEMBERED_S}

@@ -73,6 +73,6 @@ class Outlook:
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 
     def is_later(self, workload: WorkloadFacts) -> bool:
-        """Whether a workload was evicted and may be queued again only at a later time (`status.requeueState.requeueAt`)."""
+        """Whether a workload may be queued again only later than now (`status.requeueState.requeueAt`); False where it has none."""
         until = parse_time(workload.requeue_at)
         return until is not None and until > self._clock.now()

@@ -67,13 +67,15 @@ class NodeMemory:
         self._unready: dict[str, str] = {}  # nodes that are not ready, and when that was seen if their clock is not to be believed
 
     def remove_host(self, host: str) -> None:
-        """Drops the name of the node with a hostname to which no workload is assigned any more, unless that node has the hostname now."""
+        """Removes the remembered name of the node with a hostname, unless that node has the hostname now. The caller ensures that no
+        workload is assigned to it."""
         node = self._observed.nodes.store.get(self._named.get(host, host))
         if node is None or get_hostname(node) != host:
             self._named.pop(host, None)
 
     def note_node(self, change: Change, hosts: Collection[str]) -> None:
-        """Records names and times of a node that came, changed or went. `hosts`: its name, and its hostnames before and now."""
+        """Records of a node that came, changed or went: its hostname, since when it is well, tainted or not ready, and when it went.
+        `hosts`: its name, and its hostnames before and now. That it went is recorded only where a workload is assigned to one of them."""
         name, assigned = change.obj["metadata"]["name"], self._users.by_host
         for host in hosts:
             if change.new is not None and host == get_hostname(change.new):
@@ -119,7 +121,8 @@ class NodeMemory:
         return pod if refused is None else replace(pod, unschedulable_since=max(refused, self._well_since.get(node, "")))
 
     def find_rest(self, name: str) -> float:
-        """Returns the seconds for which a node that is gone is not yet judged as lost; 0 or less for any other node."""
+        """Returns the seconds for which the node of a name, which is gone, is not yet judged as lost. 0 or less once `pacing.NODE_GONE_S`
+        are over, and for a node that was not seen to go."""
         return self._gone_at.get(name, -pacing.NODE_GONE_S) + pacing.NODE_GONE_S - self._clock.monotonic()
 
     def find_node(self, host: str) -> str:
@@ -161,8 +164,8 @@ def list_hosts(facts: WorkloadFacts | None) -> frozenset[str]:
 
 
 def count_by_domain(given: PodSetAdmission) -> Iterable[tuple[tuple[str, ...], int]]:
-    """Returns the values of each domain (level by level) and its number of pods, in the order of the assignment. Nothing of one that does
-    not go down to the hostname."""
+    """Returns the values of each domain (level by level) and its number of pods, in the order of the assignment. Empty where there is no
+    topology assignment, or its lowest level is not the hostname."""
     assignment = given.assignment
     if assignment is None or assignment.levels[-1] != HOSTNAME_LABEL:
         return ()

@@ -44,9 +44,8 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """Returns the text of a workload's former annotation of borrowed nodes, where it names fewer nodes now and the place is unchanged; None
-    otherwise.
-    """
+    """Returns a workload's annotation of borrowed nodes as it was before a change, or None. None where the change left it alone, or no pod
+    set that keeps its place has lost a borrowed node."""
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
@@ -82,8 +81,8 @@ class Spares:
         observed.nodes.add_handler(self._on_node)
 
     def count(self) -> Mapping[str, SpareCounts]:
-        """Returns how many nodes are kept free, missing and lent, summed per ClusterQueue; those without a workload that asks for any are
-        left out."""
+        """Returns, by ClusterQueue, how many nodes are kept free (`held`), missing and lent, summed over its workloads. Those without a
+        workload that asks for any are left out."""
         total: dict[str, SpareCounts] = {}
         for one in self._counts.values():
             before = total.get(one.queue, SpareCounts(one.queue))

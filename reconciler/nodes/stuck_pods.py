@@ -44,11 +44,11 @@ class StuckPods:
 
     async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[NodeShare, NodeVerdict]]) -> list[float]:
         """Records and reports the pods of a workload that their node rejects though it serves others; calls `on_change` where that is new.
-        `judged` has the share and the verdict of each node, by name.
+        `judged` has the share and the verdict of each node, by name. Pods that no controller makes again (`WorkloadFacts.remade`) do not
+        count.
 
         Returns the seconds after which to look again: one value, or none where no pod is stuck. Raises KubeError where the condition is not
-        written.
-        """
+        written."""
         places: dict[str, list[tuple[str, int]]] = {}
         reported: list[tuple[str, PodFacts]] = []
         for node in sorted(judged):

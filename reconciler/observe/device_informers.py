@@ -43,9 +43,9 @@ class Devices(Served):
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
         """Evaluates the expressions of a group's claim `templates` for all devices, in turns, and stores the answers in the slices.
 
-        Expressions that take too long for the devices of one slice, or for those of all slices together, are refused for all slices that
-        follow: 5,000 slices that each stay below their limit would take 20 minutes.
-        """
+        Expressions may take too long for the devices of one slice, or for those of all slices within `pacing.DEVICES_BUDGET_S` seconds.
+        They are refused then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take 20
+        minutes."""
         now = self._clock.monotonic()
         self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
         turn = _Turn(self._clock)

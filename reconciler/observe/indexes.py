@@ -10,7 +10,9 @@ from core.state.owners import show_owner
 
 
 def add_indexes(pods: Store, workloads: Store, nodes: Store, provisioning_requests: Store) -> None:
-    """Adds to the stores of these resources all indexes that this package uses: workloads, groups, owners and units of pods among them."""
+    """Adds all indexes that this package uses. Pods get `workload`, `podgroup`, `owner`, `unmarked` and `unit`; workloads get `unit`,
+    `controller` and `family`. Nodes get `hostname`, and ProvisioningRequests `controller`. Raises ValueError where a store has one of these
+    already."""
     provisioning_requests.add_index("controller", _find_controller)
     nodes.add_index("hostname", lambda node: [get_hostname(node)])
     pods.add_index("workload", list_workloads_of_pod)
@@ -44,7 +46,8 @@ def is_unmarked(pod: Obj) -> bool:
 
 
 def list_workloads_of_pod(pod: Obj) -> list[str]:
-    """Returns the key (namespace/name) of the workload that a pod names, alone in a list; empty where it names none."""
+    """Returns the key (namespace/name) of the workload that a pod names, of an elastic job that of its family, alone in a list. It need not
+    exist. Empty where the pod names none."""
     name = find_pod_family(pod)
     return [f"{pod['metadata']['namespace']}/{name}"] if name else []
 

@@ -155,11 +155,11 @@ class Informers:
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
     async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Waits until everything that was written before this call has been observed: the previous leader may have written it.
+        """Waits until everything that was written before this call has come by the watches of `awaited`: the previous leader may have
+        written it.
 
         A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited for. While that server
-        is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two minutes.
-        """
+        is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two minutes."""
         while True:
             try:
                 page = await client.list_page(r.WORKLOADS, limit=1)

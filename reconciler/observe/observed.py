@@ -345,8 +345,8 @@ class Observed(Informers):
         return any((owner := find_controller(obj)) is not None and r.build_owner_key(owner) == kind for obj in objects)
 
     async def list_once(self, list_one: Callable[[Informer], Awaitable[None]] = Informer.list_once) -> None:
-        """Lists everything once, for callers that read once: watches nothing. Raises a `KubeError` where a list fails,
-        or what `list_one` raises for it."""
+        """Lists everything once, for callers that read once: watches nothing. `list_one` lists one informer; resources that the cluster
+        lacks are left out. Raises a `KubeError` where a list fails, or what `list_one` raises for it."""
         for stage in self.stages:
             for informer in stage:
                 await list_one(informer)
@@ -472,7 +472,8 @@ class Observed(Informers):
         return [*own, *(facts for facts in others if not self.ungating.adjust(facts).gated)]
 
     def find_unmarked_pods(self, job: Obj) -> list[Obj]:
-        """Returns the pods of a job that wait for a domain without naming the workload that has it, so that they would wait for ever."""
+        """Returns the pods of a job, or of anything below it, that have the topology gate, name no workload and are not being deleted. They
+        would wait for ever."""
         return [
             pod for owner in self.owners.list_descendants(show_as_owner(job)) for pod in self.pods.store.list_by_index("unmarked", owner)
         ]

@@ -233,8 +233,8 @@ def slim_definition(definition: Obj) -> Obj:
 
 
 def remove_managed_fields(obj: Obj) -> Obj:
-    """Returns the object without `managedFields`, the record of the writer of each field, which is the larger half of
-    many objects."""
+    """Returns a copy of the object without `managedFields`, the record of the writer of each field, which is the larger half of many
+    objects."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
@@ -245,9 +245,8 @@ def name_native(group: Obj) -> Obj:
 
 
 def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
-    """Returns a transform that removes `managedFields`, but keeps the managers that wrote the field at `path`: `list_writers`
-    returns them.
-    """
+    """Returns a transform that copies an object without `managedFields`, but with the names of the managers that wrote the field at `path`,
+    for `list_writers`."""
 
     def slim_field_managers(obj: Obj) -> Obj:
         slim = remove_managed_fields(obj)
@@ -260,7 +259,8 @@ def with_writers_of(path: Sequence[str | int]) -> Callable[[Obj], Obj]:
 
 
 def list_writers(obj: Obj) -> set[str]:
-    """Returns the field managers that wrote the field, of an object kept by `with_writers_of`; empty where they are not known."""
+    """Returns the names of the managers in `managedFields`: of an object that `with_writers_of` has copied, those that wrote its field.
+    Empty where they are not known."""
     return {str(entry["manager"]) for entry in obj["metadata"].get("managedFields") or ()}
 
 

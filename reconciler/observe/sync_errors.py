@@ -49,7 +49,8 @@ class Troubles:
             self._told = ""
 
     def describe_errors(self) -> str:
-        """Returns a text on what keeps watches from receiving anything now, and what would correct it; empty where nothing does."""
+        """Returns a text on what keeps the watches of `awaited` from receiving anything now, and what would correct it; empty where nothing
+        does."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited
@@ -59,9 +60,8 @@ class Troubles:
 
 
 def describe(troubles: Sequence[tuple[Informer, KubeError]], address: str) -> str:
-    """Returns a text on the most severe errors only; empty where there are none. Where the server at `address` cannot be reached, missing
-    rights do not matter.
-    """
+    """Returns a text on the most severe errors only; empty where there are none. The order is: the server at `address` cannot be reached,
+    does not accept the credentials, lacks a resource, refuses for missing rights, any other error."""
     worst = next((kind for kind in _WORST_FIRST if any(isinstance(error, kind) for _, error in troubles)), None)
     if worst is None:
         return ""

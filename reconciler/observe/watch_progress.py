@@ -25,8 +25,8 @@ class WatchProgress:
 
     def has_passed(self, of: Hashable, version: str) -> bool:
         """Returns whether everything up to a resource version has been observed. Where that is unknown the stream is opened again, and a
-        call with the same `of` returns True within seconds. True where nothing has been listed, or nothing is watched. The version of the
-        first call holds until a call returns True."""
+        call with the same `of` (any key of the caller) returns True within seconds. True where nothing has been listed, or nothing is
+        watched. The version of the first call with a key holds until one returns True."""
         watcher = self._watcher
         question = self._questions.setdefault(of, _Question(version, watcher.opened))
         if not watcher.version or watcher.has_reached(*question):

@@ -146,7 +146,8 @@ class GroupPlugins:
     # --- the conditions of groups -----------------------------------------------------------------------------------
 
     def record_missed(self, key: GroupKey, answers: Answers) -> None:
-        """Stores the plugins that were missing in a decision on the group; a decision that used no plugin changes nothing."""
+        """Stores the plugins that were missing in a decision on a replica, in place of those of its last decision. Changes nothing where
+        the decision used no plugin."""
         if answers.is_used:
             self.drop_missed(key)
             if answers.missed:
@@ -161,7 +162,8 @@ class GroupPlugins:
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns the text that the conditions of a group get for plugins that were skipped, for all its replicas; empty where none was."""
+        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas. They are in
+        the order of the names, with `; ` between. Empty where none was; the conditions of the group get it."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
@@ -182,5 +184,6 @@ class GroupPlugins:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Returns the process ids of plugins that run, by the name of the plugin."""
+        """Returns the process ids of plugins that run, by the name of the plugin. Of one with both roles it has only the one configured
+        last."""
         return {which.name: process.pid for which, process in self._processes.items() if process.pid is not None}

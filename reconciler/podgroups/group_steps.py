@@ -92,9 +92,9 @@ def plan_next_step(
     members: Sequence[Member],
     waited_s: float,
 ) -> GroupStep:
-    """Returns the next step of one replica of a group, with the reason and message of its condition. `group` may be None: there is none.
-    `waited_s`: the seconds since the last of its pods came. Raises Unanswered where a plugin of another package is to be asked first.
-    """
+    """Returns the next step of one replica of a group, with the reason and message of its condition; writes nothing. `group` None: there is
+    no such PodGroup. `members`: all pods of the replica. `waited_s`: the seconds since the last of them came. Raises Unanswered where a
+    plugin of another package is to be asked first."""
     kept = tuple(member for member in members if member.is_live and member.gated and member.place)
     if group is None:
         return GroupStep(False, INVALID, "there is no such PodGroup", give_back=kept)
@@ -161,7 +161,7 @@ def find_lost(observed: Observed, group: Obj) -> str:
 
 
 def is_native(group: Obj) -> bool:
-    """Whether a PodGroup is one of kube-scheduler's own."""
+    """Whether a PodGroup is one of kube-scheduler's own, by its apiVersion."""
     return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 

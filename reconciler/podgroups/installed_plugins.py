@@ -30,11 +30,10 @@ def find_installed() -> dict[str, list[EntryPoint]]:
 
 
 def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
-    """Returns mistakes in the configuration of installed plugins, and warnings of plugins that cannot be tried now. Each plugin is loaded
-    in a process of its own.
+    """Returns mistakes in the configuration of installed plugins, and warnings (texts) of plugins that cannot be tried now. Each plugin is
+    loaded in a process of its own, but only if no name is used by several packages. Raises KeyError for a plugin that is not installed.
 
-    Runs an event loop of its own, for a second or two where there are any.
-    """
+    Runs an event loop of its own, for a second or two where there are any."""
     wrong = list(_list_ambiguous(rules, find_installed()))
     if wrong or not any(list_launches(rules)):
         return wrong, []

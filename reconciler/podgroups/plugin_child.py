@@ -58,7 +58,8 @@ class Cluster:
             self._labels.append(labels)
 
     def list_nodes(self, question: Json) -> dict[str, Json]:
-        """Returns the nodes by name: labels, the allocatable and free amounts of a question by resource, and whether pods can go there."""
+        """Returns the nodes by name: `labels`, the `allocatable` and `free` amounts of a question by resource, and `usable`: whether pods
+        can go there."""
         amounts, usable = question["amounts"], question["usable"]
         found: dict[str, Json] = {}
         for at, name in enumerate(self._names):
@@ -68,7 +69,7 @@ class Cluster:
         return found
 
     def read_placement(self, shown: Json) -> Json:
-        """Returns a placement with its name, its rank and the names of its nodes instead of their indexes."""
+        """Returns a new placement with the name and the rank of `shown`, and the names of its nodes instead of their indexes."""
         return {"name": shown["name"], "rank": shown["rank"], "nodes": [self._names[at] for at in shown["nodes"]]}
 
     def read_candidate(self, shown: Json) -> Json:
@@ -92,9 +93,8 @@ class Cluster:
 
 
 def load(order: Json) -> Any:
-    """Returns the plugin that an order names, made with its arguments. Raises _Refused where it cannot be used so, and whatever the plugin
-    raises.
-    """
+    """Returns the plugin that an order (`Launch.order` as JSON) names, made with its arguments. Raises _Refused where it cannot be used so,
+    and whatever the plugin raises."""
     target = importlib.metadata.EntryPoint(order["name"], order["value"], "").load()
     if not callable(target):
         raise _Refused(why="the entry point is neither a class nor a function that makes a plugin")
@@ -185,9 +185,8 @@ class Parents:
                     self._of_node.setdefault(place, []).append((rank, at))
 
     def find(self, places: Sequence[int]) -> tuple[int, int] | None:
-        """Returns rank and position of the first earlier placement that has all nodes with some indexes (at least one); None where no
-        placement has.
-        """
+        """Returns where the first earlier placement is that has all nodes with the indexes `places` (at least one). That is the index of
+        its list in `ranks`, and its position there. None where no placement has."""
         return next((where for where in self._of_node.get(places[0], ()) if self._members[where[0]][where[1]].issuperset(places)), None)
 
     def rank(self, where: tuple[int, int]) -> int:

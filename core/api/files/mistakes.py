@@ -40,7 +40,7 @@ def format_choice(names: Iterable[str]) -> str:
 
 
 def find_nearest(key: str, names: Iterable[str]) -> str | None:
-    """Returns the known name nearest to what was written, without regard to case; None if none is near."""
+    """Returns the known name nearest to what was written, without regard to case. None if none has a ratio of 0.6 or more by `difflib`."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
@@ -63,7 +63,7 @@ def format_value(value: object) -> str:
 
 
 def build_path(path: str, *parts: str | int) -> str:
-    """Returns a path with more parts: `a.b[0][odd/key]`."""
+    """Returns a path with more parts: `a.b[0][odd/key]`. A key that is not plain, or longer than `_SHOWN`, is in brackets and cut."""
     for part in parts:
         if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
             path = f"{path}.{part}" if path else part

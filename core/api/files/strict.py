@@ -120,7 +120,8 @@ def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
 
 
 def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
-    """Yields the models of such files that a field of this annotation may hold, alone or in a list."""
+    """Yields the models (subclasses of `Strict`) in the annotation of a field: it alone, or inside a union, list or map, in their order
+    there."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield annotation
     for part in get_args(annotation):

@@ -30,7 +30,7 @@ class Mark:
 
 
 def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a schema with the values of a mark; lists are added to those that the schema has."""
+    """Returns a new schema with the values of a mark: a list is added after that of the schema, any other value replaces it."""
     merged = dict(schema)
     for key, value in values.items():
         merged[key] = [*merged[key], *value] if isinstance(value, list) and key in merged else value

@@ -114,7 +114,7 @@ class ObjectMeta(Wire):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """Returns the owner that manages the object; None where there is none."""
+        """Returns the first owner reference with `controller: true`; None where there is none."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
@@ -139,7 +139,7 @@ Conditions = Annotated[tuple[ConditionFields, ...], Field(max_length=16), list_m
 
 
 def find_condition(conditions: tuple[ConditionFields, ...], kind: str) -> ConditionFields | None:
-    """Returns the condition of a type; None where there is none."""
+    """Returns the first condition of the type `kind`; None where there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 

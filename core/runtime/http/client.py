@@ -93,9 +93,8 @@ class Client:
     def connect_to(
         cls, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, user_agent: str = "topogate", timeout_s: float = 30.0
     ) -> Client:
-        """Returns a client of the API server at an address, without any configuration file. `tls` None: the system's certificates are
-        trusted.
-        """
+        """Returns a client of the API server at an address, without any configuration file. `token`: a bearer token, None for none. `tls`
+        None: the system's certificates are trusted. `timeout_s` bounds each request."""
 
         async def authorize() -> str | None:
             return f"Bearer {token}" if token else None
@@ -236,7 +235,8 @@ class Client:
         dry_run: bool = False,
     ) -> Obj:
         """Patches an object and returns it as stored, or with `dry_run` would be. Of all kinds only an apply is repeated on 429, as `get`,
-        since it describes the result and not the change. Raises KubeError, of which NotFound where there is no such object."""
+        since it describes the result and not the change. `force` is for an apply: it takes over fields of other managers. Raises KubeError,
+        of which NotFound where there is no such object, which an apply creates."""
         params = _write_params(field_manager, field_validation, dry_run)
         if force:
             params["force"] = "true"

@@ -141,8 +141,8 @@ _TOO_LARGE = "request is too large"
 
 def build_error(status: int, body: bytes | Mapping[str, Any], headers: Mapping[str, str] | None = None) -> KubeError:
     """Returns the error for an answer with a status of 300 or above; it is not raised. `body` is what the server sent, raw, or a Status
-    object already parsed (an ERROR event of a watch). `headers` may have Retry-After.
-    """
+    object already parsed (an ERROR event of a watch). `headers` may have Retry-After, in seconds, which counts before that of the Status.
+    413 and a 500 for too large a request are Invalid; an unknown status is ServerError from 500 on, else KubeError."""
     parsed = body if isinstance(body, Mapping) else _parse_status(body)
     if parsed is None:
         assert not isinstance(body, Mapping)

@@ -39,7 +39,9 @@ class JsonFormatter(logging.Formatter):
     str."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns a log record as one line of JSON, without credentials in its URLs."""
+        """Returns a log record as one line of JSON, without credentials in its URLs: time (UTC), level, logger, message, and its fields. Of
+        one name the record's own field holds before that of `add_fields`; none replaces the first four. It has `exception` and `stack`
+        where the record has them."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -64,8 +66,8 @@ class LineFormatter(logging.Formatter):
         self._prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns a log record as one line of text for people: `prefix`, message, then its own fields (not those of `add_fields`); no
-        exception text."""
+        """Returns a log record as one line of text for people: `prefix`, message, then its own fields (not those of `add_fields`). It has
+        no exception text, and credentials in URLs are not removed."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
         return self._prefix + " ".join(text.split())

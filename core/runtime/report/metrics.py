@@ -183,8 +183,8 @@ class Metrics:
         self._read = now
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics as a scraper that accepts such content wants them, and the content's type. Gauges and totals are as of the
-        last `refresh`. May be called on another thread."""
+        """Returns all metrics in the format that a scraper's header Accept (`accept`) asks for, and the content type. Gauges and totals are
+        as of the last `refresh`. May be called on another thread."""
         from prometheus_client.exposition import choose_encoder
 
         encode, content_type = choose_encoder(accept)

@@ -31,11 +31,11 @@ async def serve_probes(
     why_not_alive: WhyNot = str,
     why_not_ready: WhyNot = str,
 ) -> AsyncGenerator[None]:
-    """Serves probes and metrics until the block ends. A port of 0 is not served, and both may be the same. `metrics_host` is another than
-    that of probes (None: the same). A probe answers 503 with the reason, where its function returns one, else 200.
+    """Serves probes (`HEALTH`, `READY`) on `health_port` and metrics (`METRICS`) on `metrics_port` until the block ends, by plain HTTP. A
+    port of 0 is not served, and both may be the same. `metrics_host` is another than that of probes (None: the same). A probe answers 503
+    with the reason, where its function returns one, else 200.
 
-    Raises OSError where a port is taken.
-    """
+    Raises OSError where a port is taken."""
     probes = [web.get(HEALTH, _make_probe(why_not_alive)), web.get(READY, _make_probe(why_not_ready))]
     scraped = [web.get(METRICS, _make_scrape(metrics))]
     routes: dict[tuple[str, int], list[web.RouteDef]] = {}

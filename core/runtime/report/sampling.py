@@ -77,14 +77,15 @@ class Sampling:
     work: frozenset[str] = field(default_factory=frozenset)
 
     def is_worth_it(self, span: Ended) -> bool:
-        """Whether a span makes its whole trace worth sending: it failed, has the attribute `keeps`, or is slow work."""
+        """Whether a span makes its whole trace worth sending: it failed, or its attribute `keeps` is True. So does one with a name in
+        `work` that took `slow_s` seconds or more."""
         if not span.status.is_ok or (span.attributes or {}).get(self.keeps) is True:
             return True
         took_ns = (span.end_time or 0) - (span.start_time or 0)
         return span.name in self.work and took_ns >= self.slow_s * 1e9
 
     def is_sent_alone(self, span: Ended) -> bool:
-        """Whether a span is sent though its trace may not be: it has the attribute `alone`."""
+        """Whether a span is sent though its trace may not be: its attribute `alone` is True."""
         return (span.attributes or {}).get(self.alone) is True
 
 

@@ -160,7 +160,7 @@ class Store:
                 return self._drop(key)
 
     def is_news(self, reply: Obj) -> bool:
-        """Whether an object that the API server has answered with is newer than what is here."""
+        """Whether an object that the API server has answered with is newer than the one here and than all that the watch has brought."""
         number, known = read_version(reply), self._objects.get(build_object_key(reply))
         return number > self._version and (known is None or number > read_version(known))
 
