@@ -239,6 +239,7 @@ def test_autoscaler_of_a_running_elastic_ray_cluster_cannot_be_switched(kind: st
     """Found by a reader: a RayCluster's could, though the container of the autoscaler is counted with its head."""
     old = build_job_object(kind)
     old["metadata"].setdefault("annotations", {})[ELASTIC_JOB] = "true"
+    sets(*OF_KINDS[kind].suspend_path, value=False)(old)
     sets(*path, "enableInTreeAutoscaling", value=True)(old)
     new = deepcopy(old)
     sets(*path, "enableInTreeAutoscaling", value=False)(new)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from core.jobs.contract import FieldError, Finish, Json
-from core.jobs.elastic_annotation import is_elastic
+from core.jobs.elastic_annotation import is_elastic, validate_changed_elastic
 from core.jobs.kinds.ray import RAY_CLUSTER_SPEC, are_ray_pods_ready, check_changed_ray, list_ray_roles, validate_ray
 from core.jobs.templated import Role, TemplatedKind
 
@@ -23,7 +23,9 @@ class RayCluster(TemplatedKind):
         return validate_ray(job, ("spec",))
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields an error where the elastic annotation changes, or the autoscaler of an elastic RayCluster; see `check_changed_ray`."""
+        """Yields an error where the elastic annotation changes or, while an elastic RayCluster runs, the autoscaler."""
+        if self.is_suspended(old) or self.is_suspended(new):
+            return validate_changed_elastic(old, new)
         return check_changed_ray(old, new, ("spec",))
 
     def is_resizable(self, job: Json) -> bool:
