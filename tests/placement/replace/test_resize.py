@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from core.model.podset import Mode, PodSetRequest
@@ -258,6 +258,7 @@ def changes(draw: st.DrawFn, /, *, alone: str = "", **options: bool) -> Change:
     return cluster, wanted, after, before, {placement.pod_set: dict(placement.nodes) for placement in decision.placements}
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(changes())
 def test_a_resize_keeps_every_promise_and_moves_no_pod(change: Change):
     cluster, old, wanted, previous, _ = change
@@ -278,6 +279,7 @@ def list_domains(assignment: TopologyAssignment) -> list[tuple[tuple[str, ...], 
     return [(domain.values, domain.count) for domain in assignment.domains]
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(changes(plain=True, hostname=True, alone="grows"))
 def test_a_pod_set_grows_if_and_only_if_some_way_to_do_it_exists(change: Change):
     cluster, old, wanted, previous, nodes = change
@@ -289,6 +291,7 @@ def test_a_pod_set_grows_if_and_only_if_some_way_to_do_it_exists(change: Change)
     assert (resize(cluster.view(), wanted, previous, MIXED).refusal is None) == possible
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(changes(plain=True, hostname=True, alone="grows"), st.data())
 def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(change: Change, data: st.DataObject):
     """Nodes are not ready, have shrunk to nothing, or have left the tree: their pods stay, and no pod comes there."""
@@ -321,6 +324,7 @@ def test_a_pod_set_grows_beside_doubtful_nodes_if_and_only_if_some_way_exists(ch
         assert not any(doubts[hosts[values]] for values in has - had)
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(changes(alone="shrinks"))
 def test_shrunk_pod_set_spans_the_fewest_domains_of_the_top_level(change: Change):
     cluster, _, wanted, previous, _ = change
@@ -335,6 +339,7 @@ def test_shrunk_pod_set_spans_the_fewest_domains_of_the_top_level(change: Change
     assert len({top[values] for values, _ in list_domains(decision.placements[0].assignment)}) == fewest
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])  # many clusters have no place at first
 @given(changes(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_does_not_matter(change: Change, random):
     cluster, _, wanted, previous, _ = change
