@@ -89,8 +89,9 @@ class TemplatedKind(ABC):
         """Returns how the job ended; None while it has not."""
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns what the job's status counts as running or ending, by default 0, without `dropped` (`JobKind.count_active_pods`). The
-        caller counts observed pods as well."""
+        """Returns a number that is 0 only where the job's status shows nothing that runs or ends: here always 0. A kind may count pods, or
+        Jobs, or 1 for all, so that only whether it is 0 means anything. `dropped`: of the pods that end, how many have ended and only wait
+        for finalizers; they do not count (`JobKind`). The caller counts observed pods as well."""
         return 0
 
     def are_pods_ready(self, job: Json) -> bool | None:

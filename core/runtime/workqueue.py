@@ -249,9 +249,9 @@ class WorkQueue:
         return self._state.count_failures(key)
 
     def stop(self) -> None:
-        """Stops the queue: `get` hands out nothing more; work already handed out may still be finished. What is queued is dropped: a
-        restart lists everything again.
-        """
+        """Stops the queue: `get` raises QueueShutDown from now on, also where it waits already, and nothing can be added. Keys that were
+        handed out may still be finished. Those in the queue are not handed out any more, but still count in `depth` and `oldest_age`: a
+        restart lists everything again."""
         self._shut_down = True
         self._changed.set()
 

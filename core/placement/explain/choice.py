@@ -134,7 +134,7 @@ def explain_choice(
     """
     by_name = {placement.pod_set: placement for placement in decision.placements}
     placed = [request for request in requests if request.name in by_name]
-    choices = []
+    choices, is_copied = [], False
     for i, request in enumerate(placed):
         leader = _find_partner(request, placed)
         if leader is not None and split_roles(*sorted((request, leader), key=placed.index))[0] is not request:
@@ -147,7 +147,8 @@ def explain_choice(
             search = by_name[request.name].search
             choices.append(replace(choice, looked_ahead=decision.looked_ahead, search=search, unjudged=tuple(unjudged)))
         if i + 1 < len(placed):
-            free = view.free.copy() if free is None or free is view.free else free.copy() if i == 0 else free
+            if free is None or not is_copied:
+                free, is_copied = (view.free if free is None else free).copy(), True
             for member in (request,) if leader is None else (request, leader):
                 subtract_pods(view, free, member, by_name[member.name].nodes)
     return tuple(choices)

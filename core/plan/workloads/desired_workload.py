@@ -131,11 +131,9 @@ def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dic
 
 
 def get_admitted_counts(workload: Json) -> dict[str, int]:
-    """Returns the pods that a job is to have per pod set: the admitted number for a pod set with a `minCount`, else the
-    requested number.
-
-    If some have finished and are not replaced, fewer are admitted, too, but the job still asks for as many.
-    """
+    """Returns the pods that a job is to have, by name of the pod set: the admitted number for one with a `minCount`, if it is admitted,
+    else the requested number. The admitted number of a pod set without a `minCount` is not used: it is lower where some pods have finished
+    and are not replaced, and the job still asks for as many."""
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     counts = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
     return {

@@ -51,12 +51,10 @@ class Past:
         free: Matrix | None,
         vacated: Callable[[], Matrix | None],
     ) -> tuple[Decision, Matrix | None]:
-        """Returns the decision, and the free amounts with which it was made: `free`, or what `vacated` returned (None: the view's own).
-
-        The pods are placed on nodes that have rejected none of them, if that can be, else on all. If even that fails, and there are
-        leftovers, they are placed in `vacated`, which returns what is free once these are gone. If that fails, too, the refusal is the one
-        before.
-        """
+        """Returns the decision, and the free amounts with which it was made (None: the view's own). The pods are placed on nodes that have
+        rejected none of them, if that can be: then the amounts are a copy with nothing free on the others. Else they are placed on all
+        nodes, with `free` itself. If even that fails, and there are leftovers, they are placed in what `vacated` returns: what is free once
+        these are gone. If that fails, too, the refusal and `free` are those before."""
 
         def place_again(free: Matrix | None) -> tuple[Decision, Matrix | None]:
             return place(view, requests, profile, free=free, together=together), free

@@ -156,12 +156,10 @@ class Claims:
         self.circles.note_admitted(workload)
 
     def withdraw(self, uids: Collection[str]) -> None:
-        """Removes the reservations of workloads, by uid, that need others, or nothing, or for which no eviction may have been requested;
-        unknown ones are ignored.
-
-        The victims need not leave as far as these workloads are concerned; other workloads may use what was reserved, and are decided on
-        again.
-        """
+        """Removes the reservations of workloads, by uid, and the evictions requested for them that are not observed yet. Unknown uids are
+        ignored. The caller names workloads that now need others to go, or none, or for which the eviction may not have been requested.
+        Their victims no longer count as leaving for them. Refused workloads that share a root cohort with them are decided on again. What
+        `reserve` has counted stays until the end of the cycle; what `reserve_replacement` has recorded stays, too."""
         claims = [claim for claim in (self._by_uid.pop(uid, None) for uid in uids) if claim is not None]
         self._preemptors.difference_update(uids)
         of = set(uids)

@@ -90,6 +90,21 @@ def test_leader_and_workers_are_one_choice():
     assert show_choices(get_choice(cluster, *asked)) == f"pod set workers and leader: {expected}"
 
 
+def test_explaining_a_leader_before_its_workers_leaves_the_free_amounts_alone():
+    """Found by a reader: with a third pod set behind them the amounts of the caller were used up."""
+    view = build_cluster([[[4], [5], [9]]]).view()
+    asked = (
+        *group(request(1, Mode.REQUIRED, RACK, name="leader"), request(4, Mode.REQUIRED, RACK, name="workers")),
+        request(2, Mode.REQUIRED, RACK, name="third"),
+    )
+    free = view.free.copy()
+    decision = place(view, asked, MIXED, free=free)
+    assert decision.refusal is None
+    before = free.copy()
+    assert len(explain_choice(view, asked, decision, free=free)) == 2
+    assert (free == before).all()
+
+
 def test_choice_of_a_pod_set_is_explained_beside_earlier_pod_sets():
     cluster = build_cluster([[[4], [5]]])
     told = get_choice(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
