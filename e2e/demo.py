@@ -193,7 +193,7 @@ class Demo:
         picture = find_seats(replace(now, read_nodes=lambda: mine), self.pool.block_label, self.pool.rack_label)
         render_seats(picture, self.console)
         OUT.mkdir(exist_ok=True)
-        (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: who sits where"))
+        (OUT / "demo.svg").write_text(to_svg(picture, "topogate demo: jobs on nodes"))
         self._say(f"the same as a file: {OUT / 'demo.svg'}")
         self._show_trace("ranked")
 

@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure(settings.log_level)
     exclude_survivors_of_long_collections()
     for warning in settings.gates.warnings:
-        logger.warning("a feature gate has another effect than its name says", extra={"why": warning})
+        logger.warning("a feature gate draws a warning", extra={"why": warning})
     for warning in settings.warnings:
         logger.warning("a setting of the configuration file", extra={"why": warning})
     sampling = Sampling(slow_s=settings.trace_slow_s, keeps=REFUSED, alone=BEGINS, work=WORK)

@@ -14,7 +14,7 @@ from core.jobs.placer import find_placer, validate_placer, validate_settled, wit
 from core.jobs.podgroup_levels import SHOWN, read_levels, validate_levels
 from core.jobs.schema_check import Fields
 from core.jobs.template_parts import copy_object
-from core.jobs.templated import MAX_POD_SETS, Role, get, put
+from core.jobs.templated import Role, check_role_count, get, put
 from core.names import (
     MEMBER_OF_LABEL,
     PODGROUP_TOPOLOGY,
@@ -90,7 +90,7 @@ def validate_new(kind: Grouping, job: Json) -> Rules:
     stand beside it, node names, and too many templates. Without the annotation it is judged as an empty text."""
     text = find_asked(job) or ""
     placed_by = validate_placer(kind.kind, job, read_levels(text))
-    own = (*_validate_one_system(kind, job), *_validate_nodes(kind, job), *_validate_size(kind, job))
+    own = (*_validate_one_system(kind, job), *_validate_nodes(kind, job), *check_role_count(kind.list_roles(job)))
     return Rules((*validate_levels(text), *placed_by, *own))
 
 
@@ -108,13 +108,6 @@ def validate_change(kind: Grouping, old: Json, new: Json) -> Rules:
     if after is None or (before == after and _list_related_values(kind, old) == _list_related_values(kind, new)):
         return Rules()
     return validate_new(kind, new)
-
-
-def _validate_size(kind: Grouping, job: Json) -> Iterator[FieldError]:
-    """Only so many templates are marked as members."""
-    if (count := len(kind.list_roles(job))) > MAX_POD_SETS:
-        accepted = f"at most {MAX_POD_SETS} pod templates are expected beside {PODGROUP_TOPOLOGY}"
-        yield FieldError(ErrorType.TOO_MANY, "spec", count, accepted)
 
 
 def _validate_one_system(kind: Grouping, job: Json) -> Iterator[FieldError]:

@@ -358,10 +358,15 @@ def find_own_gates(own: Sequence[Role]) -> Iterator[FieldError]:
             yield FieldError(ErrorType.FORBIDDEN, f"{role.shown}.spec.schedulingGates", TOPOLOGY_GATE, accepted)
 
 
-def _validate_names(roles: Sequence[Role]) -> Iterator[FieldError]:
-    """What a Workload can hold of pod sets."""
+def check_role_count(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """Yields an error where a job has more than `MAX_POD_SETS` pod templates."""
     if len(roles) > MAX_POD_SETS:
         yield FieldError(ErrorType.TOO_MANY, "spec", len(roles), f"at most {MAX_POD_SETS} pod templates are expected")
+
+
+def _validate_names(roles: Sequence[Role]) -> Iterator[FieldError]:
+    """What a Workload can hold of pod sets."""
+    yield from check_role_count(roles)
     first: dict[str, Role] = {}
     for role in roles:
         if role.pod_set and (len(role.pod_set) > MAX_POD_SET_NAME or not _POD_SET_NAME.fullmatch(role.pod_set)):

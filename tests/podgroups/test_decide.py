@@ -35,7 +35,6 @@ from tests.podgroups.builders import (
     racks,
     small_sets,
 )
-from tests.podgroups.identical_groups import decide_in_turn, decide_replicas
 
 
 def test_all_pods_go_to_one_rack_that_holds_them():
@@ -245,25 +244,6 @@ def test_placements_checked_in_sequence_and_together_give_the_same_outcome(sizes
     assert name_of(fast) == name_of(slow)
     if fast.chosen is not None:
         assert count_placed_pods(fast) == count_placed_pods(slow)
-
-
-@given(racks, st.integers(1, 6), st.integers(1, 3), st.integers(1, 5))
-def test_replicas_in_one_pass_are_as_many_as_one_after_the_other_and_leave_no_trace(
-    sizes: dict[str, list[int]], count: int, cpu: int, replicas: int
-):
-    view, asked = build_cluster(sizes), group((count, cpu), by=[BLOCK, RACK])
-    before = view.free.copy()
-    found = decide_replicas(view, asked, replicas, default_plugins())
-    assert (view.free == before).all()
-    racks_of = [chosen.placement.name for chosen in found]
-    assert len(found) == min(replicas, replicas_that_fit(sizes, count, cpu))
-    one_by_one = [chosen for _, chosen in decide_in_turn(view, [replace(asked, replica=i) for i in range(replicas)], default_plugins())]
-    assert racks_of == [chosen.placement.name for chosen in one_by_one if chosen is not None]
-
-
-def replicas_that_fit(sizes: dict[str, list[int]], count: int, cpu: int) -> int:
-    """Groups of equal pods do not get into each other's way but by the room they take: a rack holds as many as its pods allow."""
-    return sum(sum(node // cpu for node in nodes) // count for nodes in sizes.values())
 
 
 # --- unlike pods in all placements at once --------------------------------------------------------------

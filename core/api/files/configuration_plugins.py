@@ -66,9 +66,11 @@ def _validate_plain(value: dict[str, Any]) -> dict[str, Any]:
 
 def _count_values(value: Any, known: dict[int, int]) -> int:
     """Values inside a value, itself included. Raises RecursionError for one that holds itself."""
-    if isinstance(value, dict | list) and id(value) not in known:
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
         known[id(value)] = 1 + sum(_count_values(inner, known) for inner in (value.values() if isinstance(value, dict) else value))
-    return known.get(id(value), 1) if isinstance(value, dict | list) else 1
+    return known[id(value)]
 
 
 Weight = Annotated[float, BeforeValidator(_parse_weight)]
