@@ -83,29 +83,32 @@ def trace_step(
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
     """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`. It ends with an error status if the
-    step raises; with `end` given it is not ended then, and not sent. `start` and `end` are for what has happened already; `links` are the
+    step raises, at `end` if that is given. `start` and `end` are for what has happened already; `links` are the
     traceparents of its causes. For a workload without a trace of its own (nothing was traced when its job was created) the span is part of
     the cycle."""
     traceparent, began = find_traceparent(obj), time.time_ns()
     own_trace = build_context(traceparent)
-    with make_tracer(TRACER).start_as_current_span(
-        name,
-        context=own_trace,
-        kind=SpanKind.INTERNAL,
-        start_time=began if start is None else _start_of(start, traceparent),
-        links=[
-            link
-            for traceparent_of_link in ((get_current_traceparent() if own_trace is not None else None), *links)
-            for link in build_links(traceparent_of_link)
-        ],
-        attributes={t.NAMESPACE: obj["metadata"].get("namespace") or "", **(attributes or {})},
-        end_on_exit=end is None,
-    ) as span:
-        is_cause = span.is_recording() and traceparent is not None and (name in _CAUSES or traceparent not in _cause)
-        if is_cause and traceparent is not None:
-            _store_trace(_cause, traceparent, (began, began))
-        yield span
-        if end is not None:
+    span: Span | None = None
+    try:
+        with make_tracer(TRACER).start_as_current_span(
+            name,
+            context=own_trace,
+            kind=SpanKind.INTERNAL,
+            start_time=began if start is None else _start_of(start, traceparent),
+            links=[
+                link
+                for traceparent_of_link in ((get_current_traceparent() if own_trace is not None else None), *links)
+                for link in build_links(traceparent_of_link)
+            ],
+            attributes={t.NAMESPACE: obj["metadata"].get("namespace") or "", **(attributes or {})},
+            end_on_exit=end is None,
+        ) as span:
+            is_cause = span.is_recording() and traceparent is not None and (name in _CAUSES or traceparent not in _cause)
+            if is_cause and traceparent is not None:
+                _store_trace(_cause, traceparent, (began, began))
+            yield span
+    finally:
+        if end is not None and span is not None:
             span.end(convert_to_nanoseconds(end))
     if is_cause and traceparent is not None:
         _store_trace(_cause, traceparent, (began, time.time_ns()))

@@ -84,6 +84,13 @@ def test_a_step_that_fails_is_an_error_with_its_exception(collect: Collect):
     assert (name, attributes["exception.message"]) == ("exception", "no answer")
 
 
+def test_a_step_with_an_end_that_fails_ends_then_as_an_error(collect: Collect):
+    with pytest.raises(TimeoutError), tracing.trace_step(t.SOLVE, build_workload(), end=datetime.fromtimestamp(52, UTC)):
+        raise TimeoutError("no answer")
+    span = collect()[t.SOLVE]
+    assert span.is_error and span.end_ns == 52_000_000_000
+
+
 def test_queueing_does_not_begin_before_the_workload_was_made_though_the_api_cuts_times_to_the_second(collect: Collect):
     story = build_workload("b" * 32)
     with tracing.trace_step(t.CREATE, story):

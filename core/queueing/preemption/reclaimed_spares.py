@@ -70,8 +70,11 @@ def find_needed(capacity: FreeCapacity, left: Matrix, nodes: Collection[str], lo
         lack = {resource: -int(left[row, place]) for resource, row in capacity.axis.items() if left[row, place] < 0}
         if lack:
             short.append(loan.node)
-            rest = {resource: amount - loan.ending.get(resource, 0) for resource, amount in lack.items()}
-            going |= {borrower.workload.key: borrower for borrower in choose_borrowers(loan.borrowers, rest)}
+            chosen = [borrower for borrower in loan.borrowers if borrower.workload.key in going]  # for another node
+            leaving = [loan.ending, *(borrower.amounts for borrower in chosen)]
+            rest = {resource: amount - sum(part.get(resource, 0) for part in leaving) for resource, amount in lack.items()}
+            others = [borrower for borrower in loan.borrowers if borrower.workload.key not in going]
+            going |= {borrower.workload.key: borrower for borrower in choose_borrowers(others, rest)}
     return list(going.values()), short
 
 

@@ -66,11 +66,11 @@ class LineFormatter(logging.Formatter):
         self._prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns a log record as one line of text for people: `prefix`, message, then its own fields (not those of `add_fields`). It has
-        no exception text, and credentials in URLs are not removed."""
+        """Returns a log record as one line of text for people, without credentials in its URLs: `prefix`, message, then its own fields (not
+        those of `add_fields`). It has no exception text."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
-        return self._prefix + " ".join(text.split())
+        return self._prefix + remove_credentials(" ".join(text.split()))
 
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:

@@ -9,6 +9,8 @@ import pytest
 from core.model.pause_state import NOTHING_PAUSED, Pause, Stop
 from core.names import EVICTED, HOSTNAME_LABEL, PREEMPTED, REASON_NODE_FAILURES, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.queueing.flavors.outcome import Admissible
+from core.queueing.flavors.spare_lending import Borrower, Loan
+from core.queueing.preemption.reclaimed_spares import find_needed
 from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
 from tests.queueing.flavors.test_lending import Lending
 from tests.queueing.running import NOW, get_refusal
@@ -214,3 +216,17 @@ def test_of_two_lent_nodes_that_one_is_taken_which_fewer_have_to_leave() -> None
     preempting = get_refusal(scene.run()["w"]).preempting
     assert preempting is not None
     assert [victim.workload.key for victim in preempting.victims] == [f"{NAMESPACE}/b"]
+
+
+def test_borrower_evicted_for_one_node_counts_as_leaving_the_next() -> None:
+    scene = Lending()
+    scene.rack("r0", 2)
+    for name in ("one", "both"):
+        scene.submit(name, 1, cpu="1")
+    (view,) = (view for name in scene.state.flavors if (view := scene.state.get_view(name)) is not None)
+    one, both = (Borrower(scene.facts(name), {"cpu": 4000}) for name in ("one", "both"))
+    loans = [Loan("r0-n0", (both,), {"cpu": 4000}, {}), Loan("r0-n1", (one, both), {"cpu": 8000}, {})]
+    left = view.capacity.free.copy()
+    left[view.capacity.axis["cpu"]] = -4000
+    borrowers, short = find_needed(view.capacity, left, ["r0-n0", "r0-n1"], loans)
+    assert ([borrower.workload.key for borrower in borrowers], short) == ([f"{NAMESPACE}/both"], ["r0-n0", "r0-n1"])

@@ -61,3 +61,9 @@ def test_log_lines_contain_no_url_password(stream: io.StringIO):
     line = json.loads(stream.getvalue())
     assert line["url"] == "http://proxy.example:3128/a@b"
     assert line["mail"] == "a@b.example, //c@d"
+
+
+def test_line_for_people_has_no_credentials_of_a_url() -> None:
+    record = logging.makeLogRecord({"msg": "%s gives no answer", "args": ("https://me:secret@host/api",), "proxy": "http://a:b@proxy"})
+    line = logs.LineFormatter("topogate: ").format(record)
+    assert line.startswith("topogate: https://") and "secret" not in line and "a:b" not in line
