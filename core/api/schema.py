@@ -228,7 +228,8 @@ def find_drift(folder: Path = CRD_DIR) -> str:
 
 
 def write_all(folder: Path = CRD_DIR) -> None:
-    """Writes all CustomResourceDefinitions to `folder`, which is made if missing, and removes its other YAML files. Raises NotStructural."""
+    """Writes all CustomResourceDefinitions to `folder`, which is made if it is missing, and removes its other YAML files. Raises
+    NotStructural."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = render_all()
     for path in folder.glob("*.yaml"):

@@ -42,7 +42,9 @@ class RayService(TemplatedKind):
         return validate_ray(job, _CLUSTER)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields errors of the elastic annotation and, of a running service, of changes for which KubeRay would make a second cluster."""
+        """Yields errors of the elastic annotation. Of a service that runs before and after also those of its autoscaler, and of changes for
+        which KubeRay would make a second cluster. These are all but replicas and templates of its cluster, unless `upgradeStrategy.type` is
+        None, which may not be given up while it runs."""
         if self.is_suspended(old) or self.is_suspended(new):
             yield from validate_changed_elastic(old, new)
             return
