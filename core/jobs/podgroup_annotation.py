@@ -42,7 +42,7 @@ class Grouping(Protocol):
         ...
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns the number of pods that are placed at once (`min_count`), and how many groups of so many pods the job has (`replicas`)."""
+        """Returns the number of pods that are placed at once (`min_count`), and how many groups of so many the job has (`replicas`)."""
         ...
 
 

@@ -27,7 +27,7 @@ class PodSetAdmission:
     borrowed: tuple[str, ...] = ()
 
     def with_spares(self, nodes: tuple[str, ...]) -> "PodSetAdmission":
-        """Returns a copy with these nodes, by name, kept free instead."""
+        """Returns a copy with these nodes, by name, kept free instead of the earlier ones; they are not checked."""
         return replace(self, spares=nodes)
 
 

@@ -139,8 +139,8 @@ def read_template_traits(template: Json, namespace: str, more_labels: Labels = _
 
 
 def read_pod_traits(pod: Json) -> PodTraits | None:
-    """Returns the namespace, labels, host ports and anti-affinity of a pod that exists, by which it keeps others away; None where it has
-    neither of the last two."""
+    """Returns the namespace, labels, host ports and required anti-affinity of a pod that exists, by which it keeps others away; None
+    where it has neither of the last two. Its affinity and spread constraints are not read."""
     spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
     # The API server has merged matchLabelKeys into the selector.
     ports, apart = list_host_ports(spec), read_terms(spec, "podAntiAffinity", namespace, None)
@@ -148,7 +148,8 @@ def read_pod_traits(pod: Json) -> PodTraits | None:
 
 
 def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
-    """Returns the host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
+    """Returns the host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, each once,
+    sorted. With `hostNetwork` each port of a container counts. Other init containers are not looked at."""
     shared = bool(spec.get("hostNetwork"))
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     found = set()
@@ -161,10 +162,11 @@ def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
 
 
 def read_terms(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
-    """Returns the required terms of `kind`, which is `podAffinity` or `podAntiAffinity`. A term that names no namespaces is for
-    `namespace`.
+    """Returns the required terms of `kind`, which is `podAffinity` or `podAntiAffinity`, in their order. A term without namespaces and
+    without a selector of namespaces is for `namespace`.
 
-    With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean.
+    With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean; with None, these fields are not
+    read.
     """
     terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
     return tuple(_read_term(term, namespace, labels) for term in terms)
