@@ -43,7 +43,7 @@ class Fits:
         return Candidates(self.count_units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
 
     def select_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
-        """Returns some domains of a level, by index, to choose among."""
+        """Returns some domains of a level, by index (`chosen`), to choose among, in that order."""
         return self.list_candidates(level, shape).select(chosen)
 
 

@@ -66,7 +66,8 @@ class GroupChosen:
 
 
 def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
-    """Returns a refusal where the pod sets of a group of more than two do not all ask for the same mode and level; None where they do."""
+    """Returns a refusal (MIXED_GROUP) where the pod sets of a group of more than two do not all ask for the same mode and level; None
+    where they do, and for up to two."""
     asked = {(request.topology.mode, request.topology.level) for request in requests if request.topology is not None}
     if len(requests) <= 2 or len(asked) <= 1:
         return None
