@@ -102,7 +102,7 @@ def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]],
 
 
 def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the JSON Patch operations of an answer's `response`; empty where it has none."""
+    """Returns the JSON Patch operations of the `response` object of an answer, as `build_patched` encodes them; empty where it has none."""
     operations: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch") or "W10="))
     return operations
 

@@ -56,7 +56,8 @@ def get_part(note: Mapping[str, Any], *way: str) -> Any:
 
 
 def copy_object(parent: Json, name: str) -> Json | None:
-    """Replaces the object at a field by a copy that may be changed, and returns the copy; None where there is no object."""
+    """Replaces the object at a field by a copy of one level that may be changed, and returns the copy; None, without a change, where
+    there is no object."""
     child = parent.get(name)
     if not isinstance(child, dict):
         return None
@@ -66,8 +67,8 @@ def copy_object(parent: Json, name: str) -> Json | None:
 
 
 def copy_items(parent: Json, name: str) -> list[Json]:
-    """Replaces the list at a field by one with copies of its objects that may be changed, and returns the copies. There are none where it
-    is no list. What is no object stays in its place."""
+    """Replaces the list at a field by one with copies (of one level) of its objects that may be changed, and returns the copies. There
+    are none where it is no list. What is no object stays in its place and is not returned."""
     items = parent.get(name)
     if not isinstance(items, list):
         return []

@@ -380,8 +380,8 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
 
 
 def is_label_name(text: str) -> bool:
-    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 characters. A DNS prefix of at most 253 and `/` may
-    precede it."""
+    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 letters, digits, `-`, `_` and `.`, a letter or digit
+    at both ends. A DNS prefix of at most 253 characters and `/` may precede it."""
     prefix, slash, name = text.rpartition("/")
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
         return False

@@ -58,7 +58,7 @@ class Role:
 
     @property
     def annotations_shown(self) -> str:
-        """Returns the path under which users find the template's annotations."""
+        """Returns the path under which users find the template's annotations, such as `spec.template.metadata.annotations`."""
         return f"{self.shown}.{self.metadata_shown}annotations"
 
 
@@ -286,7 +286,7 @@ class TemplatedKind(ABC):
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
-        """Returns whether a template carries the topology gate."""
+        """Returns whether any of its templates carries the topology gate."""
         return any(templates.has_gate(role.template) for role in self.list_roles(job))
 
     def ungate(self, job: Json) -> dict[str, Any]:

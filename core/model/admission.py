@@ -40,7 +40,7 @@ class Admission:
 
     @property
     def awaits_topology(self) -> bool:
-        """Whether a pod set has no assignment yet and is to get it in a second pass (`delayedTopologyRequest: Pending`)."""
+        """Whether any pod set has no assignment yet and is to get it in a second pass (`delayedTopologyRequest: Pending`)."""
         return any(pod_set.delayed == TOPOLOGY_PENDING and pod_set.assignment is None for pod_set in self.pod_sets)
 
 

@@ -58,7 +58,7 @@ class Stop:
 
     @property
     def sentence(self) -> str:
-        """The message for workloads that wait for the end of the pause."""
+        """The message for workloads that wait for the end of the pause: what is paused, `description`, and the command that ends it."""
         return f"{self.what} are paused {self.description}; `topogate resume {self.what}` ends that"
 
 

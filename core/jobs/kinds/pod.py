@@ -174,8 +174,9 @@ def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
 
 
 def build_pod_template(pod: Json) -> dict[str, Any]:
-    """Returns a copy of a pod as the template that a Workload keeps. It has labels, annotations and spec, without node name, hostname,
-    gates and what topogate notes on a pod. Each environment variable is there once."""
+    """Returns a copy of a pod as the template that a Workload keeps. It has labels, annotations and spec, without node name, hostname and
+    gates. What topogate notes on a pod (label MANAGED, ROLE_HASH, traceparent) is left out, and so are empty labels or annotations. Each
+    environment variable is there once."""
     metadata = pod.get("metadata") or {}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}

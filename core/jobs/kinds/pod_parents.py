@@ -39,7 +39,7 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 def judge_number(replicas: int) -> Iterator[FieldError]:
-    """Yields an error for more replicas than `MAX_WORKLOADS`; each replica is a Workload."""
+    """Yields an error at `spec.replicas` for more replicas than `MAX_WORKLOADS`; each replica is a Workload."""
     if replicas > MAX_WORKLOADS:
         yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
@@ -73,7 +73,7 @@ class PodParent(ABC):
         return iter(())
 
     def list_annotation_paths(self, job: Json) -> list[str]:
-        """Returns the paths under which users write the annotations of its pods, one per template."""
+        """Returns the paths under which users write the annotations of its pods, one per template in the order of `list_roles`."""
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
@@ -151,7 +151,8 @@ class PodParent(ABC):
         return with_changes(errors, judged, self.validate_create(old) if before is not None else Rules())
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """Returns the pod sets of one of its workloads, which are all alike, in the order of the templates."""
+        """Returns the pod sets of one of its workloads, which are all alike, in the order of the templates. Each has its number of pods,
+        a copy of its template as a Workload keeps it, and its topology request (None without any)."""
         made = []
         for role in self.list_roles(job):
             request = annotations.build_topology_request(role.annotations, pod_index_label=role.pod_index_label)

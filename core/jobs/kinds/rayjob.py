@@ -88,7 +88,8 @@ class RayJob(TemplatedKind):
         return get(job, ("status", "rayClusterName")) or None
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
-        """Returns a copy of the RayJob with the worker counts of its RayCluster; see `with_groups_of`."""
+        """Returns a copy of the RayJob with counts and `suspend` of the worker groups of its RayCluster (`part`), by name; see
+        `with_groups_of`."""
         return with_groups_of(job, _CLUSTER, part)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
@@ -103,7 +104,8 @@ class RayJob(TemplatedKind):
         return changed
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether head and workers are ready by its status; see `are_ray_pods_ready`."""
+        """Returns whether head and workers are ready by the status of its cluster; None where that has no state or no count of workers.
+        The submitter is not looked at. See `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:

@@ -129,7 +129,8 @@ class SparkApplication(TemplatedKind):
         return True if state == "SUCCEEDING" else None
 
     def find_finish(self, job: Json) -> Finish | None:
-        """Returns how the application ended; None while its state is neither COMPLETED nor FAILED."""
+        """Returns how the application ended, with its error message or a default text; None while its state is neither COMPLETED, which
+        is a success, nor FAILED."""
         state = (job.get("status") or {}).get("applicationState") or {}
         if state.get("state") not in ("COMPLETED", "FAILED"):
             return None

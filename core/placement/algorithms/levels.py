@@ -41,7 +41,7 @@ def _can_one_hold(candidates: Candidates, mode: Mode, algorithm: Algorithm, want
 
 def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
     """Returns domains of the lowest declared level and pods on each, in the order of level values; `chosen` has domains of `level` and
-    units.
+    units, which their children must hold.
 
     Above the slices the children of all chosen domains are candidates together. From the slices down each domain's own children share what
     it was given, in whole groups of the next layer if there is one. Within a slice the fullest children are filled first, whatever the

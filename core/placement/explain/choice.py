@@ -66,10 +66,10 @@ class Choice:
 
     @property
     def excess(self) -> int | None:
-        """How many more domains are used than the fewest that could hold all pods: 0 where that is proven, otherwise
-        compared with the largest domains.
+        """How many more domains are used than the fewest that could hold all pods: 0 where the search has proven it the most compact,
+        otherwise at least 0, compared with as many domains as large as the largest.
 
-        None where the capacity of single domains is not enough to know.
+        None where the capacity of single domains is not enough to know: with a leader, or where other pods decide.
         """
         if self.search is not None and self.search.optimal:
             return 0
@@ -175,7 +175,7 @@ def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain
 
 
 def show_choices(choices: Sequence[Choice]) -> str:
-    """Returns one sentence for all pod sets of a workload, cut to the length of a condition's message."""
+    """Returns the texts of the choices as one sentence, with semicolons, cut to the length of a condition's message."""
     return truncate("; ".join(map(str, choices)))
 
 

@@ -65,7 +65,7 @@ class Refused:
 
     @property
     def wanted(self) -> int:
-        """Units that must fit."""
+        """The number of units (slices, or pods without any) that must fit."""
         return self.request.count // self.shape.slice_size
 
     @property
@@ -117,7 +117,7 @@ class Refused:
 
     @cached_property
     def could_fit(self) -> Fits:
-        """The pods and units that would fit in every domain at most."""
+        """The pods and units that would fit in every domain at most, summed from `could`."""
         return count_fits(self.view.tree, self.shape, self.could)
 
     def count_units(self, fits: Fits, level: int) -> Indices:

@@ -38,17 +38,17 @@ class UnitPart:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that define in which domains the pod set is."""
+        """Pods per node of the tree, int64, that define in which domains the pod set is: those that stay there, and `anchors`."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
     def has_pods(self) -> bool:
-        """Whether any of its pods stays where it is."""
+        """Whether any of its pods stays where it is, on nodes of the tree or outside."""
         return self.anchors is not None or bool(self.kept.any())
 
 
 def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
-    """Returns the parts that belong together: those of one group, all else alone; in the order of the first of each."""
+    """Returns tuples of the parts that belong together: those of one pod set group, any other alone; in the order of the first of each."""
     units: dict[str, list[UnitPart]] = {}
     for part in parts:
         topology = part.request.topology

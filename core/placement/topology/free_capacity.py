@@ -244,10 +244,8 @@ class FreeCapacity:
 
     def find_eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
         """Returns a flag for all or some nodes (indexes or a slice): whether they may take a pod of this pod set, capacity aside. They must
-        be ready, not cordoned, with taints tolerated, and meet selector, required affinity, and host ports and pod affinity.
-
-        Raises InvalidSelector where its node affinity cannot be evaluated.
-        """
+        be ready, not cordoned, with taints tolerated, and meet selector, required affinity, and host ports and pod affinity. Nodes outside
+        of `inside`, to which a copy confines such pods, are not. Raises InvalidSelector where its node affinity cannot be evaluated."""
         tolerated = [taint is None for taint in self.taint_verdicts(request.tolerations)]
         mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
@@ -269,8 +267,8 @@ class FreeCapacity:
         return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
 
     def copy_with_pods(self, *company: Company) -> "FreeCapacity":
-        """Returns a copy that shares all arrays, seen with more pods there (traits, and pods by name of the node) as far as ports and
-        pod affinity go: free amounts stay. Good for one solve."""
+        """Returns a copy that shares all arrays, seen with more pods there (traits, and pods by name of the node). They count for ports
+        and pod affinity only: free amounts stay. Good for one solve."""
         other = self._copy()
         other.company += company
         return other
@@ -347,7 +345,7 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes (indexes or a slice) holds by capacity alone, out of a free
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes (indexes or a slice) holds by capacity alone. `free` is a
         matrix of this shape. All are 0 where the view does not know a resource that is requested.
 
         `beside` has the requests of one other pod and how many of them are on each node first. Selectors, taints and readiness are not
@@ -390,7 +388,7 @@ def sum_amounts(amounts: Indices) -> int:
 
 
 def with_pod(requests: Resources) -> dict[str, int]:
-    """Returns the canonical amounts that one pod uses of a node: its requests above 0 and one more of `pods`."""
+    """Returns a new dict of the canonical amounts that one pod uses of a node: its requests above 0 and one more of `pods`."""
     amounts = {resource: amount for resource, amount in requests.items() if amount > 0}
     amounts[PODS] = amounts.get(PODS, 0) + 1
     return amounts

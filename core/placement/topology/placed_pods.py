@@ -53,7 +53,7 @@ class Located:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that define in which domains the pod set is."""
+        """Pods per node of the tree, int64, that define in which domains the pod set is: those that stay there, and `anchors`."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
