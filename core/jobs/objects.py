@@ -54,10 +54,10 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Returns errors, and no warnings, of a Workload. Requests, limits and overhead must be maps of quantities of at least 0. Slices must
-    have a size of at least 1 that divides the pods, and `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or
-    two with a `minCount`, are an error. So are pod sets other than in `old` (None: it is new) where both have quota reserved, but an
-    elastic job may have fewer pods."""
+    """Returns errors, and no warnings, of a Workload. Requests and limits of containers, and overhead, must be maps of quantities of at
+    least 0; `resources` of the whole pod are not looked at. Slices must have a size of at least 1 that divides the pods, and
+    `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or two with a `minCount`, are an error. So are pod sets
+    other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
