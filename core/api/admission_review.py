@@ -93,7 +93,8 @@ def allow(request: AdmissionRequest, warnings: Sequence[str] = ()) -> dict[str, 
 
 
 def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the answer to a review that allows the request with these JSON Patch operations; an empty patch changes nothing."""
+    """Returns the answer to a review that allows the request with these JSON Patch operations; an empty patch changes nothing. Warnings are
+    cut as in `allow`."""
     if not patch:
         return allow(request, warnings)
     encoded = base64.b64encode(json.dumps(list(patch), separators=(",", ":")).encode()).decode()
@@ -101,7 +102,7 @@ def build_patched(request: AdmissionRequest, patch: Sequence[Mapping[str, Any]],
 
 
 def patch_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the JSON Patch operations of an answer's `response`; empty where it has none."""
+    """Returns the JSON Patch operations of the `response` object of an answer, as `build_patched` encodes them; empty where it has none."""
     operations: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch") or "W10="))
     return operations
 
@@ -115,9 +116,9 @@ def deny(
     retry_after_s: int | None = None,
 ) -> dict[str, Any]:
     """Returns the answer to a review that refuses the request, with its reason. Newer kubectl lists the causes, other clients show the
-    message alone, so both have all of it: `MAX_CAUSES` causes, and `MAX_MESSAGE_CHARS` characters of the message, at most. `code` is the
-    HTTP status, by default 422. With `retry_after_s` the API server asks clients to come again after these seconds, and client-go does so
-    by itself."""
+    message alone, so both have all of it: `MAX_CAUSES` causes, and `MAX_MESSAGE_CHARS` characters of the message, at most. Warnings are cut
+    as in `allow`. `code` is the HTTP status, by default 422; the reason is Invalid for 422, ServiceUnavailable for 503, else Forbidden.
+    With `retry_after_s` the API server asks clients to come again after these seconds, and client-go does so by itself."""
     listed = causes[:MAX_CAUSES]
     lines = [message, *(f"{cause.field}: {cause.message}" for cause in listed)]
     status: dict[str, Any] = {

@@ -22,7 +22,8 @@ class MalformedReview(ValueError):
 
 
 def parse_body(body: bytes, model: type[Review], what: str) -> Review:
-    """Returns the body as `model`, which messages call `what`. Raises `MalformedReview` with a short message for any other body."""
+    """Returns the JSON of a body as an object of `model`; `what` is the text that messages call it. Raises `MalformedReview` with a short
+    message for any other body, also for numbers that JSON cannot express (NaN, 1e400). The size of the body is not checked."""
     try:
         value = json.loads(body, parse_float=_parse_finite, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -37,7 +38,7 @@ def parse_body(body: bytes, model: type[Review], what: str) -> Review:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Returns a text of at most `limit` characters; an ellipsis at its end shows that it was longer."""
+    """Returns a text of at most `limit` characters; if it was longer, the last of these is an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

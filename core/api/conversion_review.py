@@ -37,7 +37,8 @@ class ConversionReview(Wire):
 
 
 def parse_conversion(body: bytes) -> ConversionRequest:
-    """Returns the request in the body of a review. Raises `MalformedReview` with a short message for any other body."""
+    """Returns the request in the body of a review. Raises `MalformedReview` with a short message for any other body. Its size is not
+    checked: the caller keeps to `MAX_CONVERSION_BYTES`."""
     return parse_body(body, ConversionReview, f"a {KIND} of {API_VERSION}").request
 
 
@@ -47,9 +48,8 @@ def build_converted(request: ConversionRequest, objects: Sequence[dict[str, Any]
 
 
 def build_failed(request: ConversionRequest, message: str) -> dict[str, Any]:
-    """Returns the answer to a review that fails for all objects, with the reason: the API server shows it to the client that requested
-    them.
-    """
+    """Returns the answer to a review that fails for all objects, with the reason, cut to `MAX_MESSAGE_CHARS`: the API server shows it to
+    the client that requested them."""
     return _build_review({"uid": request.uid, "result": {"status": "Failure", "message": cut_text(message, MAX_MESSAGE_CHARS)}})
 
 

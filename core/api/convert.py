@@ -35,8 +35,10 @@ class Unconvertible(ValueError):
 
 
 def convert(obj: Mapping[str, Any], version: str) -> Json:
-    """Returns a copy of the object in another version (`version`: apiVersion), or in the same if it has that; what was given is not
-    changed. Raises Unconvertible for another kind or version, and for a topology assignment that the version cannot express."""
+    """Returns a copy of the object in another version (`version`: apiVersion), or in the same if it has that. What was given is not
+    changed; parts that are equal in both are shared. The note of what the given version could not express is removed and used where it
+    agrees with the fields; what the new version cannot express becomes a note. Raises Unconvertible for another kind or version, and for a
+    topology assignment that the version cannot express."""
     kind, given = obj.get("kind"), obj.get("apiVersion")
     functions = _KINDS.get(kind) if isinstance(kind, str) else None
     # By comparison: what stands there may be anything, and not everything can be in a set.
@@ -90,8 +92,8 @@ def _format_value(given: Any) -> str:
 
 def convert_workload_to_v1beta1(obj: Json, note: Json) -> Json:
     """Changes a Workload of v1beta2 in place into v1beta1; returns what v1beta1 cannot express, to be noted: constraints and slices by pod
-    set. `note` is what was noted on the way to v1beta2.
-    """
+    set. `note` is what was noted on the way to v1beta2. Of it only the priority class is used, where the Workload has no
+    `priorityClassRef`. An assignment that cannot be read or is too large gets no domains."""
     spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     constraints, shapes = {}, {}
     if spec is not None:
@@ -111,9 +113,9 @@ def convert_workload_to_v1beta1(obj: Json, note: Json) -> Json:
 
 
 def convert_workload_to_v1beta2(obj: Json, note: Json) -> Json:
-    """Changes a Workload of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: its priority class. `note` is
-    what was noted on the way to v1beta1. Raises InvalidAssignment.
-    """
+    """Changes a Workload of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: name and source of a priority
+    class that make no reference. `note` is what was noted on the way to v1beta1; of it slices and valid constraints are used. Raises
+    InvalidAssignment, which names the field, where v1beta2 cannot express an assignment."""
     spec, status = copy_object(obj, "spec"), copy_object(obj, "status")
     noted: Json = {}
     if spec is not None:
@@ -203,7 +205,8 @@ def _is_name(name: Any) -> bool:
 
 
 def convert_cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
-    """Changes a ClusterQueue of v1beta2 in place into v1beta1; returns an empty note. `note` is what was noted on the way to v1beta2."""
+    """Changes a ClusterQueue of v1beta2 in place into v1beta1; returns an empty note. `note` is what was noted on the way to v1beta2: the
+    list of admission checks and old words of `flavorFungibility`. Each is used only where the present fields still mean the same."""
     spec = copy_object(obj, "spec")
     rename(spec, "cohortName", "cohort")
     if spec is None:
@@ -221,9 +224,9 @@ def convert_cluster_queue_to_v1beta1(obj: Json, note: Json) -> Json:
 
 
 def convert_cluster_queue_to_v1beta2(obj: Json, note: Json) -> Json:
-    """Changes a ClusterQueue of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: admission checks and old
-    words.
-    """
+    """Changes a ClusterQueue of v1beta1 in place into v1beta2; returns what v1beta2 cannot express, to be noted: the list of admission
+    checks, and old words of `flavorFungibility` (Borrow, Preempt). `note` is not used. Beside `admissionChecksStrategy` the list is
+    dropped."""
     spec = copy_object(obj, "spec")
     rename(spec, "cohort", "cohortName")
     if spec is None:
@@ -247,13 +250,13 @@ def _build_strategy(checks: list[Any]) -> Json | None:
 
 
 def convert_local_queue_to_v1beta1(obj: Json, note: Json) -> Json:
-    """Renames `flavorsUsage` in the status of a LocalQueue in place; returns an empty note."""
+    """Renames `flavorsUsage` in the status of a LocalQueue to `flavorUsage`, in place; returns an empty note. `note` is not used."""
     rename(copy_object(obj, "status"), "flavorsUsage", "flavorUsage")
     return {}
 
 
 def convert_local_queue_to_v1beta2(obj: Json, note: Json) -> Json:
-    """Renames `flavorUsage` in the status of a LocalQueue in place; returns an empty note."""
+    """Renames `flavorUsage` in the status of a LocalQueue to `flavorsUsage`, in place; returns an empty note. `note` is not used."""
     rename(copy_object(obj, "status"), "flavorUsage", "flavorsUsage")
     return {}
 

@@ -32,7 +32,8 @@ MAX_CHARS = 40 * 1024 * 1024
 
 
 def count_chars(wire: Json) -> int:
-    """Returns about how many characters the JSON of an assignment has in v1beta1; 0 where it is no assignment.
+    """Returns about how many characters the JSON of an assignment has in v1beta1; 0 where a slice has no valid `domainCount` or list of
+    levels, or there is no slice.
 
     In v1beta2 a value that holds for all domains, a prefix and a suffix are there once, in v1beta1 for each domain.
     """
@@ -63,9 +64,11 @@ def _read_roots(column: Any) -> list[str]:
 
 
 def to_domains(wire: Json) -> tuple[Json, Any]:
-    """Returns the v1beta1 form of an assignment, and what is to be noted; None if nothing is.
+    """Returns the v1beta1 form of an assignment, and what is to be noted: the shape of its slices, None where `to_slices` makes the same
+    ones without.
 
-    What cannot be read is shown as an assignment to nothing, and noted whole: one broken object must not keep others from being listed.
+    What cannot be read, has domains without pods or more than `MAX_CHARS` characters is shown with its levels and no domains, and noted
+    whole (`wire` itself): one broken object must not keep others from being listed.
     """
     try:
         assignment = _decode(wire)
@@ -77,8 +80,9 @@ def to_domains(wire: Json) -> tuple[Json, Any]:
 
 
 def to_slices(shown: Json, noted: Any) -> Json:
-    """Returns the v1beta2 form of an assignment, in the slices that are `noted` where they fit its domains. Where it was too large to be
-    shown and is unchanged, that is `noted` itself. Raises InvalidAssignment where v1beta2 has no way to express it."""
+    """Returns the v1beta2 form of an assignment (`shown`: v1beta1). Its slices are the `noted` ones where they fit its domains, else those
+    that topogate chooses. Where it was too large to be shown and is unchanged, that is `noted` itself. Raises InvalidAssignment where
+    `shown` is no assignment of v1beta1, or v1beta2 has no way to express it."""
     if isinstance(noted, dict) and shown == _show_nothing(noted) and _is_too_large(noted):
         return noted
     assignment = _read(shown)

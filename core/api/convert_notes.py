@@ -15,8 +15,8 @@ Json = dict[str, Any]
 
 
 def remove_note(obj: Json, name: str) -> Json:
-    """Removes the annotation `name` from the object, which gets new metadata, and returns the note in it. Empty where there is none, or it
-    is no JSON object."""
+    """Removes the annotation `name` from the object, which then gets new metadata, and returns the note in it. Empty where there is none,
+    or it is no JSON object; one that cannot be read is removed, too. The object stays as it is where it has no such annotation."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or name not in annotations:
@@ -33,8 +33,8 @@ def remove_note(obj: Json, name: str) -> Json:
 
 
 def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
-    """Writes the note as JSON into the annotation `name` of the object, which gets new metadata. Parts that are None or an empty object are
-    left out; where none is left nothing is changed."""
+    """Writes the note as JSON into the annotation `name` of the object, which gets new metadata; other annotations stay. Parts that are
+    None or an empty object are left out; where none is left nothing is changed."""
     said = {key: value for key, value in note.items() if value not in ({}, None)}
     if not said:
         return
@@ -47,7 +47,8 @@ def put_note(obj: Json, name: str, note: Mapping[str, Any]) -> None:
 
 
 def get_part(note: Mapping[str, Any], *way: str) -> Any:
-    """Returns the part of a note at the keys of `way`; None if it has none there."""
+    """Returns the part of a note at the keys of `way`, one in the other; None if it has none there, or anything but an object is on the
+    way."""
     found: Any = note
     for name in way:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -55,7 +56,8 @@ def get_part(note: Mapping[str, Any], *way: str) -> Any:
 
 
 def copy_object(parent: Json, name: str) -> Json | None:
-    """Replaces the object at a field by a copy that may be changed, and returns the copy; None where there is no object."""
+    """Replaces the object at a field by a copy of one level that may be changed, and returns the copy; None, without a change, where
+    there is no object."""
     child = parent.get(name)
     if not isinstance(child, dict):
         return None
@@ -65,8 +67,8 @@ def copy_object(parent: Json, name: str) -> Json | None:
 
 
 def copy_items(parent: Json, name: str) -> list[Json]:
-    """Replaces the list at a field by one with copies of its objects that may be changed, and returns the copies. There are none where it
-    is no list. What is no object stays in its place."""
+    """Replaces the list at a field by one with copies (of one level) of its objects that may be changed, and returns the copies. There
+    are none where it is no list. What is no object stays in its place and is not returned."""
     items = parent.get(name)
     if not isinstance(items, list):
         return []

@@ -81,8 +81,8 @@ class NotStructural(ValueError):
 
 
 def build_crd(kind: str, versions: Sequence[Version]) -> dict[str, Any]:
-    """Returns the CustomResourceDefinition of a kind with these versions; group, names and scope are those of the first. Raises
-    NotStructural, and TypeError where a model lacks `crd`."""
+    """Returns the CustomResourceDefinition of a kind with these versions; group, names and scope are those of the first. Kinds in
+    `CONVERTED` get the webhook of conversion. Raises NotStructural for a model with a union, and TypeError where a model lacks `crd`."""
     crd = _find_crd(versions[0].model)
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": crd.plural, "singular": kind.lower()}
     if crd.short_names:
@@ -135,7 +135,8 @@ def _build_column(column: PrinterColumn) -> dict[str, Any]:
 
 
 def build_schema(model: type[KubernetesObject]) -> dict[str, Any]:
-    """Returns the structural schema of an object; its metadata is the API server's own business. Raises NotStructural."""
+    """Returns the structural schema of an object, in which metadata is any object: it is the API server's own business. Raises
+    NotStructural where a field is a union of types other than None."""
     schema = build_fields(model)
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
@@ -144,15 +145,16 @@ def build_schema(model: type[KubernetesObject]) -> dict[str, Any]:
 
 
 def build_fields(model: type[Wire]) -> dict[str, Any]:
-    """Returns the structural schema of a part of an object. Raises NotStructural."""
+    """Returns the structural schema of a model that is a part of an object; see `to_structural`. Raises NotStructural where a field is a
+    union of types other than None."""
     generated = model.model_json_schema(by_alias=True, mode="validation")
     return to_structural(generated, generated.get("$defs", {}), model.__name__)
 
 
 def to_structural(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Returns a new schema with each `$ref` inlined, `X | None` as plain X (not nullable), and `const` as `enum`. It has no title, $defs,
-    or default but the server's (SERVER_DEFAULT). Other keys stay unchecked. Raises NotStructural, which names `path`, for any other union.
-    """
+    """Returns a new schema with each `$ref` (looked up in `definitions`) inlined, `X | None` as plain X (not nullable), and `const` as
+    `enum`. It has no title, $defs, or default but the server's (SERVER_DEFAULT). Other keys stay unchecked. What stands beside a `$ref`
+    wins over what it names. Raises NotStructural, which names `path`, for any other union."""
     schema = _resolve(schema, definitions, path)
     built: dict[str, Any] = {}
     for key, value in schema.items():
@@ -202,14 +204,15 @@ def render(crd: Mapping[str, Any]) -> str:
 
 
 def render_all() -> dict[str, str]:
-    """Returns the content of each file, by its name: one for each CustomResourceDefinition."""
+    """Returns the content of each file, by its name (`group_plural.yaml`): one for each CustomResourceDefinition of `KINDS`. Raises
+    NotStructural."""
     built = [build_crd(kind, versions) for kind, versions in KINDS.items()]
     return {f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": render(crd) for crd in built}
 
 
 def find_drift(folder: Path = CRD_DIR) -> str:
     """Returns unified diffs from the YAML files in `folder` to what they should be, sorted by name; empty if all lines are equal. A file
-    that is missing, or should not be there, is in it as a whole."""
+    that is missing, or should not be there, is in it as a whole. Raises NotStructural."""
     wanted = render_all()
     present = {path.name: path.read_text() for path in folder.glob("*.yaml")}
     lines: list[str] = []
@@ -225,7 +228,8 @@ def find_drift(folder: Path = CRD_DIR) -> str:
 
 
 def write_all(folder: Path = CRD_DIR) -> None:
-    """Writes all CustomResourceDefinitions to `folder`, and removes its other YAML files."""
+    """Writes all CustomResourceDefinitions to `folder`, which is made if it is missing, and removes its other YAML files. Raises
+    NotStructural."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = render_all()
     for path in folder.glob("*.yaml"):
@@ -236,9 +240,8 @@ def write_all(folder: Path = CRD_DIR) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line: --write writes the files, --check compares them. Returns the exit status: 1 where --check finds a difference,
-    which is printed, else 0.
-    """
+    """Runs the command line: --write writes the files to `CRD_DIR`, --check compares them. Returns the exit status: 1 where --check finds a
+    difference, which is printed on stderr, else 0. Wrong arguments end the process with status 2."""
     parser = argparse.ArgumentParser(prog="python -m core.api.schema", description="The CRDs, generated from the models.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

@@ -78,8 +78,8 @@ class RetryFields(Wire):
 
 
 def describe(kind: str, entry: Json, build: Builder) -> None:
-    """Changes `entry`, a copy of the v1beta2 version in the CRD of a kind, in place into that of v1beta1, marked as deprecated. `build`
-    returns the schema of a model."""
+    """Changes `entry`, a copy of the v1beta2 version in the CRD of a kind, in place into that of v1beta1, marked as deprecated. Kinds
+    without differences get the marking alone. `build` returns the schema of a model."""
     entry["deprecated"] = True
     entry["deprecationWarning"] = DEPRECATION
     change = _CHANGES.get(kind)

@@ -86,9 +86,10 @@ def build_topology_request(
     """Returns the `topologyRequest` (JSON) of a pod set from its annotations, with the given labels of indexes and count of sub-groups.
     None where it would be empty.
 
-    Of several modes required wins over preferred, and that over unconstrained; layers of slices win over a single one. A group is kept only
-    with required or preferred. `default_slice_size`: pods of a slice without an annotation of its size. Values that cannot be read are left
-    out. The webhook reports them, and a job that was created without it still gets a workload.
+    Of several modes required wins over preferred, and that over unconstrained (kept also if false); layers of slices win over a single one.
+    A group is kept only with required or preferred. `default_slice_size`: pods of a slice without an annotation of its size. Values that
+    cannot be read are left out, and so is a slice level without a size of at least 1. The webhook reports them, and a job that was created
+    without it still gets a workload.
     """
     request: dict[str, Any] = {}
     if annotations.get(REQUIRED_TOPOLOGY):
@@ -121,7 +122,7 @@ def with_default_slice_size(annotations: Mapping[str, str], size: int) -> dict[s
     size validation). That is done only beside SLICE_REQUIRED_TOPOLOGY without layers or a group, and for a size from 1 to 2**31 - 1.
 
     An earlier default is replaced, or removed where there is no default any more. A size that differs from DEFAULTED_SLICE_SIZE is the
-    user's and stays; then only the mark is removed.
+    user's and stays; then only DEFAULTED_SLICE_SIZE is removed.
     """
     mark = annotations.get(DEFAULTED_SLICE_SIZE)
     if annotations.get(SLICE_SIZE, mark) != mark:
@@ -139,9 +140,10 @@ def validate_own(
     labels_before: Mapping[str, Any] | None = None,
 ) -> Rules:
     """Returns the errors and warnings of annotations and labels of a job itself, of any kind, that are new or have another value. Errors
-    are of the level of the whole job, the placement profile and the name of the queue.
+    are of the level of the whole job (also that both kinds are there), the placement profile and the name of the queue. Warnings are those
+    of `warn_of_own`.
 
-    `before` and `labels_before`: those of the stored job, empty for a new one. `places`: None for a Pod, which has no other places.
+    `before` and `labels_before`: those of the stored job, empty for a new one. `places`: None for a Pod, which has no pod templates.
     """
     new = {name: value for name, value in annotations.items() if before.get(name) != value}
     new_labels = [name for name, value in (labels or {}).items() if (labels_before or {}).get(name) != value]
@@ -179,8 +181,10 @@ def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, A
 
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
-    """Returns all errors, each once, and all warnings of the annotations and labels of a job's pod templates. A template with the gate of
-    PodGroups is an error, and so are templates of one group that ask for different levels."""
+    """Returns all errors, each once, and all warnings of the annotations and labels of a job's pod templates. Errors are of levels, slices,
+    groups and spare nodes. A template with the gate of PodGroups is an error, and so are templates of one group that ask for different
+    levels. Level of the whole job and placement profile are judged only where each pod is a workload (`is_job`), and not on the pod itself.
+    """
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
     # By their text: the value of an error may be any JSON.
@@ -376,8 +380,8 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
 
 
 def is_label_name(text: str) -> bool:
-    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 characters. A DNS prefix of at most 253 and `/` may
-    precede it."""
+    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 letters, digits, `-`, `_` and `.`, a letter or digit
+    at both ends. A DNS prefix of at most 253 characters and `/` may precede it."""
     prefix, slash, name = text.rpartition("/")
     if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
         return False

@@ -182,7 +182,7 @@ class Resizable(Protocol):
     """A kind of job that may be resized while it runs, if the job allows it."""
 
     def is_resizable(self, job: Json) -> bool:
-        """Returns whether a job may be resized while it runs."""
+        """Returns whether a job may be resized while it runs, by what the job itself asks for."""
         ...
 
 
@@ -227,7 +227,8 @@ class JobKind(Protocol):
         ...
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns all errors and warnings of a change from `old` to `new`, which may also change or remove the name of its queue."""
+        """Returns all errors and warnings of a change from `old` to `new`, which may also change or remove the name of its queue. What
+        `old` shows already may be left out."""
         ...
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
@@ -245,9 +246,9 @@ class JobKind(Protocol):
         ...
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
-        """Returns a copy of the job that is not suspended; the caller writes it at once. Templates that `pod_sets` name get what these add,
-        before own values of the same key, and the topology gate only if `gated`; others stay. A kind that can do with fewer pods makes
-        `count` at once."""
+        """Returns a copy of the job that is not suspended; the caller writes it at once. Templates that `pod_sets` name get their labels,
+        annotations, node selector and tolerations, which replace own values of the same key, and the topology gate only if `gated`; others
+        stay. A kind that can do with fewer pods makes `count` at once."""
         ...
 
     def has_gate(self, job: Json) -> bool:

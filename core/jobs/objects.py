@@ -45,7 +45,7 @@ def _return_unchanged(obj: Json) -> dict[str, Any]:
 
 
 def default_workload(workload: Json) -> dict[str, Any]:
-    """Returns a copy of a Workload in which a lone pod set without a name is called `main`."""
+    """Returns a copy of a Workload in which a lone pod set without a name is called `main`. Nothing else is defaulted."""
     changed = copy_object(workload)
     pod_sets = (changed.get("spec") or {}).get("podSets") or []
     if len(pod_sets) == 1 and not pod_sets[0].get("name"):
@@ -54,10 +54,10 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Returns errors, and no warnings, of a Workload. Requests, limits and overhead must be maps of quantities of at least 0. Slices must
-    have a size of at least 1 that divides the pods, and `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or
-    two with a `minCount`, are an error. So are pod sets other than in `old` (None: it is new) where both have quota reserved, but an
-    elastic job may have fewer pods."""
+    """Returns errors, and no warnings, of a Workload. Requests and limits of containers, and overhead, must be maps of quantities of at
+    least 0; `resources` of the whole pod are not looked at. Slices must have a size of at least 1 that divides the pods, and
+    `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or two with a `minCount`, are an error. So are pod sets
+    other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
     for i, pod_set in enumerate(spec.get("podSets") or ()):
@@ -139,7 +139,8 @@ def _validate_quantities(path: str, amounts: Any) -> Iterator[FieldError]:
 
 
 def validate_topology(topology: Json, old: Json | None) -> Rules:
-    """Returns a warning for each level that no pod set could name, and no errors."""
+    """Returns a warning for each level with a label of more than 63 characters, which no pod set could name, and no errors. `old` is not
+    looked at."""
     warnings = [
         f"spec.levels[{i}].nodeLabel: {label!r} is longer than the {_MAX_REQUEST_LEVEL} characters that a pod set's request may have"
         for i, level in enumerate((topology.get("spec") or {}).get("levels") or ())
@@ -149,8 +150,8 @@ def validate_topology(topology: Json, old: Json | None) -> Rules:
 
 
 def validate_flavor(flavor: Json, old: Json | None) -> Rules:
-    """Returns errors for names and values of node labels and effects of taints that Kubernetes would not accept on a node. Tolerations
-    without a key need Exists. Keys and values of taints are not looked at."""
+    """Returns errors, and no warnings, for names and values of node labels and effects of taints that Kubernetes would not accept on a
+    node. Tolerations without a key need Exists. Keys and values of taints are not looked at, nor is `old`."""
     spec = flavor.get("spec") or {}
     errors: list[FieldError] = []
     for label, value in (spec.get("nodeLabels") or {}).items():
@@ -173,14 +174,15 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
     """Returns errors where a resource or a flavor is in several groups, or a flavor does not list the covered resources in their order. A
-    quota, a limit or a weight that is no quantity of at least 0 is an error, too. Fields that are not served yet give a warning, so that an
-    administrator does not rely on them."""
+    quota, a limit or a weight that is no quantity of at least 0 is an error, too; one that is absent is none. Fields that are not served
+    yet (`admissionScope`, `concurrentAdmissionPolicy`) give a warning. `old` is not looked at."""
     spec = queue.get("spec") or {}
     return Rules((*_validate_quota(spec), *_validate_weight(spec)), tuple(_list_unserved_fields(spec)))
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
-    """Returns the same errors as for a ClusterQueue, and others where a cohort is its own parent or has limits without a parent."""
+    """Returns the errors of groups, quotas, limits and weight that `validate_cluster_queue` describes, and others where a cohort is its own
+    parent or has limits without a parent; no warnings. `old` is not looked at."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
     errors = [*_validate_quota(spec), *_validate_weight(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
@@ -195,14 +197,15 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
 
 
 def validate_local_queue(queue: Json, old: Json | None) -> Rules:
-    """Returns a warning for a weight: it is for fair sharing by the usage of the past, which is not served."""
+    """Returns a warning where `spec.fairSharing` is there, and no errors: it is for fair sharing by the usage of the past, which is not
+    served."""
     weighted = get(queue, ("spec", "fairSharing")) is not None
     return Rules((), (f"spec.fairSharing {_NO_EFFECT}",) if weighted else ())
 
 
 def validate_admission_check(check: Json, old: Json | None) -> Rules:
-    """Returns warnings of a check that stays inactive, and of a field that only v1beta1 has. A webhook gets the object as v1beta2, and
-    with all of the fields that were written."""
+    """Returns a warning for the controller of MultiKueue, with which a check stays inactive, and one for `retryDelayMinutes`, which only
+    v1beta1 has; no errors. A webhook gets the object as v1beta2, and with all of the fields that were written."""
     spec, warnings = check.get("spec") or {}, list[str]()
     if spec.get("controllerName") == MULTIKUEUE_CONTROLLER:
         inactive = "topogate runs no jobs in other clusters; a ClusterQueue with this check stays inactive"

@@ -21,8 +21,9 @@ _TRUE_OR_FALSE = ("true", "false")
 
 
 def warn_of_values(path: str, annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a warning with its field for each value that has no effect, of annotations at a path and of labels beside them. They are
-    those of a pod template or a pod."""
+    """Yields a warning with its field for each value that has no effect, of annotations at a path and of labels beside them. They are those
+    of a pod template or a pod: an empty group of pod sets, switches that are neither true nor false, and indexes and names of index labels
+    that cannot be read."""
     if annotations.get(PODSET_GROUP_NAME) == "" and (REQUIRED_TOPOLOGY in annotations or PREFERRED_TOPOLOGY in annotations):
         yield f"{path}[{PODSET_GROUP_NAME}]: is empty and has no effect; the name of a group is expected"
     for name, otherwise in (

@@ -27,9 +27,9 @@ def find_placer(job: Json) -> str:
 
 
 def with_wait(spec: Json, group: str, placed_by: str) -> dict[str, Any]:
-    """Returns a shallow copy of a pod template's spec with pods that wait until their group is placed: by topogate's gate or, with
-    kube-scheduler, by the name of the group in `schedulingGroup` and without the gate. Where topogate places the pods, a PodGroup of
-    kube-scheduler that the spec named before is kept. Otherwise it was copied from another job and is replaced."""
+    """Returns a shallow copy of a pod template's spec with pods that wait until their group is placed. `placed_by` kube-scheduler: the
+    group's name is in `schedulingGroup`, in place of another, and topogate's gate is removed. Any other: topogate's gate is added once,
+    `group` is not used, and `schedulingGroup` stays."""
     gates = spec.get("schedulingGates") or []
     others = [gate for gate in gates if gate.get("name") != PODGROUP_GATE]
     if placed_by != KUBE_SCHEDULER:

@@ -27,7 +27,7 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
     """Yields the errors in the spec of a pod at a path of a queued object, which may hold anything. They are a node name, resource claims,
-    a grace period over `MAX_GRACE_S`, and more terms, tolerations, resource names or host ports than accepted.
+    a grace period over `MAX_GRACE_S`, and more terms, expressions, tolerations, resource names or host ports than accepted.
 
     `is_pod`: it is no template, so that it may have what others add to pods. Its node is then not looked at, as `core.jobs.kinds.pod`
     judges it.

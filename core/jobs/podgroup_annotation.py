@@ -38,11 +38,11 @@ class Grouping(Protocol):
     spec_shape: ClassVar[Fields]
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the pod templates of a job, in order."""
+        """Returns the pod templates of a job, in the order in which the job has them."""
         ...
 
     def find_gang(self, job: Json) -> Gang:
-        """Returns the number of pods that are placed at once (`min_count`), and the number of such groups (`replicas`)."""
+        """Returns the number of pods that are placed at once (`min_count`), and how many groups of so many the job has (`replicas`)."""
         ...
 
 
@@ -73,8 +73,9 @@ def group_name(kind: Grouping, job: Json, seed: str) -> str:
 
 
 def with_membership(kind: Grouping, job: Json, name: str) -> dict[str, Any]:
-    """Returns a copy of the job with pods that are members of a group from their creation, and wait for their places (`with_wait`). A
-    template that names another group was copied from another job; the name is replaced."""
+    """Returns a copy of the job with pods that are members of the group `name` from their creation, and wait for their places
+    (`with_wait`). A template that names another group was copied from another job; the name is replaced. A template that is missing is not
+    made."""
     changed = copy_object(job)
     for role in kind.list_roles(changed):
         if not isinstance(get(changed, role.path), dict):
@@ -96,8 +97,8 @@ def validate_new(kind: Grouping, job: Json) -> Rules:
 
 def validate_change(kind: Grouping, old: Json, new: Json) -> Rules:
     """Returns the errors of a change. PODGROUP_TOPOLOGY may not be added later. Once the job's templates name a group, it may not change or
-    go, nor may the component that places the pods. Either error is the only one. Otherwise `validate_new` judges the job if the annotation,
-    or what it may not stand beside, has changed."""
+    go, nor may the component that places the pods. Either error is the only one. Otherwise `validate_new` judges a job that still has it,
+    if it, the component, node names or what it may not stand beside have changed."""
     before, after = find_asked(old), find_asked(new)
     if before != after and (before is None or find_group(kind, old) is not None):
         kept = "it was made without" if before is None else f"it keeps {before!r}"

@@ -43,7 +43,8 @@ def validate_changed_prebuilt(old: Json, new: Json) -> Iterator[FieldError]:
 
 
 def list_pod_warnings(job: Json) -> tuple[str, ...]:
-    """Returns one warning for pods, or objects that are queued through their pods, that name a Workload; empty where they name none."""
+    """Returns one warning for pods, or objects that are queued through their pods, that name a Workload, also by an empty text; empty where
+    they have neither label nor annotation PREBUILT_WORKLOAD."""
     found = _find_named_field(job)
     return (f"{_format_field(found[0])}: has no effect: a Workload is made for these pods all the same",) if found is not None else ()
 

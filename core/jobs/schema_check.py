@@ -109,28 +109,29 @@ _STATUS = Fields({"replicas": INTEGER, "readyReplicas": INTEGER, "conditions": L
 
 
 def build_spec_shape(kind: str) -> Fields:
-    """Returns the shape of the spec of one of topogate's own kinds, as far as it is read; one without fields for other kinds."""
+    """Returns the shape of the spec of one of topogate's own kinds, as far as it is read; one without fields, which any object fits, for
+    all other names."""
     return _SPECS.get(kind, Fields())
 
 
 def find_misshapen(spec: Fields, obj: Json) -> tuple[FieldError, ...]:
     """Returns an error for every place where an object does not have the JSON type that topogate expects, the first `MOST_MISMATCHES`;
-    empty where it fits. `spec` is the shape of its spec; metadata and status are compared, too.
+    empty where it fits. `spec` is the shape of its spec; metadata and status are compared, too. Fields that topogate does not read are not.
 
-    Metadata is needed, and so is the spec, except for kinds that may lack it.
+    Metadata is needed, and so is the spec, except for ResourceFlavor, ClusterQueue, Cohort and LocalQueue.
     """
     needed = ("metadata",) if obj.get("kind") in _MAY_LACK_SPEC else ("metadata", "spec")
     return find_mismatches(obj, Fields({"metadata": METADATA, "spec": spec, "status": _STATUS}, needed))
 
 
 def find_mismatches(obj: Json, shape: Shape) -> tuple[FieldError, ...]:
-    """Returns an error for every place where an object does not have the JSON types of a shape: the first `MOST_MISMATCHES`, empty
-    where it fits."""
+    """Returns an error for every place where an object does not have the JSON types of a shape: the first `MOST_MISMATCHES` in the order of
+    the shape, empty where it fits. Fields without a shape are not looked at."""
     return tuple(islice(_compare("", obj, shape), MOST_MISMATCHES))
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Returns whether a value has the JSON types of a shape, in all of its parts."""
+    """Returns whether a value has the JSON types of a shape, in all of its parts. None fits any shape but `Fields`."""
     return next(_compare("", value, shape), None) is None
 
 

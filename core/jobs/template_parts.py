@@ -41,7 +41,7 @@ def get_parts(template: Json) -> dict[str, Any]:
 
 def with_parts(template: Json, parts: Json) -> dict[str, Any]:
     """Returns a copy of the template with parts (by name, as `get_parts` has them) added to its own. An added entry of a map replaces one
-    of the same key; entries of lists that it has already are not added again. Other names are left out."""
+    of the same key; entries of lists that it has already are not added again, others come last. Other names are left out."""
     changed = copy_object(template)
     for name, value in parts.items():
         if not value or name not in (*MAPS, *LISTS):

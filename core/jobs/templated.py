@@ -58,7 +58,7 @@ class Role:
 
     @property
     def annotations_shown(self) -> str:
-        """Returns the path under which users find the template's annotations."""
+        """Returns the path under which users find the template's annotations, such as `spec.template.metadata.annotations`."""
         return f"{self.shown}.{self.metadata_shown}annotations"
 
 
@@ -105,7 +105,7 @@ class TemplatedKind(ABC):
         return job
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields the errors of a job by the rules of this kind alone; by default none."""
+        """Yields the errors of a job by the rules of this kind alone; by default none. Whether it has a queue is not looked at."""
         return iter(())
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
@@ -125,12 +125,13 @@ class TemplatedKind(ABC):
     # --- webhook --------------------------------------------------------------------------------------
 
     def list_annotation_paths(self, job: Json) -> list[str]:
-        """Returns the paths under which users write the annotations of its pods, one per template."""
+        """Returns the paths under which users write the annotations of its pods, one per template in the order of `list_roles`."""
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the job as it should be stored: in the default queue if it names none. A queued one is suspended, and gets the
-        topology gate (`gates_at_creation`), the defaults of its kind and the traceparent. Defaulting that again changes nothing."""
+        """Returns a copy of the job as it should be stored: in the default queue, if there is one and it names none. One with a queue is
+        suspended, and templates that ask for a topology get its gate (only if `gates_at_creation`), the one at `always_gated` in any case
+        then. It also gets the defaults of its kind and the traceparent. Defaulting that again changes nothing."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -188,8 +189,9 @@ class TemplatedKind(ABC):
             yield f"{'.'.join(map(str, path))}: {MULTIKUEUE_CONTROLLER}: {left}"
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. Of a job without a
-        queue before it returns all of that. Of one that leaves its queue it returns only the error that it may not while it runs."""
+        """Returns the errors of a change, and what `validate_create` finds in the changed job and did not find before. While it runs the
+        job keeps queue, templates, time limit and named Workload; its priority class may not go. Of a job without a queue before it returns
+        all that `validate_create` finds. Of one that leaves its queue it returns only the error that it may not while it runs."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         if before is not None and before != after and not self.is_suspended(old):
@@ -225,7 +227,8 @@ class TemplatedKind(ABC):
     # --- reconciler -----------------------------------------------------------------------------------
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """Returns the job's pod sets, in the order of its templates."""
+        """Returns the job's pod sets, in the order of its templates. Each has its number of pods, its topology request (None without any),
+        and a copy of its template as a Workload keeps it. The copy includes containers that the job's controller adds."""
         return [self._build_pod_set(role) for role in self.list_roles(job)]
 
     @staticmethod
@@ -253,7 +256,7 @@ class TemplatedKind(ABC):
         return bool(get(job, self.suspend_path))
 
     def suspend(self, job: Json) -> dict[str, Any]:
-        """Returns a copy of the job that is suspended."""
+        """Returns a copy of the job that is suspended by the field at `suspend_path`; its templates stay as they are."""
         return self._build_suspended(job, True)
 
     def start(self, job: Json, pod_sets: Sequence[PodSetStart]) -> dict[str, Any]:
@@ -283,11 +286,11 @@ class TemplatedKind(ABC):
         return any(templates.is_started(role.template) for role in self.list_roles(job))
 
     def has_gate(self, job: Json) -> bool:
-        """Returns whether a template carries the topology gate."""
+        """Returns whether any of its templates carries the topology gate."""
         return any(templates.has_gate(role.template) for role in self.list_roles(job))
 
     def ungate(self, job: Json) -> dict[str, Any]:
-        """Returns a copy of a job that has left topogate, without the topology gate on its templates."""
+        """Returns a copy of a job that has left topogate, without the topology gate on its templates; other gates stay."""
         changed = copy_object(job)
         for role in self.list_roles(job):
             self.put_template(changed, role, templates.remove_gate(role.template))

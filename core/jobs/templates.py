@@ -32,7 +32,7 @@ def has_gate(template: Json) -> bool:
 
 
 def with_gate(template: Json) -> dict[str, Any]:
-    """Returns a copy of the template with the topology gate on it, once."""
+    """Returns a copy of the template with the topology gate on it, once; a new one comes after the other gates."""
     changed = copy_object(template)
     if not has_gate(changed):
         gates = changed.setdefault("spec", {}).get("schedulingGates") or []
@@ -76,8 +76,9 @@ def remove_duplicate_env(template: Json) -> dict[str, Any]:
 
 
 def build_started(template: Json, start: PodSetStart) -> dict[str, Any]:
-    """Returns a copy of the template with the topology gate if `start.gated`, else without. It gets labels, annotations, node selector and
-    tolerations of the start, which replace its own of the same key. An own annotation SLICE_NAME and label MANAGED are removed."""
+    """Returns a copy of the template with the topology gate if `start.gated`, else without. It gets labels, annotations and node selector
+    of the start, which replace its own of the same key, and those of its tolerations that it lacks. An own annotation SLICE_NAME and label
+    MANAGED are removed."""
     changed = with_gate(template) if start.gated else remove_gate(template)
     metadata, spec = changed.setdefault("metadata", {}), changed.setdefault("spec", {})
     if SLICE_NAME in (metadata.get("annotations") or {}):  # pods are found by this annotation, so only a start sets it

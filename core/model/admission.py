@@ -27,7 +27,7 @@ class PodSetAdmission:
     borrowed: tuple[str, ...] = ()
 
     def with_spares(self, nodes: tuple[str, ...]) -> "PodSetAdmission":
-        """Returns a copy with these nodes, by name, kept free instead."""
+        """Returns a copy with these nodes, by name, kept free instead of the earlier ones; they are not checked."""
         return replace(self, spares=nodes)
 
 
@@ -40,7 +40,7 @@ class Admission:
 
     @property
     def awaits_topology(self) -> bool:
-        """Whether a pod set has no assignment yet and is to get it in a second pass (`delayedTopologyRequest: Pending`)."""
+        """Whether any pod set has no assignment yet and is to get it in a second pass (`delayedTopologyRequest: Pending`)."""
         return any(pod_set.delayed == TOPOLOGY_PENDING and pod_set.assignment is None for pod_set in self.pod_sets)
 
 

@@ -98,8 +98,8 @@ class ChosenGates:
     warnings: tuple[str, ...] = ()
 
     def is_on(self, name: str) -> bool:
-        """Returns the value that was set for a gate of `GATES`, else its default. Raises KeyError for a name that is not set and
-        unknown."""
+        """Returns the value that was set for a gate of `GATES`, else its default. Raises KeyError for a name that is not in `GATES`, set
+        or not."""
         return self.values.get(name, GATES[name].default)
 
 

@@ -75,7 +75,8 @@ class HealthRules:
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":
-        """Returns a copy of the rules with the values of the three gates that are about them; all else stays."""
+        """Returns a copy of the rules in which the gates REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS and REPLACE_AFTER_FIXED_TIME, set
+        or by default, replace `on_pod_termination`, `on_taints` and `after_fixed_time`; all else stays."""
         return replace(
             self,
             on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),

@@ -27,8 +27,9 @@ class Stop:
 
     @classmethod
     def read(cls, what: str, text: object) -> "Stop":
-        """Returns the pause that the value of the key `what` describes; long texts are cut, missing ones empty. Where it is no JSON object
-        with texts only, `problem` says why, and only `what` is set beside it. It pauses all the same."""
+        """Returns the pause that the value of the key `what` describes. Texts are put on one line and cut (the reason at 200 characters,
+        others at 100), missing ones are empty. Where it is no JSON object with texts only, `problem` says why, and only `what` is set
+        beside it. It pauses all the same."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
@@ -42,12 +43,13 @@ class Stop:
         return cls(what, _cut_text(since, _MAX_NAME), _cut_text(by, _MAX_NAME), _cut_text(reason, _MAX_REASON))
 
     def to_text(self) -> str:
-        """Returns the value of its key: a JSON object with `since`, `by` and `reason`."""
+        """Returns the value of its key: a JSON object with `since`, `by` and `reason`; `problem` is not in it."""
         return json.dumps({"since": self.since, "by": self.by, "reason": self.reason}, ensure_ascii=False)
 
     @property
     def description(self) -> str:
-        """The user, the time and the reason of the pause, as far as they are known."""
+        """The user, the time and the reason of the pause as text, as far as they are known; where the value of its key cannot be read,
+        why that is so."""
         if self.problem:
             return f"as its key {self.what} says, which cannot be read: {self.problem}"
         by = f"by {self.by}" if self.by else "by an unnamed user"
@@ -56,7 +58,7 @@ class Stop:
 
     @property
     def sentence(self) -> str:
-        """The message for workloads that wait for the end of the pause."""
+        """The message for workloads that wait for the end of the pause: what is paused, `description`, and the command that ends it."""
         return f"{self.what} are paused {self.description}; `topogate resume {self.what}` ends that"
 
 
@@ -75,7 +77,7 @@ class Pause:
         return cls(*(Stop.read(what, said[what]) if what in said else None for what in PAUSABLE))
 
     def find_stop(self, what: str) -> Stop | None:
-        """Returns the pause of `what`, one of `PAUSABLE`; None if it is not paused."""
+        """Returns the pause of `what`, one of `PAUSABLE`; None if it is not paused. Raises KeyError for any other text."""
         return {ADMISSIONS: self.admissions, EVICTIONS: self.evictions}[what]
 
 

@@ -8,7 +8,7 @@ Pieces = Generator[None, None, T]
 
 
 def run_whole(pieces: Pieces[T]) -> T:
-    """Runs work to its end without an interruption and returns its result."""
+    """Runs work to its end without an interruption and returns its result; errors of the work pass through."""
     while True:
         try:
             next(pieces)

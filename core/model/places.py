@@ -8,10 +8,10 @@ Place = TypeVar("Place", str, tuple[str, ...])
 
 
 def count_ended_since(ended: Iterable[tuple[str, Place]], before: int) -> Counter[Place]:
-    """Returns the number of pods per place that have succeeded under the present admission.
+    """Returns the number of pods per place that have succeeded under the present admission; places without any are absent.
 
-    `ended` are all succeeded pods, each with its time of creation and its place. The `before` eldest of them ran under an earlier
-    admission, and do not count for the places of this one.
+    `ended` are all succeeded pods, each with its time of creation (text that sorts by time) and its place. The `before` eldest of them, of
+    equal times the first by place, ran under an earlier admission, and do not count for the places of this one.
     """
     return Counter(place for _, place in sorted(ended)[max(0, before) :])
 

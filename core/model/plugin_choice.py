@@ -74,10 +74,10 @@ class GroupPluginRules:
 
     @property
     def chosen(self) -> tuple[tuple[Which, PluginChoice], ...]:
-        """Every configured plugin in its role: all generators, then all scorers."""
+        """Every configured plugin with its role and name: all generators, then all scorers, in their order, also those of weight 0."""
         return tuple((Which(role, one.name), one) for role, of_role in self.by_role.items() for one in of_role)
 
     @property
     def by_role(self) -> Mapping[str, tuple[PluginChoice, ...]]:
-        """The generators under `GENERATE` and the scorers under `SCORE`."""
+        """The generators under `GENERATE` and the scorers under `SCORE`, in that order."""
         return {GENERATE: self.generators, SCORE: self.scorers}

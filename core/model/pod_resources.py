@@ -22,7 +22,7 @@ def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def add(into: dict[str, int], amounts: Resources, times: int = 1) -> None:
-    """Adds `amounts` x `times` in place, exactly: what is added can be subtracted again."""
+    """Adds `amounts` x `times` in place, exactly: what is added can be subtracted again. Amounts that become 0 stay in `into`."""
     for name, amount in amounts.items():
         into[name] = into.get(name, 0) + amount * times
 
@@ -69,7 +69,8 @@ def compute_pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def list_zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[str, ...]:
-    """Returns the names, sorted, of resources that containers of this spec request with zero, and no container with more.
+    """Returns the names, sorted, of resources that containers of this spec request with zero, and its pod with nothing at all. A limit
+    stands for a request that a container lacks.
 
     `requests` are those of its pod (`compute_pod_requests`). Raises InvalidQuantity where an amount is negative or no quantity.
     """

@@ -36,8 +36,8 @@ class HostPort(NamedTuple):
 
 
 def has_conflict(ports: Sequence[HostPort], others: Sequence[HostPort]) -> bool:
-    """Whether a pod with the host ports `ports` and one with `others` cannot be on one node: one of each conflict
-    (`HostPort.is_conflicting`). False where either takes none."""
+    """Whether a pod with the host ports `ports` and one with `others` cannot be on one node: any of `ports` conflicts with any of
+    `others` (`HostPort.is_conflicting`). False where either takes none."""
     if not ports or not others:
         return False
     ips: dict[tuple[int, str], set[str]] = {}
@@ -54,7 +54,7 @@ class Requirement(NamedTuple):
     values: frozenset[str]
 
     def is_met(self, labels: Labels) -> bool:
-        """Whether an object with these labels meets the condition."""
+        """Whether an object with these labels meets the condition. Without the label it meets NotIn and DoesNotExist."""
         value = labels.get(self.key)
         if self.operator == "In":
             return value is not None and value in self.values
@@ -117,7 +117,8 @@ class PodTraits:
 
     @property
     def is_particular(self) -> bool:
-        """Whether its own host ports, affinity, anti-affinity or kept spread make its place depend on other pods."""
+        """Whether its own host ports, affinity, anti-affinity or kept spread (`keeps_spread`) make its place depend on other pods.
+        Preferred terms do not count."""
         return bool(self.host_ports or self.anti_affinity or self.affinity or self.keeps_spread)
 
 
@@ -126,7 +127,8 @@ NO_TRAITS = PodTraits()
 
 def read_template_traits(template: Json, namespace: str, more_labels: Labels = _NO_LABELS) -> PodTraits:
     """Returns the traits of the pods that will be created from a template, with the labels that it has then: its own and `more_labels`,
-    which win where both have a key. `keeps_spread` is not set."""
+    which win where both have a key. They have host ports, required affinity and anti-affinity, hard spread constraints and fields that are
+    not judged. `keeps_spread` is not set."""
     spec = template.get("spec") or {}
     labels = {**((template.get("metadata") or {}).get("labels") or {}), **more_labels}
     near, apart = read_terms(spec, "podAffinity", namespace, labels), read_terms(spec, "podAntiAffinity", namespace, labels)
@@ -139,8 +141,8 @@ def read_template_traits(template: Json, namespace: str, more_labels: Labels = _
 
 
 def read_pod_traits(pod: Json) -> PodTraits | None:
-    """Returns the namespace, labels, host ports and anti-affinity of a pod that exists, by which it keeps others away; None where it has
-    neither of the last two."""
+    """Returns the namespace, labels, host ports and required anti-affinity of a pod that exists, by which it keeps others away; None
+    where it has neither of the last two. Its affinity and spread constraints are not read."""
     spec, namespace = pod.get("spec") or {}, pod["metadata"].get("namespace") or ""
     # The API server has merged matchLabelKeys into the selector.
     ports, apart = list_host_ports(spec), read_terms(spec, "podAntiAffinity", namespace, None)
@@ -148,7 +150,8 @@ def read_pod_traits(pod: Json) -> PodTraits | None:
 
 
 def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
-    """Returns the host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, sorted."""
+    """Returns the host ports that a pod of this spec takes for as long as it runs: those of its containers and sidecars, each once,
+    sorted. With `hostNetwork` each port of a container counts. Other init containers are not looked at."""
     shared = bool(spec.get("hostNetwork"))
     sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     found = set()
@@ -161,10 +164,11 @@ def list_host_ports(spec: Json) -> tuple[HostPort, ...]:
 
 
 def read_terms(spec: Json, kind: str, namespace: str, labels: Labels | None) -> tuple[PodTerm, ...]:
-    """Returns the required terms of `kind`, which is `podAffinity` or `podAntiAffinity`. A term that names no namespaces is for
-    `namespace`.
+    """Returns the required terms of `kind`, which is `podAffinity` or `podAntiAffinity`, in their order. A term without namespaces and
+    without a selector of namespaces is for `namespace`.
 
-    With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean.
+    With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean; with None, these fields are not
+    read.
     """
     terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
     return tuple(_read_term(term, namespace, labels) for term in terms)

@@ -70,7 +70,7 @@ class PodSetRequest:
 
 
 def read_spares(text: str) -> int | None:
-    """Returns how many nodes an annotation asks to be kept free, 0 to `MOST_SPARES`; None for any other text."""
+    """Returns how many nodes an annotation asks to be kept free, 0 to `MOST_SPARES`; None for any other text, also for a larger number."""
     return int(text) if re.fullmatch(r"[0-9]{1,4}", text) and int(text) <= MOST_SPARES else None
 
 

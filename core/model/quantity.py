@@ -97,10 +97,8 @@ def _read_digits(digits: str) -> tuple[int, int]:
 
 
 def parse_canonical(resource: str, text: str | int | float) -> int:
-    """Returns a quantity of a resource in the unit that the core counts it in: `cpu` in thousandths, all else in whole units, rounded up.
-
-    Raises InvalidQuantity where the text is no quantity.
-    """
+    """Returns a quantity of a resource in the unit that the core counts it in: `cpu` in thousandths, all else in whole units; rounded up
+    and cut to the range from `-LARGEST` to `LARGEST`. Raises InvalidQuantity where the text is no quantity."""
     return parse_quantity(text, milli=resource == "cpu")
 
 
@@ -117,5 +115,5 @@ def format_quantity(resource: str, amount: int) -> str:
 
 
 def show_count(count: int, noun: str) -> str:
-    """Returns an amount of things with the right plural: 1 pod, 2 pods."""
+    """Returns an amount of things with the right plural: 1 pod, 2 pods, 0 pods. `noun` is the singular, and the plural ends with an s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

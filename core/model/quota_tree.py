@@ -327,7 +327,8 @@ class QuotaTree:
         return shares[::-1]
 
     def compute_cohort_share(self, cohort: str) -> Share:
-        """Returns the dominant share of a cohort; `NO_SHARE` for a root or an unknown one."""
+        """Returns the dominant share of a cohort by its present usage; `NO_SHARE` for one that borrows nothing, a root or an unknown
+        one."""
         node = self._cohorts.get(cohort)
         return _share(node, {}) if node is not None and node.parent is not None else NO_SHARE
 

@@ -93,7 +93,8 @@ def _with_borrowed(given: PodSetAdmission, nodes: Sequence[str]) -> PodSetAdmiss
 
 
 def compute_spare_usage(usage: Mapping[str, int], pods: int, most: int, spares: int) -> dict[str, int]:
-    """Returns the quota that `spares` nodes use where quota counts them, as canonical amounts by resource, rounded up.
+    """Returns the quota that `spares` nodes use where quota counts them, as canonical amounts by resource, rounded up and not cut at
+    `LARGEST`.
 
     Each spare counts as `most` pods; `usage` is that of all `pods` together. It is empty without pods or spares.
     """

@@ -26,7 +26,7 @@ class StepBudget:
 
     def split_off(self, steps: int) -> "StepBudget":
         """Returns a budget of so many steps, of which it has none left once this one has none. What it spends is charged to this one,
-        too."""
+        too; what it does not spend stays here."""
         return StepBudget(steps, self)
 
     def charge(self, steps: int) -> None:

@@ -7,10 +7,11 @@ from core.model.pod_resources import Resources
 
 
 def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[str, int]:
-    """Returns the requests of one pod as quota counts them: canonical amounts by resource, rounded up.
+    """Returns the requests of one pod as quota counts them: canonical amounts by resource, rounded up and not cut at `LARGEST`; a new dict.
 
     Resources with an excluded prefix are left out first, also as inputs and factors. Outputs are neither excluded nor transformed again;
-    what several inputs come to is summed. Where nothing is asked for of the resource to multiply by, the factor is one.
+    what several inputs come to is summed. Of several transformations of one input the last holds. Where nothing is asked for of the
+    resource to multiply by, the factor is one.
     """
     if not rules.excluded_prefixes and not rules.transformations:
         return dict(requests)

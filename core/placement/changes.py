@@ -44,7 +44,8 @@ class NodeFix:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Conditions that would have to hold, as text, in the order of the fields; `{}` stands for the names of the nodes."""
+        """Conditions that would have to hold, as text, in the order of the fields: one for each taint, one for all amounts. `{}` stands
+        for the names of the nodes. Empty where nothing has to change."""
         steps = ["{} were ready"] if self.ready else []
         steps += ["{} were uncordoned"] if self.uncordon else []
         steps += [f"taint {show_taint(taint)} were removed from {{}}" for taint in self.taints]
@@ -133,7 +134,8 @@ class NodeFixes(Sequence[NodeFix]):
 
 
 def is_removed_by_kubernetes(taint: Taint, ready: bool, cordoned: bool) -> bool:
-    """Whether Kubernetes itself removes a taint once the node is ready and uncordoned; `ready` and `cordoned` are its state now."""
+    """Whether Kubernetes itself removes a taint once the node is ready and uncordoned; `ready` and `cordoned` are its state now. Only
+    the taints of not-ready, unreachable and unschedulable nodes can be, and only while the node is in that state."""
     key = taint[0]
     of_ready = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     return (key == "node.kubernetes.io/unschedulable" and cordoned) or (key in of_ready and not ready)

@@ -44,9 +44,10 @@ def place(
 ) -> Decision:
     """Places pod sets one after the other, each with the room that those before it leave; if that fails, all at once.
 
-    Returns their placements in the order of the requests, or a refusal. `free` replaces the view's own free matrix (what-if); neither is
-    changed. `together` ties all pod sets to one domain. Where the searches ran out of the view's budget of steps, the refusal reports it. A
-    selector that cannot be evaluated is a refusal (INVALID_SELECTOR), no error.
+    Returns their placements in the order of the requests, or a refusal, perhaps with placements of pod sets before it. `free` replaces the
+    view's own free matrix (resources by nodes; what-if); neither is changed. `together` ties all pod sets to one domain. Where the searches
+    ran out of the view's budget of steps, the refusal reports it. A level or selector that cannot be resolved is a refusal (UNKNOWN_LEVEL,
+    INVALID_SELECTOR, ...), no error.
     """
     if view.budget is UNLIMITED:
         view = view.copy_with_budget(StepBudget())

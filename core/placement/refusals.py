@@ -113,9 +113,10 @@ def with_note(refusal: NotFit, note: str) -> NotFit:
 
 
 def format_refusal(topology: str, refusal: NotFit) -> str:
-    """Returns what the user reads in the condition, at most `MAX_MESSAGE` characters.
+    """Returns what the user reads in the condition, at most `MAX_MESSAGE` characters; `topology` is its name.
 
-    First comes the wire contract's sentence, then what would help, then more facts.
+    First comes the wire contract's sentence (for all kinds but NOT_FIT: the refusal's `detail`), then excluded nodes, notes, what would
+    help or why nothing does, then facts of levels. Without an explanation it is the sentence alone.
     """
     if refusal.kind is not RefusalKind.NOT_FIT:
         text = refusal.detail

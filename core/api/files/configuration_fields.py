@@ -128,7 +128,7 @@ def _check_gates(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def filter_placement_gates(values: Mapping[str, bool]) -> dict[str, bool]:
-    """Returns those of the feature gates of a file that topogate serves."""
+    """Returns a new dict of those of the feature gates of a file that topogate serves (`GATES`), with their values; others are left out."""
     return {name: value for name, value in values.items() if name in GATES}
 
 

@@ -45,8 +45,8 @@ CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
 def read_configuration(text: str | bytes, plugins: Collection[str] | None = None) -> Configuration:
-    """Returns the configuration in a file (YAML or JSON). `plugins` are the installed ones of other packages; None:
-    they are unknown.
+    """Returns the configuration in a file (YAML or JSON). `plugins` are the names of installed plugins of other packages, and names beyond
+    them and the built-in ones are mistakes; None: they are unknown, and any name is accepted.
 
     Raises `core.api.files.mistakes.InvalidFile`, which names every mistake in it.
     """
@@ -69,9 +69,8 @@ def read_configuration_file(path: str, plugins: Collection[str] | None = None) -
 
 
 def build_configuration(file: ConfigurationFile) -> Configuration:
-    """Returns the values of a well-formed file, durations in seconds, with a warning for each key that has no effect or another default
-    than Kueue's.
-    """
+    """Returns the values of a well-formed file, durations in seconds, with defaults for what is not given. Its warnings are one for each
+    key that has no effect, then those of defaults other than Kueue's. Nothing is checked again."""
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_build_pods_ready(file),

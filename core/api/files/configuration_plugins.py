@@ -189,8 +189,8 @@ class PodGroupPlugins(Strict):
 
     @property
     def rules(self) -> GroupPluginRules:
-        """Returns the block as values (time limit in seconds, memory in bytes), with defaults for what is not given. A list that is given
-        replaces the default list."""
+        """Returns the block as values (time limit in seconds, memory in bytes), with defaults for what is not given. A list that is
+        given replaces the default list, also an empty one; a scorer without a weight has 1."""
         usual, limits = GroupPluginRules(), PluginLimits()
         generators = usual.generators if self.generators is None else tuple(_build_choice(one) for one in self.generators)
         scorers = usual.scorers if self.scorers is None else tuple(_build_choice(one, one.weight) for one in self.scorers)

@@ -40,15 +40,16 @@ def format_choice(names: Iterable[str]) -> str:
 
 
 def find_nearest(key: str, names: Iterable[str]) -> str | None:
-    """Returns the known name nearest to what was written, without regard to case. None if none has a ratio of 0.6 or more by `difflib`."""
+    """Returns the known name nearest to what was written, without regard to case. Of `key` the first `_SHOWN` characters are compared. None
+    if no name has a ratio of 0.6 or more by `difflib`."""
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower()[:_SHOWN], by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
 def format_value(value: object) -> str:
-    """Returns a value as it may stand in a message: text in quotes, cut to `_SHOWN` characters, and of a list or an object only that it is
-    one. It is in one line."""
+    """Returns a value of JSON as it may stand in a message, in one line. Text is in quotes and cut to `_SHOWN` characters; a list or an
+    object shows only that it is one, an integer above 64 bits only how many it has. Of any other value it returns the name of its type."""
     if isinstance(value, str):
         short = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
         return json.dumps(short, ensure_ascii=not short.isprintable())  # what begins a new line, and halves of characters, are escaped
@@ -63,7 +64,8 @@ def format_value(value: object) -> str:
 
 
 def build_path(path: str, *parts: str | int) -> str:
-    """Returns a path with more parts: `a.b[0][odd/key]`. A key that is not plain, or longer than `_SHOWN`, is in brackets and cut."""
+    """Returns a path with more parts: `a.b[0][odd/key]`. A key that is not plain (letters, digits, `_`, `-`), or longer than `_SHOWN`, is
+    in brackets and cut. A number is an index."""
     for part in parts:
         if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) and len(part) <= _SHOWN:
             path = f"{path}.{part}" if path else part

@@ -59,7 +59,7 @@ class Strict(BaseModel):
     @classmethod
     def read_text(cls, text: str | bytes, context: Any = None) -> Self:
         """Returns the object that a YAML or JSON document holds; `context` is for validators. Raises InvalidFile with all mistakes, keys
-        that are given twice among them, or only with the one that keeps the document from being parsed."""
+        that are given twice first. If the document is empty, above 1 MiB or cannot be parsed, that is the only one."""
         value, twice = parse_yaml(text)
         try:
             found = cls.read(value, context)
@@ -71,7 +71,8 @@ class Strict(BaseModel):
 
     @classmethod
     def read(cls, value: object, context: Any = None) -> Self:
-        """Returns the object that parsed YAML or JSON holds; `context` is for validators. Raises InvalidFile with all mistakes."""
+        """Returns the object that parsed YAML or JSON holds; `context` is for validators. Raises InvalidFile with all mistakes, each once,
+        unknown keys among them. Where text has half characters, only these are in it."""
         halves = [Mistake(path, "text without half characters is expected") for path in _find_half_characters(value)]
         if halves:  # pydantic cannot name a key that is not text
             raise InvalidFile(halves)
@@ -83,17 +84,19 @@ class Strict(BaseModel):
 
 
 def refuse(accepted: str) -> PydanticCustomError:
-    """Returns what a validator raises for the value at hand; `accepted` describes what would be accepted."""
+    """Returns what a validator raises for the value at hand: its mistake is "... is not accepted; `accepted`"."""
     return PydanticCustomError("refused", "{accepted}", {"accepted": accepted})
 
 
 def refuse_inside(mistakes: Iterable[Mistake]) -> PydanticCustomError:
-    """Returns what a validator raises for mistakes inside the value at hand, with paths from there."""
+    """Returns what a validator raises for mistakes inside the value at hand, with paths from there: they take the place of one for the
+    value as a whole."""
     return PydanticCustomError("refused_inside", "mistakes inside", {"mistakes": tuple(mistakes)})
 
 
 def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterValidator:
-    """Returns a validator that accepts texts of at most `longest` characters that match a pattern as a whole."""
+    """Returns a validator that accepts texts of at most `longest` characters that match a pattern (ASCII) as a whole. For others it raises
+    `refuse` with "`accepted` is expected"."""
     compiled = re.compile(pattern, re.ASCII)
 
     def check(text: str) -> str:
@@ -105,7 +108,8 @@ def match_pattern(pattern: str, accepted: str, *, longest: int = 253) -> AfterVa
 
 
 def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
-    """Yields one warning, with its path, for each field of a file, also in inner blocks, that is given and has no effect."""
+    """Yields one warning, with its path below `path`, for each field of a file that is marked as `Ignored` and is not None. Fields of inner
+    blocks and of blocks in lists are looked at, too, those in maps are not."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:
@@ -121,7 +125,7 @@ def list_ignored(model: Strict, path: str = "") -> Iterator[str]:
 
 def find_blocks(annotation: Any) -> Iterator[type[Strict]]:
     """Yields the models (subclasses of `Strict`) in the annotation of a field: it alone, or inside a union, list or map, in their order
-    there."""
+    there. One that is there twice comes twice; fields of the models are not looked into."""
     if isinstance(annotation, type) and issubclass(annotation, Strict):
         yield annotation
     for part in get_args(annotation):

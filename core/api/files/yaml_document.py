@@ -12,9 +12,9 @@ MAX_BYTES = 1 << 20  # what a ConfigMap can hold
 
 
 def parse_yaml(text: str | bytes) -> tuple[object, tuple[Mistake, ...]]:
-    """Returns what a YAML or JSON document holds, and the keys that are given twice, of which it has the last. Raises InvalidFile for a
-    document that is empty, too large or broken.
-    """
+    """Returns what a YAML or JSON document holds, and a mistake for each key that is given twice, of which it has the last. Raises
+    InvalidFile with one mistake for a document that is empty, larger than `MAX_BYTES`, nested too deeply, or broken. Several documents in
+    one are broken, too."""
     if len(text) > MAX_BYTES:
         raise InvalidFile([Mistake("", f"the file is larger than {MAX_BYTES >> 20} MiB; a configuration is expected")])
     try:

@@ -30,7 +30,8 @@ class Mark:
 
 
 def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a new schema with the values of a mark: a list is added after that of the schema, any other value replaces it."""
+    """Returns a new schema with the values of a mark: a list is added after that of the schema, any other value replaces it. Neither
+    argument is changed."""
     merged = dict(schema)
     for key, value in values.items():
         merged[key] = [*merged[key], *value] if isinstance(value, list) and key in merged else value
@@ -38,7 +39,8 @@ def merge(schema: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_rule(expression: str, message: str) -> Mark:
-    """Returns the mark of a CEL rule; the message is what a user reads, so it says what would be right."""
+    """Returns the mark of a CEL rule (`expression`, with its white space reduced); the message is what a user reads, so it says what would
+    be right."""
     return Mark({RULES: [{"rule": " ".join(expression.split()), "message": message}]})
 
 
@@ -46,12 +48,13 @@ IMMUTABLE = add_rule("self == oldSelf", "the field cannot be changed")
 
 
 def default_on_server(value: Any) -> Mark:
-    """Returns the mark of a default, which the API server fills in where the field is absent."""
+    """Returns the mark of a default, which the API server fills in where the field is absent. The value is the JSON as it is in the CRD;
+    the default in Python is separate."""
     return Mark({SERVER_DEFAULT: value})
 
 
 def list_map(*keys: str) -> Mark:
-    """Returns the mark of a list with items that these keys distinguish: server-side apply owns item by item."""
+    """Returns the mark of a list with items that these keys (JSON names of fields) distinguish: server-side apply owns item by item."""
     return Mark({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 

@@ -47,11 +47,13 @@ class Wire(BaseModel):
 
     @classmethod
     def from_wire(cls, value: Mapping[str, Any]) -> Self:
-        """Returns the model of a JSON object of the API server; unknown fields are ignored. Raises pydantic's `ValidationError`."""
+        """Returns the model of a JSON object of the API server; unknown fields are ignored. Raises pydantic's `ValidationError` where a
+        field is missing or has a value that the model does not accept."""
         return cls.model_validate(value)
 
     def to_wire(self) -> dict[str, Any]:
-        """Returns JSON with the fields that were set to something but None, and nothing else; keys are in camelCase."""
+        """Returns a new JSON object with the fields that were set to something but None, also inside, and nothing else: defaults are left
+        out. Keys are in camelCase, times in UTC with whole seconds."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 

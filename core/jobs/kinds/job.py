@@ -35,8 +35,9 @@ class Job(TemplatedKind):
         return [Role(MAIN_POD_SET, count_pods_at_once(spec), path, "spec.template", template, pod_index_label=index, min_count=least)]
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored; see `TemplatedKind.default_change`. Where a manifest with MIN_PARALLELISM is applied
-        again while the Job runs with fewer pods, `parallelism` stays, and `completions` if they are to be equal."""
+        """Returns a copy of `new` as it should be stored. What topogate added to the template and an applied manifest lacks is put back
+        (`TemplatedKind.default_change`). Where such a manifest has MIN_PARALLELISM while the Job runs with fewer pods, `parallelism` stays,
+        and `completions` if they are to be equal."""
         changed, spec = super().default_change(old, new), old.get("spec") or {}
         runs = self.is_started(old) and not self.is_suspended(old) and not self.is_suspended(new)
         if runs and MIN_PARALLELISM in _get_annotations(new) and count_pods_at_once(new.get("spec") or {}) > count_pods_at_once(spec):
@@ -57,7 +58,7 @@ class Job(TemplatedKind):
             yield from _check_completions(job)
 
     def is_resizable(self, job: Json) -> bool:
-        """Returns whether the elastic annotation of the Job is true."""
+        """Returns whether the annotation ELASTIC_JOB of the Job is exactly `true`."""
         return is_elastic(job)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:

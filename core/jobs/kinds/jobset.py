@@ -57,8 +57,9 @@ class JobSet(TemplatedKind):
         return job
 
     def default_change(self, old: Json, new: Json) -> dict[str, Any]:
-        """Returns a change as it should be stored; see `TemplatedKind.default_change`. Default slice sizes follow `parallelism` if the
-        JobSet has a queue and is suspended before and after. Templates of one that runs are immutable."""
+        """Returns a copy of `new` as it should be stored. What topogate added to the templates and an applied manifest lacks is put back
+        (`TemplatedKind.default_change`). Default slice sizes follow `parallelism` if the JobSet has a queue and is suspended before and
+        after. Templates of one that runs are immutable."""
         changed = super().default_change(old, new)
         is_queued = QUEUE_NAME_LABEL in ((new.get("metadata") or {}).get("labels") or {})
         return self.default_more(changed) if is_queued and self.is_suspended(old) and self.is_suspended(new) else changed
@@ -78,7 +79,8 @@ class JobSet(TemplatedKind):
         return sum(int(status.get("active") or 0) for status in (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether all of its Jobs are ready or have succeeded; None where its status has no numbers."""
+        """Returns whether, for each replicated job, as many Jobs are ready or have succeeded as it has replicas; None where its status
+        has no numbers, or it has no replicated job."""
         return self.are_jobs_ready(self.list_roles(job), (job.get("status") or {}).get("replicatedJobsStatus") or ())
 
     def count_reclaimable_pods(self, job: Json) -> dict[str, int]:

@@ -26,7 +26,7 @@ class MPIJob(ReplicatedKind):
         return Gang(sum(role.count for role in self.list_roles(job) if not (comes_later and role.pod_set == "launcher")))
 
     def default_more(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Sets, in the job itself, POD_INDEX_OFFSET on the workers' template where it is not as usual, and returns the job. A job without
+        """Sets, in the job itself, POD_INDEX_OFFSET on the workers' template in the two cases below, and returns the job. A job without
         launcher or workers stays as it is.
 
         It is 1 if the launcher is a worker, too, and has index 0, and neither template names a pod set group. It is 0 in a group with a

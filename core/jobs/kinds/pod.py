@@ -69,8 +69,10 @@ class Pod:
         return owner is not None and (owner.get("kind"), (owner.get("apiVersion") or "").rpartition("/")[0]) in self.left_alone
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of a pod. A queued one, also by the default queue, gets label and finalizer MANAGED and the hash of its shape. It
-        gets both gates unless it names a node. What only a start sets is removed. A pod without a queue, or left alone, is unchanged."""
+        """Returns a copy of a pod. A queued one, also by the default queue, gets label and finalizer MANAGED, the hash of its shape and the
+        traceparent. The value of the label that POD_GROUP_INDEX_LABEL_NAME names becomes its index. It gets both gates, after others,
+        unless it names a node. What only a start sets (pod set, Workload, slice name) is removed. A pod without a queue, or left alone, is
+        unchanged."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -159,7 +161,8 @@ def _check_one_system(pod: Json) -> Iterator[FieldError]:
 
 
 def build_pod_set(name: str, count: int, pod: Json) -> PodSetTemplate:
-    """Returns the pod set of `count` pods that are all like one, without a `minCount`."""
+    """Returns the pod set of `count` pods that are all like one, without a `minCount`; see `build_pod_template` and
+    `build_pod_topology_request`."""
     return PodSetTemplate(name, count, build_pod_template(pod), build_pod_topology_request(pod))
 
 
@@ -171,8 +174,9 @@ def build_pod_topology_request(pod: Json) -> dict[str, Any] | None:
 
 
 def build_pod_template(pod: Json) -> dict[str, Any]:
-    """Returns a copy of a pod as the template that a Workload keeps. It has labels, annotations and spec, without node name, hostname,
-    gates and what topogate notes on a pod. Each environment variable is there once."""
+    """Returns a copy of a pod as the template that a Workload keeps. It has labels, annotations and spec, without node name, hostname and
+    gates. What topogate notes on a pod (label MANAGED, ROLE_HASH, traceparent) is left out, and so are empty labels or annotations. Each
+    environment variable is there once."""
     metadata = pod.get("metadata") or {}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("nodeName", "schedulingGates", "hostname")}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in (ROLE_HASH, TRACEPARENT_ANNOTATION)}
@@ -201,10 +205,9 @@ def has_admission_gate(pod: Json) -> bool:
 
 
 def compute_role_hash(spec: Json) -> str:
-    """Returns 8 hexadecimal digits that are equal for pods of one pod set of a group: of equal requests and equal demands on nodes.
-
-    It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which Kueue leaves out.
-    """
+    """Returns 8 hexadecimal digits that are equal for pods of one pod set of a group: of equal requests, ports, priority and equal demands
+    on nodes. Images, commands and limits do not count. It is Kueue's name of a pod that has none of `_SHAPE_IF_SET` and no sidecar, which
+    Kueue leaves out."""
     shape = {name: spec.get(name) for name in _SHAPE} | {
         part: _list_containers(spec.get(part)) for part in ("containers", "initContainers")
     }

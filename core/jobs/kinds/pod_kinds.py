@@ -20,9 +20,17 @@ class Reviewed(Protocol):
     spec_shape: ClassVar[Fields]
     defaults_updates: ClassVar[bool]
 
-    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]: ...
-    def validate_create(self, job: Json) -> Rules: ...
-    def validate_update(self, old: Json, new: Json) -> Rules: ...
+    def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
+        """Returns a copy of the object as it should be stored, changed only where it must be; see `JobKind.default`."""
+        ...
+
+    def validate_create(self, job: Json) -> Rules:
+        """Returns all errors and warnings that a new object shows by itself."""
+        ...
+
+    def validate_update(self, old: Json, new: Json) -> Rules:
+        """Returns all errors and warnings of a change from `old` to `new`."""
+        ...
 
 
 # Kinds with workloads that are made from the object; those of a Deployment are made from its pods, one each.
@@ -30,5 +38,6 @@ POD_SETS: tuple[PodParent, ...] = (StatefulSet(), LeaderWorkerSet())
 
 
 def list_pod_kinds(kinds: Sequence[JobKind] = KINDS) -> tuple[Pod | PodParent, ...]:
-    """Returns the kinds that the webhook serves in addition to `kinds`; the pods of `kinds` are not queued by themselves."""
+    """Returns the kinds that the webhook serves in addition to `kinds`: Pod, StatefulSet, LeaderWorkerSet and Deployment, in this order.
+    Pods of `kinds` are not queued by themselves."""
     return (Pod(kinds), *POD_SETS, Deployment())

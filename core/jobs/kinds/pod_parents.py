@@ -39,7 +39,7 @@ MAX_WORKLOADS = 10_000  # of one parent; each costs a look whenever the parent c
 
 
 def judge_number(replicas: int) -> Iterator[FieldError]:
-    """Yields an error for more replicas than `MAX_WORKLOADS`; each replica is a Workload."""
+    """Yields an error at `spec.replicas` for more replicas than `MAX_WORKLOADS`; each replica is a Workload."""
     if replicas > MAX_WORKLOADS:
         yield FieldError(ErrorType.INVALID, "spec.replicas", replicas, f"at most {MAX_WORKLOADS} are expected, each is a Workload")
 
@@ -61,23 +61,25 @@ class PodParent(ABC):
 
     @abstractmethod
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the pod templates of one workload, in order. The object may not have been validated yet."""
+        """Returns the pod templates of one workload, in order, with the pods that one workload has of each. The object may not have been
+        validated yet."""
 
     def index_offset(self, job: Json, role: Role) -> int:
         """Returns the pod index at which the pods of a role of the object begin, by default 0."""
         return 0
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields the errors of a change by the rules of this kind alone; by default none."""
+        """Yields the errors of a change by the rules of this kind alone; by default none. It is asked only of objects that stay queued."""
         return iter(())
 
     def list_annotation_paths(self, job: Json) -> list[str]:
-        """Returns the paths under which users write the annotations of its pods, one per template."""
+        """Returns the paths under which users write the annotations of its pods, one per template in the order of `list_roles`."""
         return [role.annotations_shown for role in self.list_roles(job)]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the object, unchanged without a queue. A queued one, also by the default queue, hands labels on to its
-        templates, for queue, priority and time limit. The templates also get annotations that name its kind."""
+        """Returns a copy of the object, unchanged without a queue. A queued one, also by the default queue, gets the traceparent and hands
+        its labels for queue, priority and time limit on to its templates. The templates also get annotations that name its kind, that its
+        pods serve (`is_serving`) and the index of their first pod if that is not 0."""
         changed = copy_object(job)
         metadata = changed.setdefault("metadata", {})
         labels = metadata.get("labels") or {}
@@ -131,8 +133,9 @@ class PodParent(ABC):
             yield from judge_number(_count_replicas(job))
 
     def validate_update(self, old: Json, new: Json) -> Rules:
-        """Returns the errors and warnings of a change. While a pod of it is ready it keeps its queue, as in Kueue; while it has pods
-        it stays queued. What its templates ask for is judged when that changes."""
+        """Returns the errors and warnings of a change. While a pod of it is ready it keeps its queue, as in Kueue; while it has pods it
+        stays queued. Of one that leaves its queue nothing else is judged. Else it returns what `validate_create` finds and did not find
+        before, all of it for an object that had no queue."""
         errors = []
         before, after = (((obj.get("metadata") or {}).get("labels") or {}).get(QUEUE_NAME_LABEL) for obj in (old, new))
         pods, field = ("pods", "replicas") if after is None else ("ready pods", "readyReplicas")
@@ -148,7 +151,8 @@ class PodParent(ABC):
         return with_changes(errors, judged, self.validate_create(old) if before is not None else Rules())
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
-        """Returns the pod sets of one of its workloads, which are all alike, in the order of the templates."""
+        """Returns the pod sets of one of its workloads, which are all alike, in the order of the templates. Each has its number of pods,
+        a copy of its template as a Workload keeps it, and its topology request (None without any)."""
         made = []
         for role in self.list_roles(job):
             request = annotations.build_topology_request(role.annotations, pod_index_label=role.pod_index_label)
@@ -156,7 +160,7 @@ class PodParent(ABC):
         return made
 
     def count_workloads(self, job: Json) -> int:
-        """Returns the number of workloads that are made from the object, by default 1."""
+        """Returns the number of workloads that are made from the object, by default 1, also without replicas."""
         return 1
 
     def find_role(self, job: Json, pod: Json) -> str:

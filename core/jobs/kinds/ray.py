@@ -30,10 +30,12 @@ RAY_CLUSTER_SPEC = Fields(
 
 
 def list_ray_roles(job: Json, path: Path) -> list[Role]:
-    """Returns the roles of the Ray cluster at a path of a job: `head`, then one per worker group, at most `MOST_ROLES` of these.
+    """Returns the roles of the Ray cluster at a path of a job: `head` of one pod, then one per worker group, at most `MOST_ROLES` of these.
+    A group is named in lower case and has replicas times hosts pods: `replicas` (1 by default) between `minReplicas` and `maxReplicas`, 0
+    while it is suspended. With an autoscaler `head` has its container added.
 
-    A group of several hosts per replica is ranked by host within replica. KubeRay gives its pods these indexes from 1.5 on, by a
-    feature gate; pods without them are placed in no order.
+    A group of several hosts per replica is ranked by host within replica. KubeRay gives its pods these indexes from 1.5 on, by a feature
+    gate; pods without them are placed in no order.
     """
     cluster = get(job, path) or {}
     shown = ".".join(map(str, path))

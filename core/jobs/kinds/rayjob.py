@@ -51,7 +51,8 @@ class RayJob(TemplatedKind):
     )
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns the roles of its Ray cluster and, in K8sJobMode, `submitter`."""
+        """Returns the roles of its Ray cluster and, only where `submissionMode` is K8sJobMode, `submitter` last, with the template that
+        KubeRay would make where the job has none. In SidecarMode `head` has the container of the submitter in addition."""
         roles = list_ray_roles(job, _CLUSTER)
         if (job.get("spec") or {}).get("submissionMode") == "SidecarMode":
             roles = [replace(role, added=(*role.added, _SUBMITTER_CONTAINER)) if role.pod_set == HEAD else role for role in roles]
@@ -61,8 +62,8 @@ class RayJob(TemplatedKind):
         return roles
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields the errors of its Ray cluster and of fields by which pods would not be counted, or capacity would be kept after the
-        end."""
+        """Yields an error for a `clusterSelector` (pods of that cluster would not be counted) and one where `shutdownAfterJobFinishes` is
+        not true (capacity would be kept after the end). Then come those of its Ray cluster (`validate_ray`)."""
         spec = job.get("spec") or {}
         if spec.get("clusterSelector"):
             accepted = "may not be set: pods of a cluster that is there already cannot be queued; give a rayClusterSpec"
@@ -87,12 +88,13 @@ class RayJob(TemplatedKind):
         return get(job, ("status", "rayClusterName")) or None
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
-        """Returns a copy of the RayJob with the worker counts of its RayCluster; see `with_groups_of`."""
+        """Returns a copy of the RayJob with counts and `suspend` of the worker groups of its RayCluster (`part`), by name; see
+        `with_groups_of`."""
         return with_groups_of(job, _CLUSTER, part)
 
     def restore(self, job: Json, pod_sets: Sequence[Json] | None) -> dict[str, Any]:
-        """Returns the stopped RayJob with its own templates, without a submitter's template that the start wrote. That would keep the
-        image of the head as it was then."""
+        """Returns a copy of the stopped RayJob with its own templates (`JobKind.restore`), without a submitter's template that the start
+        wrote. That would keep the image of the head as it was then."""
         changed = super().restore(job, pod_sets)
         template = get(changed, _SUBMITTER_TEMPLATE) or {}
         spec = restore_template(template, {})["spec"]  # without a Workload additions of the start to it may still be there
@@ -102,7 +104,8 @@ class RayJob(TemplatedKind):
         return changed
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether head and workers are ready by its status; see `are_ray_pods_ready`."""
+        """Returns whether head and workers are ready by the status of its cluster; None where that has no state or no count of workers.
+        The submitter is not looked at. See `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, _CLUSTER, ("status", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:

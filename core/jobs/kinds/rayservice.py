@@ -34,15 +34,19 @@ class RayService(TemplatedKind):
     part = CLUSTER
 
     def list_roles(self, job: Json) -> list[Role]:
-        """Returns `head` and one role per worker group; see `list_ray_roles`."""
+        """Returns `head`, of one pod, and one role per worker group, named after it in lower case, with all its pods; see
+        `list_ray_roles`."""
         return list_ray_roles(job, _CLUSTER)
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields the errors of its Ray cluster; see `validate_ray`."""
+        """Yields errors of ELASTIC_JOB, of an autoscaler without it or that asks for too much, and of worker groups without a name; see
+        `validate_ray`."""
         return validate_ray(job, _CLUSTER)
 
     def validate_change(self, old: Json, new: Json) -> Iterator[FieldError]:
-        """Yields errors of the elastic annotation and, of a running service, of changes for which KubeRay would make a second cluster."""
+        """Yields errors of the elastic annotation. Of a service that runs before and after also those of its autoscaler, and of changes for
+        which KubeRay would make a second cluster. These are all but replicas and templates of its cluster, unless `upgradeStrategy.type` is
+        None, which may not be given up while it runs."""
         if self.is_suspended(old) or self.is_suspended(new):
             yield from validate_changed_elastic(old, new)
             return
@@ -59,7 +63,7 @@ class RayService(TemplatedKind):
             yield FieldError(ErrorType.FORBIDDEN, "spec.rayClusterConfig", None, accepted)
 
     def is_resizable(self, job: Json) -> bool:
-        """Returns whether the elastic annotation of the RayService is true."""
+        """Returns whether the annotation ELASTIC_JOB of the RayService is exactly `true`."""
         return is_elastic(job)
 
     def find_part(self, job: Json) -> str | None:
@@ -71,11 +75,13 @@ class RayService(TemplatedKind):
         return next((name for name in names if name), None)
 
     def with_counts_of(self, job: Json, part: Json) -> dict[str, Any]:
-        """Returns a copy of the RayService with the worker counts of its RayCluster; see `with_groups_of`."""
+        """Returns a copy of the RayService with counts and `suspend` of the worker groups of its RayCluster (`part`), by name; see
+        `with_groups_of`."""
         return with_groups_of(job, _CLUSTER, part)
 
     def are_pods_ready(self, job: Json) -> bool | None:
-        """Returns whether head and workers of the active service are ready by its status; see `are_ray_pods_ready`."""
+        """Returns whether head and workers of the active service are ready by its status; None where that has no state or no count of
+        workers. See `are_ray_pods_ready`."""
         return are_ray_pods_ready(job, _CLUSTER, ("status", "activeServiceStatus", "rayClusterStatus"))
 
     def find_finish(self, job: Json) -> Finish | None:

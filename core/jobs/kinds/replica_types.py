@@ -53,7 +53,7 @@ class ReplicatedKind(TemplatedKind):
                 yield FieldError(ErrorType.NOT_SUPPORTED, f"spec.{self.field}", name, accepted)
 
     def count_active_pods(self, job: Json, dropped: int = 0) -> int:
-        """Returns the pods of all replica types that its status counts as active."""
+        """Returns the pods of all replica types that its status counts as active; `dropped` is not used."""
         statuses = (job.get("status") or {}).get("replicaStatuses") or {}
         return sum(int((status or {}).get("active") or 0) for status in statuses.values())
 

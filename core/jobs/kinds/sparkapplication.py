@@ -96,7 +96,9 @@ class SparkApplication(TemplatedKind):
                 del pod["template"]
 
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
-        """Yields errors of properties and fields by which pods would not be counted, and of amounts of memory that cannot be read."""
+        """Yields errors of dynamic allocation and of properties (`sparkConf`) by which pods would not be counted. A `memoryOverheadFactor`
+        that is no number and amounts of memory that cannot be read are errors, too. Properties that only turn something off are accepted.
+        """
         spec = job.get("spec") or {}
         if (spec.get("dynamicAllocation") or {}).get("enabled"):
             accepted = "false is expected: executors that are added later would be outside of what was admitted"
@@ -127,7 +129,8 @@ class SparkApplication(TemplatedKind):
         return True if state == "SUCCEEDING" else None
 
     def find_finish(self, job: Json) -> Finish | None:
-        """Returns how the application ended; None while its state is neither COMPLETED nor FAILED."""
+        """Returns how the application ended, with its error message or a default text; None while its state is neither COMPLETED, which
+        is a success, nor FAILED."""
         state = (job.get("status") or {}).get("applicationState") or {}
         if state.get("state") not in ("COMPLETED", "FAILED"):
             return None

@@ -30,7 +30,8 @@ class Column:
     stops: Ints
 
     def compute_stems(self) -> Ints:
-        """Returns, per value, the characters up to its last dash, where the suffix that all share is left aside; 0 without a dash."""
+        """Returns, per value, the number of characters up to its last dash, with that, int64; 0 without a dash. Dashes in the suffix
+        that all values share do not count."""
         dashes = (self.units == ord("-")).nonzero()[0]
         if not len(dashes):
             return np.zeros_like(self.lengths)

@@ -29,7 +29,7 @@ class TopologyAssignment:
 
     @property
     def count(self) -> int:
-        """Pods assigned in all."""
+        """The number of pods assigned in all domains."""
         return sum(domain.count for domain in self.domains)
 
     def expand(self) -> Iterator[int]:

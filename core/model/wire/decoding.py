@@ -21,9 +21,10 @@ class InvalidAssignment(ValueError):
 
 
 def decode(wire: Mapping[str, Any]) -> TopologyAssignment:
-    """Returns the assignment that v1beta2 JSON describes, slices joined in their order.
+    """Returns the assignment that v1beta2 JSON describes, slices joined in their order. Domains without pods are accepted.
 
-    Raises InvalidAssignment where it contradicts itself or the API or has too many domains, and nothing else whatever it is given.
+    Raises InvalidAssignment where it contradicts itself or the API, has more than `MAX_DOMAINS` domains or repeats more than
+    `MAX_REPEATED`, and nothing else whatever it is given.
     """
     fields = _get_object(wire, "topologyAssignment")
     levels = _get_strings(fields, "levels", "levels")

@@ -25,8 +25,8 @@ _FEW = 32  # domains up to which asking whether any cut can pay is cheaper strin
 def encode(assignment: TopologyAssignment) -> dict[str, Any]:
     """Returns an assignment as v1beta2 JSON, cut into the slices that make it short.
 
-    An assignment to nothing has an empty list of slices: the API requires the field. Raises InvalidAssignment where a domain has no pods,
-    not one value for each level, or a value that is too long for a label's.
+    An assignment to nothing has an empty list of slices: the API requires the field. Raises InvalidAssignment where a domain has no pods or
+    not one value for each level. So it does where a value is longer than 63 characters, even without what its slice has in common.
     """
     levels = list(assignment.levels)
     if not assignment.domains:
@@ -37,9 +37,7 @@ def encode(assignment: TopologyAssignment) -> dict[str, Any]:
 
 def encode_whole(assignment: TopologyAssignment) -> dict[str, Any]:
     """Returns an assignment as v1beta2 JSON in one slice, for callers with many assignments to write and no time to find the best cuts.
-
-    Raises InvalidAssignment as `encode` does, and for values that would have to be cut, too.
-    """
+    How many domains there are is not checked. Raises InvalidAssignment as `encode` does, and for values that would have to be cut, too."""
     levels = list(assignment.levels)
     if not assignment.domains:
         return {"levels": levels, "slices": []}

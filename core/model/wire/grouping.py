@@ -85,10 +85,9 @@ class _Choice:
 
 
 def choose_parts(columns: Sequence[Sequence[str]], counts: Sequence[int]) -> list[SlicePart]:
-    """Returns the slices that make the JSON short, in order and with all domains: at most MAX_SLICES, each of at most MAX_ROOTS domains.
-
-    `columns` has the values of all domains for each level, `counts` the pods of each domain.
-    """
+    """Returns the slices that make the JSON short, in order and with all domains: at most MAX_SLICES, each of at most MAX_ROOTS domains. It
+    is the best choice that was found, not always the shortest. `columns` has the values of all domains for each level, `counts` the pods of
+    each domain; there must be a domain."""
     levels = [compute_column(values) for values in columns]
     domains = _compare_neighbours(levels, np.array(counts, np.int64))
     most = _compute_most_saved(domains)

@@ -9,10 +9,11 @@ _FEW = 2048  # neighbours; an array for all depths at once is small for so few
 
 
 def compute_promise(shared: Ints) -> Ints:
-    """Returns, for each two neighbours, the bytes that the runs that end and begin between them would save by being slices of their own.
+    """Returns, for each two neighbours (int64, one fewer than values), the bytes that the runs that end and begin between them would save
+    by being slices of their own, at least 0; an estimate.
 
-    A row of `shared` is one kind of what neighbours share. A run is all that share at least so much with each other; its affix must be
-    written once. What the kinds promise is added up.
+    A row of `shared` is one kind of what neighbours share, in bytes. A run is all that share at least so much with each other; its affix
+    must be written once. What the kinds promise is added up.
     """
     promise: Ints = np.zeros(shared.shape[1], np.int64)
     compute = _estimate_few if len(promise) < _FEW else _estimate_many

@@ -37,7 +37,8 @@ class Common(NamedTuple):
 
 
 def split_rows(shared: Ints, levels: int) -> Ints:
-    """Returns the rows of `shared` but the last, which is for the counts, as an array by figure (4 of them), then level."""
+    """Returns the rows of `shared` but the last, which is for the counts, by figure (prefix, suffix, length of the shorter, same), then
+    level. It is a view: what is written into it changes `shared`."""
     return shared[:-1].reshape(levels, 4, *shared.shape[1:]).swapaxes(0, 1)
 
 
@@ -47,8 +48,8 @@ def count_digits(numbers: Ints) -> Ints:
 
 
 def choose_affixes(further: int, common: Common) -> tuple[int, int]:
-    """Returns the lengths, in characters, of the prefix and the suffix to write: each of `further` roots saves them, each field costs its
-    name."""
+    """Returns the lengths, in characters, of the prefix and the suffix to write, 0 for one that does not pay: each of `further` roots
+    saves them, each field costs its name. Where even the shortest value is longer than `MAX_LENGTH`, all that is common is written."""
     prefix, suffix, shortest, _ = common
     if not suffix:
         return (prefix if further * prefix > AFFIX_BYTES or shortest > MAX_LENGTH else 0, 0)
@@ -75,8 +76,9 @@ def compute_saved(values: Sequence[Sequence[str]], commons: Sequence[Common], co
 
 
 def compute_saved_by_slices(sizes: Ints, common: Ints, lengths: Ints, digits: Ints) -> Ints:
-    """Returns the bytes that each of many slices saves against writing all out, negative where it costs more; `sizes` are their domains,
-    `digits` those of their counts. Rows of `common` and `lengths` as in `core.model.wire.grouping`."""
+    """Returns the bytes that each of many slices saves against writing all out, negative where it costs more. `sizes` are their numbers of
+    domains, `digits` the decimal digits of the count of the first domain, `lengths` the characters of its value per level. Rows of `common`
+    are four per level (`split_rows`) and a last one for the counts."""
     levels = len(lengths)
     more = sizes - 1
     prefix, suffix, shortest, same = split_rows(common, levels)
@@ -95,11 +97,11 @@ def compute_least_frame(levels: int) -> int:
 
 
 def can_cut_pay(shared: Sequence[int], saved: int, levels: int) -> bool:
-    """Whether two or more slices may save more than one, which saves `saved`; no means no.
+    """Returns whether two or more slices may save more than one, which saves `saved` bytes. False is certain, True is not.
 
-    `shared` has for every two neighbours the most that the second saves in a slice with the first. A slice saves at
-    most the least of its neighbours' for each, so what it gains on one slice of all lies in a run of neighbours that
-    share more than the least; of two or more slices each must gain half the further frame on average.
+    `shared` has for every two neighbours the most that the second saves in a slice with the first. A slice saves at most the least of its
+    neighbours' for each, so what it gains on one slice of all lies in a run of neighbours that share more than the least; of two or more
+    slices each must gain half the further frame on average.
     """
     least = min(shared, default=0)
     room = saved + 2 * compute_least_frame(levels) - (len(shared) - 1) * least

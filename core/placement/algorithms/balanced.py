@@ -92,8 +92,9 @@ def place_balanced(tree: TopologyTree, fits: Fits, shape: Shape, wanted: int) ->
 
 
 def place_group_balanced(tree: TopologyTree, fits: GroupFits, shape: Shape, wanted: int) -> tuple[int, Indices, Indices, int] | None:
-    """Returns what `place_balanced` does for the `wanted` units of the workers, and the lowest domain that has their leader. None where the
-    standard algorithm takes over."""
+    """Returns the level, domains of the lowest level in the order of level values, pods of the workers on each, and the lowest domain that
+    has their leader. `wanted` units of workers are placed, and the level is as in `place_balanced`. None where the standard algorithm takes
+    over."""
     lower, alone, beside = _lower_level(shape), fits.alone, fits.beside
     room = _Room(alone.units[lower], beside.units[lower], alone.pods[lower], beside.pods[lower], fits.takes_leader[lower])
     balance = _balance(tree, room, shape, wanted)
@@ -114,7 +115,8 @@ def _find_common_level(tree: TopologyTree, shape: Shape, domains: Indices) -> in
 
 
 def assign_children_with_leader(tree: TopologyTree, fits: Fits, group: GroupFits | None, shape: Shape, balance: _Balance) -> _Balance:
-    """Returns the balance with each domain's units given to its own children, down to the level of the slices."""
+    """Returns a new balance with each domain's units given to its own children, down to the level of the slices; `leader` is the child that
+    has the leader (-1: none). `group` is None without a leader. The same object is returned where the domains are at that level already."""
     for level in range(_lower_level(shape) + 1, shape.slice_level + 1):
         parts, home = [], -1
         for domain, units in zip(balance.domains.tolist(), balance.units.tolist(), strict=True):

@@ -12,8 +12,8 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Returns the positions of the candidates in the order in which they are taken: by descending units, better scores of preferred
-    affinity before."""
+    """Returns the positions of the candidates in the order in which they are taken: by descending units, then fewer pods, then position;
+    better scores of preferred affinity before all."""
     return candidates.order(-candidates.units)
 
 

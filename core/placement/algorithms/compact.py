@@ -39,9 +39,11 @@ _MOST_COST = NEVER // 4
 
 
 def place_compact(tree: TopologyTree, fits: Fits, shape: Shape, count: int, standard: Chosen) -> tuple[Chosen, CompactSearch]:
-    """Returns domains of the lowest level, ascending, pods on each, and what the search came to.
+    """Returns domains of the lowest level, ascending, pods on each, and what the search came to. Out of steps it is the best answer that
+    was found.
 
-    `standard` is the answer that must not be less compact; `count` are pods.
+    `standard`, such domains and their pods, is the answer that must not be less compact, and stands where none is more compact; `count` are
+    pods.
     """
     steps = Steps(STEP_LIMIT)
     problem = _Problem(tree, fits, shape, count)

@@ -61,7 +61,7 @@ def subtract_pods(view: FreeCapacity, free: Matrix, request: PodSetRequest, node
 
 
 def subtract_placement(view: FreeCapacity, free: Matrix, request: PodSetRequest, placement: PodSetPlacement) -> None:
-    """Subtracts what a pod set was given, spares included, from a free matrix of the view's shape, in place."""
+    """Subtracts what a pod set was given, spares included, from a free matrix of the view's shape, in place; see `subtract_pods`."""
     subtract_pods(view, free, request, placement.nodes)
     if placement.spares:
         subtract_pods(view, free, request, placement.spares)

@@ -31,19 +31,19 @@ class Fits:
     scores: tuple[Indices, ...] | None = None
 
     def count_units_at(self, level: int, shape: Shape) -> Indices:
-        """Returns, per domain of a level, the units that are handed out there: slices down to their level, the next layer's groups
-        below."""
+        """Returns, per domain of a level, the units that fit: whole slices at the slice level and above; below it groups of the next
+        finer layer, else pods. The array may be the one that is kept, and must not be changed."""
         if level <= shape.slice_level:
             return self.units[level]
         size = shape.count_unit_below(level)
         return self.pods[level] if size == 1 else self.pods[level] // size
 
     def list_candidates(self, level: int, shape: Shape) -> Candidates:
-        """Returns all domains of a level to choose among."""
+        """Returns all domains of a level to choose among, in their order: units (`count_units_at`), pods, and scores where these count."""
         return Candidates(self.count_units_at(level, shape), self.pods[level], None if self.scores is None else self.scores[level])
 
     def select_candidates(self, level: int, shape: Shape, chosen: Indices) -> Candidates:
-        """Returns some domains of a level, by index, to choose among."""
+        """Returns some domains of a level, by index (`chosen`), to choose among, in that order."""
         return self.list_candidates(level, shape).select(chosen)
 
 
@@ -92,7 +92,8 @@ def fits_on_nodes(
 
 
 def request_shape(view: FreeCapacity, request: PodSetRequest, beside: tuple[Resources, int] | None = None) -> Hashable:
-    """Returns a key of all that defines how many pods fit on a node as far as other pods do not decide; equal requests have the same."""
+    """Returns a key of all that defines how many pods fit on a node as far as other pods do not decide: requests, node selector,
+    affinity, tolerations and `beside`. Equal requests have the same; count and topology are not in it."""
     return (
         frozenset(request.requests.items()),
         frozenset(request.node_selector.items()),

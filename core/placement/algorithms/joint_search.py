@@ -47,7 +47,8 @@ class JointRequest:
     whole_at: int | None
 
     def count_unit(self, level: int) -> int:
-        """Returns the number of pods handed out together at a level: all of them from `whole_at` upwards, else a slice or one pod."""
+        """Returns the number of pods handed out together at a level: all of them from `whole_at` upwards; else a slice of the next layer
+        at or below it, or one pod."""
         if self.whole_at is not None and level <= self.whole_at:
             return self.count
         return self.shape.count_unit_below(level)

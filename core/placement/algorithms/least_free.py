@@ -12,8 +12,8 @@ from core.placement.topology.tree import Indices
 
 
 def order(candidates: Candidates) -> Indices:
-    """Returns the positions of the candidates in the order in which they are taken: by ascending units, better scores of preferred affinity
-    before."""
+    """Returns the positions of the candidates in the order in which they are taken: by ascending units, then fewer pods, then position;
+    better scores of preferred affinity before all."""
     return candidates.order(candidates.units)
 
 
@@ -30,9 +30,10 @@ def fill(candidates: Candidates, wanted: int) -> Chosen | None:
 
 
 def fill_each(candidates: Candidates, parents: Indices, wanted: Indices) -> Chosen:
-    """Returns what `fill` does, for many parents at once: candidate i is a child of parents[i], a parent p of wanted[p] units.
+    """Returns what `fill` does, for many parents at once: candidate i is a child of parents[i], and wanted[p] units go to the children of
+    parent p. Positions are by parent.
 
-    Children stand by parent, and every parent's children must hold what it wants.
+    Children stand by parent, and every parent has children, which must hold what it wants.
     """
     keys = (candidates.pods, candidates.units) if candidates.scores is None else (candidates.pods, candidates.units, -candidates.scores)
     ordered = np.lexsort((*keys, parents))

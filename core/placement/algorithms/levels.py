@@ -41,7 +41,7 @@ def _can_one_hold(candidates: Candidates, mode: Mode, algorithm: Algorithm, want
 
 def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algorithm, level: int, chosen: Chosen) -> Chosen:
     """Returns domains of the lowest declared level and pods on each, in the order of level values; `chosen` has domains of `level` and
-    units.
+    units, which their children must hold.
 
     Above the slices the children of all chosen domains are candidates together. From the slices down each domain's own children share what
     it was given, in whole groups of the next layer if there is one. Within a slice the fullest children are filled first, whatever the
@@ -61,7 +61,8 @@ def assign_below(tree: TopologyTree, fits: Fits, shape: Shape, algorithm: Algori
 
 
 def assign_children(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, candidates: Indices, wanted: int) -> Chosen:
-    """Returns which of some domains of a level are used and the units on each, `wanted` in all; they must hold that."""
+    """Returns which of some domains of a level (`candidates`: indexes) are used and the units on each, `wanted` in all; they must hold
+    that. The algorithm's `fill` chooses."""
     chosen = algorithm.fill(fits.select_candidates(level, shape, candidates), wanted)
     # What fits in a domain is the sum of what fits in its children, so the children always hold it.
     assert chosen is not None, f"level {level} lost capacity on the way down"
@@ -69,7 +70,8 @@ def assign_children(fits: Fits, shape: Shape, algorithm: Algorithm, level: int, 
 
 
 def assign_children_of_each(tree: TopologyTree, fits: Fits, shape: Shape, level: int, parents: Indices, pods: Indices) -> Chosen:
-    """Returns children of domains of the level above and the pods on each, out of what the own parent was given (`pods`)."""
+    """Returns children of domains of the level above (`parents`) and the pods on each, out of what the own parent was given (`pods`); the
+    fullest children first, in whole groups of the next layer of slices. Parents may be in any order; the result is by ascending parent."""
     size = shape.count_unit_below(level)
     order = parents.argsort()
     parents, pods = parents[order], pods[order]

@@ -30,9 +30,9 @@ def limit_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices) -> 
 
 def limit_beside_own(view: FreeCapacity, request: PodSetRequest, per_node: Indices, there: Indices) -> None:
     """Cuts down, in place, the pods that each node holds by capacity (`per_node`) beside those of the pod set that are `there`, pods per
-    node.
+    node. Host ports and anti-affinity against its own pods count, spread constraints do not.
 
-    What is left can all be used at once: a domain of a key has one node, wherever the others that hold pods are.
+    What is left can all be used at once: a domain of a key has one node, none where it has pods already.
     """
     if request.traits.host_ports:
         per_node[there > 0] = 0

@@ -66,7 +66,8 @@ class GroupChosen:
 
 
 def find_mixed(requests: Sequence[PodSetRequest]) -> NotFit | None:
-    """Returns a refusal where the pod sets of a group of more than two do not all ask for the same mode and level; None where they do."""
+    """Returns a refusal (MIXED_GROUP) where the pod sets of a group of more than two do not all ask for the same mode and level; None
+    where they do, and for up to two."""
     asked = {(request.topology.mode, request.topology.level) for request in requests if request.topology is not None}
     if len(requests) <= 2 or len(asked) <= 1:
         return None
@@ -161,7 +162,8 @@ def _count_levels(
 
 
 def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
-    """Returns what `levels.find_start` does, with the leader in one of the domains chosen; None if the group does not fit."""
+    """Returns the level at which workers and leader fit, with the domains there, units of workers on each and the domain that has the
+    leader; None if they do not fit. Levels and modes are as in `levels.find_start`."""
     level = shape.start
     while True:
         beside = fits.beside.list_candidates(level, shape)
@@ -182,7 +184,8 @@ def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algor
 def assign_group_below(
     tree: TopologyTree, fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, chosen: GroupChosen
 ) -> tuple[Indices, Indices, int]:
-    """Returns what `levels.assign_below` does, and the lowest domain that has the leader."""
+    """Returns domains of the lowest declared level, pods of workers on each, in the order of level values, and the one of these that has
+    the leader. Units are handed down as by `levels.assign_below`."""
     while level < min(shape.slice_level, tree.lowest):
         pool = tree.list_children_of_all(level, chosen.domains)
         level += 1
@@ -205,7 +208,8 @@ def assign_group_below(
 def assign_children_with_leader(
     fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int
 ) -> GroupChosen:
-    """Returns what `levels.assign_children` does, with the leader in one of the domains, which must hold both."""
+    """Returns which of `domains` (indexes at a level) are used, the units of workers on each, and the one that has the leader, which
+    comes first. There are `wanted` units in all; the domains must hold these and the leader."""
     chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
     # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.
     assert chosen is not None, f"level {level} lost the leader's place on the way down"

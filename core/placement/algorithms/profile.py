@@ -86,7 +86,7 @@ _NAMED = {
 
 def read_profile(gates: Mapping[str, bool]) -> Profile:
     """Returns the profile `kep` under feature gates given by name, of several gates of an algorithm that of the last in the order of
-    `PROFILE_GATES`; without any, the default (TASProfileMixed)."""
+    `PROFILE_GATES`. Without any it is the default (TASProfileMixed); where that is off, BestFit for all modes. Other names are ignored."""
     chosen = MIXED if gates.get(PROFILE_MIXED, True) else ALWAYS_BEST_FIT
     for gate, profile in (
         (PROFILE_BEST_FIT, ALWAYS_BEST_FIT),
@@ -119,7 +119,8 @@ class Profiles:
 def read_profiles(gates: Mapping[str, bool], default: str = KEP_PROFILE) -> Profiles:
     """Returns the profiles of a process: gates select how `kep` places, and for each profile whether preferred affinity counts.
 
-    `default` must be the name of a profile. Raises ContradictingProfile where it is not `kep` and a gate selects an algorithm.
+    `default` must be the name of a profile (else KeyError). Raises ContradictingProfile where it is not `kep` and a gate selects an
+    algorithm.
     """
     kep = read_profile(gates)
     respects = kep.respects_preferred_affinity

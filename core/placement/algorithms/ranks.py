@@ -53,15 +53,16 @@ def assign_pods(
     ended: Mapping[tuple[str, ...], int] | None = None,
     surplus: int = 0,
 ) -> Distribution:
-    """Returns the domain of each gated pod of a pod set that gets a place. `pods` are all its live pods; `offset` is the index that the pod
-    of rank 0 has in its label.
+    """Returns the domain of each gated pod of a pod set that gets a place; a pod for which none is left is absent. `pods` are all its live
+    pods; `offset` is the index that the pod of rank 0 has in its label.
 
     `count` is the count of the pod set, where not all of it is assigned. `surplus` is the number of pods that are not expected any more.
     `ended` is the number of pods that have succeeded, per domain.
 
     The whole pod set is assigned in the order of the list if the rank of one pod is missing, malformed, out of range or a duplicate, or if
-    one pod runs outside of the assignment. The same applies to a place by rank that was given up. Pods that run in other domains than their
-    ranks require, as after a node was replaced, stay, and the missing ranks are placed around them. Kueue drops all ranks then.
+    one pod runs outside of the assignment. The same applies to a place by rank that was given up, and, without being `broken`, if no pod
+    has a rank. Pods that run in other domains than their ranks require, as after a node was replaced, stay, and the missing ranks are
+    placed around them. Kueue drops all ranks then.
     """
     if request is None or request.pod_index_label is None:
         return Distribution(_assign_greedily(assignment, pods, ended or {}, surplus), by_rank=False)

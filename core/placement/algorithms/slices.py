@@ -26,12 +26,14 @@ class Shape:
     auto: bool = False
 
     def count_unit_below(self, level: int) -> int:
-        """Returns the number of pods handed out together at a level below the slices: the size of the next layer at or below it."""
+        """Returns the number of pods handed out together at a level below the slices: the size of the next layer at or below it, 1
+        without any."""
         return next((size for size in self.sizes[level:] if size > 1), 1)
 
 
 def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
-    """Returns the shape that the level names of a request mean in a tree, or a refusal that names those that cannot be resolved."""
+    """Returns the shape that the level names of a request mean in a tree. Else it returns a refusal, the first of: no level at all,
+    spares without the hostname as the lowest level, an unknown level, slices of a level, size or order that cannot be."""
     topology = request.topology
     known = ", ".join(tree.declared)
 

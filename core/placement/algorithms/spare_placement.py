@@ -80,11 +80,9 @@ def pick_spares(
     near: Flags,
     inside: Flags,
 ) -> list[int]:
-    """Returns up to `wanted` nodes, by index, with room for so many pods each: `inside`, and none of them `used`.
-
-    The nearest to the nodes in `near` come first, of these the tightest. Raises InvalidSelector where the node affinity cannot be
-    evaluated.
-    """
+    """Returns up to `wanted` nodes, by index, with room for `pods` pods each (at least 1) out of `free`: `inside`, and none of them `used`.
+    The nearest to the nodes in `near` come first, of these the tightest, then by index. Raises InvalidSelector where the node affinity
+    cannot be evaluated."""
     tree = view.tree
     room = np.where(view.find_eligible(request) & inside & ~used, view.count_pods_that_fit(request, free), 0)
     able = np.flatnonzero(room >= max(1, pods))

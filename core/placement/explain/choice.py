@@ -66,10 +66,10 @@ class Choice:
 
     @property
     def excess(self) -> int | None:
-        """How many more domains are used than the fewest that could hold all pods: 0 where that is proven, otherwise
-        compared with the largest domains.
+        """How many more domains are used than the fewest that could hold all pods: 0 where the search has proven it the most compact,
+        otherwise at least 0, compared with as many domains as large as the largest.
 
-        None where the capacity of single domains is not enough to know.
+        None where the capacity of single domains is not enough to know: with a leader, or where other pods decide.
         """
         if self.search is not None and self.search.optimal:
             return 0
@@ -128,7 +128,7 @@ def explain_choice(
     view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision, *, free: Matrix | None = None
 ) -> tuple[Choice, ...]:
     """Returns why each placed pod set got its domains, in the order of the requests. A leader has no choice of its own, but is named in
-    that of its workers.
+    that of its workers. Pod sets that the decision has not placed are left out.
 
     `view` and `free` are what `place` was given, as they were then; they are not changed.
     """
@@ -155,10 +155,11 @@ def explain_choice(
 
 
 def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain) -> str:
-    """Returns a text that names the domain that all pods of a workload share, as its request asks.
+    """Returns a text that names the domain that all pods of a workload share, as its request asks. `together` is what `place` was given,
+    `decision` one without a refusal.
 
     The choices of its pod sets may name lower levels only. Where the level is preferred, it is the lowest shared domain at or above that
-    level, if there is one. Empty if there are no pods.
+    level; without any, the text says in how many domains of that level the pods are. Empty if there are no pods.
     """
     tree = view.tree
     asked = tree.find_level(together.level)
@@ -174,7 +175,7 @@ def explain_together(view: FreeCapacity, decision: Decision, together: OneDomain
 
 
 def show_choices(choices: Sequence[Choice]) -> str:
-    """Returns one sentence for all pod sets of a workload, cut to the length of a condition's message."""
+    """Returns the texts of the choices as one sentence, with semicolons, cut to the length of a condition's message."""
     return truncate("; ".join(map(str, choices)))
 
 

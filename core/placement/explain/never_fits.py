@@ -18,7 +18,8 @@ _SHOWN = 8  # values that a sentence names
 
 def find_never(refused: Refused) -> Never | None:
     """Returns why no change would help, if there is one simple reason, the first of: no node with the labels, too many for all nodes, a pod
-    larger than any node. Else None. A failed node counts as usable: it may become ready again."""
+    larger than any node. Else None. A failed node counts as usable: it may become ready again. Raises InvalidSelector where the node
+    affinity cannot be evaluated."""
     if refused.view.closed is not None:
         refused = replace(refused, view=refused.view.close_nodes(None))
     view, request = refused.view, refused.request

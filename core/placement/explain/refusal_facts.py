@@ -70,7 +70,8 @@ def _count_fit(refused: Refused) -> int:
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
     """Returns a refusal (NO_DOMAINS) that explains that there is no node at all to place anything on: nodes not ready or cordoned make no
-    domain. It is INVALID_SELECTOR where the node affinity cannot be evaluated."""
+    domain. It is INVALID_SELECTOR where the node affinity cannot be evaluated. Without any node in the tree it has a text and no
+    explanation."""
     tree, name = view.tree, request.name
     text = f"pod set {name}: no topology domains at level {tree.declared[shape.start]}; "
     if not len(tree):
@@ -144,8 +145,8 @@ def list_node_reasons(view: FreeCapacity, request: PodSetRequest) -> Iterator[tu
 
 
 def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) -> tuple[Exclusion, ...]:
-    """Returns the reasons why nodes take no pod, by their text, each with the number of nodes and one of them. A node counts once, under
-    its first reason in the order of kube-scheduler's filters.
+    """Returns the reasons why nodes take no pod, sorted by their text, each with the number of nodes and the first of them. A node counts
+    once, under its first reason in the order of kube-scheduler's filters. `free` is the free matrix by which a resource counts as missing.
 
     Raises InvalidSelector where the node affinity cannot be evaluated.
     """

@@ -60,12 +60,12 @@ class Refused:
 
     @cached_property
     def gain(self) -> Indices:
-        """Pods more that each node could hold, per node."""
+        """The number of pods that each node could hold at most (`could`) beyond those that it holds now (`room`), int64 per node."""
         return self.could - self.room
 
     @property
     def wanted(self) -> int:
-        """Units that must fit."""
+        """The number of units (slices, or pods without any) that must fit."""
         return self.request.count // self.shape.slice_size
 
     @property
@@ -117,7 +117,7 @@ class Refused:
 
     @cached_property
     def could_fit(self) -> Fits:
-        """The pods and units that would fit in every domain at most."""
+        """The pods and units that would fit in every domain at most, summed from `could`."""
         return count_fits(self.view.tree, self.shape, self.could)
 
     def count_units(self, fits: Fits, level: int) -> Indices:
@@ -165,7 +165,8 @@ class Refused:
 
 def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     """Returns changes that are each sufficient, the smallest first; `fit` units fit as asked. Empty where none was found within the budget
-    of steps. With changes of one kind none of two kinds is looked for."""
+    of steps. With changes of one kind none of two kinds is looked for. Raises InvalidSelector where the node affinity cannot be evaluated.
+    """
     shape, is_new = refused.shape, refused.own is None
     required = refused.mode is Mode.REQUIRED
     asked = (0 if shape.auto else shape.start) if required else WHOLE
@@ -204,7 +205,7 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     """Returns what must change on nodes of one domain of a level (`WHOLE`: of all) so that it holds the pod set; None if nothing is enough,
     or nothing was found within the limits of the search.
 
-    None also for a group, and where other pods decide.
+    None also for a leader with its workers (`group`), and where other pods decide what fits.
     """
     if refused.group is not None or refused.is_particular:
         return None

@@ -35,10 +35,11 @@ class LevelSurvey:
 
 
 def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, list[str]]:
-    """Returns the names of the nodes that accept no such pod whatever is free on them, by reason; reasons are in the order of
+    """Returns the names of the nodes that accept no pod of `request` whatever is free on them, by reason; reasons are in the order of
     kube-scheduler's filters, names in that of the tree.
 
-    Each node is under its first reason only, which has the text of a refusal. Selectors and affinity are not looked at.
+    Each node is under its first reason only, which has the text of a refusal (NotReady, unschedulable, a taint). Selectors and affinity are
+    not looked at.
     """
     left, found = np.ones(len(view.tree), dtype=bool), {}
     for reason, hit in list_node_reasons(view, request):
@@ -50,7 +51,8 @@ def list_out_of_use(view: FreeCapacity, request: PodSetRequest) -> dict[str, lis
 
 
 def list_surveys(view: FreeCapacity, request: PodSetRequest, resources: Sequence[str]) -> tuple[LevelSurvey, ...]:
-    """Returns all declared levels, from the top; `request` is the pod that is counted, `resources` have a row each.
+    """Returns what there is at each declared level, from the top; `request` is the pod that is counted (`fits`), `resources` have a row
+    each, in their order; one that no node has is 0.
 
     Raises InvalidSelector where its node affinity cannot be evaluated.
     """

@@ -285,8 +285,8 @@ def _confine_to_one(topology: TopologyRequest, level: int, tree: TopologyTree, p
 
 
 def count_on_nodes(tree: TopologyTree, room: Indices, domains: Indices | Sequence[int], pods: Indices | Sequence[int]) -> Indices:
-    """Returns pods per node for `pods` per domain of the lowest level: each domain's nodes in order, as many as each has room for (`room`,
-    pods per node). What a domain has no room for is left out; where domains are nodes, room is not looked at."""
+    """Returns pods per node, int64, for `pods` on each of `domains` of the lowest level (indexes): each domain's nodes in order, as many as
+    each has room for (`room`, pods per node). What a domain has no room for is left out; where domains are nodes, room is not looked at."""
     here = np.zeros_like(room)
     if tree.is_hostname:
         here[domains] = pods

@@ -34,11 +34,13 @@ def resize(
     free: Matrix | None = None,
     outside: Mapping[tuple[str, ...], Mapping[str, str]] | None = None,
 ) -> Decision:
-    """Returns assignments, in order, for pod sets of which some had one before, by name, with another count perhaps.
+    """Returns assignments, in order, for pod sets of which some had one before, by name, with another count perhaps. If the added pods do
+    not fit, it returns a refusal.
 
-    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back). All pods that stay are counted
-    before any is added, so several pod sets together never take more than there is. `outside` is given where the previous pods run: these
-    stay whatever their node is like. It has the labels of nodes that exist and are not in the tree, as `PlacedPodSet.outside`.
+    The previous pods are not counted as used in the free matrix (core.placement.what_if gives them back), which is not changed. All pods
+    that stay are counted before any is added, so several pod sets together never take more than there is. `outside` is given where the
+    previous pods run: these stay whatever their node is like. It has the labels of nodes that exist and are not in the tree, as
+    `PlacedPodSet.outside`. Pods there are a refusal (STALE_ASSIGNMENT) where the levels have changed or slices must be completed.
     """
     runs, outside = outside is not None, outside or {}
     free = (view.free if free is None else free).copy()

@@ -38,17 +38,17 @@ class UnitPart:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that define in which domains the pod set is."""
+        """Pods per node of the tree, int64, that define in which domains the pod set is: those that stay there, and `anchors`."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
     def has_pods(self) -> bool:
-        """Whether any of its pods stays where it is."""
+        """Whether any of its pods stays where it is, on nodes of the tree or outside."""
         return self.anchors is not None or bool(self.kept.any())
 
 
 def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
-    """Returns the parts that belong together: those of one group, all else alone; in the order of the first of each."""
+    """Returns tuples of the parts that belong together: those of one pod set group, any other alone; in the order of the first of each."""
     units: dict[str, list[UnitPart]] = {}
     for part in parts:
         topology = part.request.topology
@@ -60,11 +60,11 @@ def group_parts(parts: Sequence[UnitPart]) -> list[tuple[UnitPart, ...]]:
 def complete_unit(
     view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
 ) -> dict[str, PodSetPlacement] | NotFit:
-    """Places missing pods on healthy nodes and subtracts from `free` what they use. Returns placements by pod set, each of all its pods, or
-    a refusal, with nothing subtracted.
+    """Places missing pods on healthy nodes (`healthy`: a flag per node) and subtracts from `free` what they use. Returns placements by pod
+    set, each of all its pods, or a refusal, with nothing subtracted.
 
-    Where all pods of the unit are missing it is placed like a new one. In a group the remaining pods of all members define where the group
-    is, and the member with the fewest missing pods is placed first; if that fails, the one with the most.
+    Where all pods of the unit are missing it is placed like a new one, and `healthy` is not looked at. In a group the remaining pods of all
+    members define where the group is, and the member with the fewest missing pods is placed first; if that fails, the one with the most.
     """
     if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
         return _place_anew(view, unit, profile, free)

@@ -137,8 +137,8 @@ class FreeCapacity:
         return self._forgotten + len(self._log)
 
     def find_changed_since(self, position: int) -> Indices | None:
-        """Returns the places in the tree of nodes that changed after a `position`, ascending, each once; None if the log does not reach
-        back so far."""
+        """Returns the places in the tree of nodes that changed after a `position` (a former value of that property), ascending, each
+        once; None if the log does not reach back so far."""
         if position < self._forgotten:
             return None
         if position == self.position:
@@ -146,7 +146,8 @@ class FreeCapacity:
         return np.unique(np.array(self._log[position - self._forgotten :], dtype=np.int64))
 
     def cache(self, key: Hashable, value: Any) -> None:
-        """Keeps what was counted under a key, as the last to be forgotten; of more than 48 the oldest is dropped."""
+        """Keeps what was counted under a key in `kept`, in place of an earlier value, as the last to be dropped; of more than 48 the
+        oldest is."""
         self.kept.pop(key, None)
         self.kept[key] = value
         if len(self.kept) > _KEPT:
@@ -243,10 +244,8 @@ class FreeCapacity:
 
     def find_eligible(self, request: PodSetRequest, nodes: Indices | slice = slice(None)) -> Flags:
         """Returns a flag for all or some nodes (indexes or a slice): whether they may take a pod of this pod set, capacity aside. They must
-        be ready, not cordoned, with taints tolerated, and meet selector, required affinity, and host ports and pod affinity.
-
-        Raises InvalidSelector where its node affinity cannot be evaluated.
-        """
+        be ready, not cordoned, with taints tolerated, and meet selector, required affinity, and host ports and pod affinity. Nodes outside
+        of `inside`, to which a copy confines such pods, are not. Raises InvalidSelector where its node affinity cannot be evaluated."""
         tolerated = [taint is None for taint in self.taint_verdicts(request.tolerations)]
         mask: Flags = self.usable[nodes] & (True if all(tolerated) else np.array(tolerated)[self.taint_class[nodes]])
         if request.node_selector or request.affinity:
@@ -268,8 +267,8 @@ class FreeCapacity:
         return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
 
     def copy_with_pods(self, *company: Company) -> "FreeCapacity":
-        """Returns a copy that shares all arrays, seen with more pods there as far as ports and pod affinity go: free amounts stay. Good for
-        one solve."""
+        """Returns a copy that shares all arrays, seen with more pods there (traits, and pods by name of the node). They count for ports
+        and pod affinity only: free amounts stay. Good for one solve."""
         other = self._copy()
         other.company += company
         return other
@@ -284,14 +283,14 @@ class FreeCapacity:
         return other
 
     def close_nodes(self, nodes: Flags | None) -> "FreeCapacity":
-        """Returns a copy that shares all arrays, without some more nodes in what a refusal suggests; None: with all nodes. Good for one
-        solve. What fits does not change."""
+        """Returns a copy that shares all arrays, without the flagged nodes, and those closed before, in what a refusal suggests; None:
+        with all nodes. Good for one solve. What fits does not change."""
         other = self._copy()
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
         return other
 
     def copy_with_budget(self, budget: StepBudget) -> "FreeCapacity":
-        """Returns a copy that shares all arrays, for a decision that has so many steps; good for one solve."""
+        """Returns a copy that shares all arrays, with `budget` (shared, not copied) as the steps of the decision; good for one solve."""
         other = self._copy()
         other.budget = budget
         return other
@@ -308,7 +307,7 @@ class FreeCapacity:
 
     def copy(self) -> "FreeCapacity":
         """Returns a copy of the nodes as they are now: later changes do not affect it. Which pods are there, as far as ports and pod
-        affinity go, is not copied."""
+        affinity go, is shared. What was kept and the log of changes are empty in the copy."""
         other = self._copy()
         for name in ("free", "allocatable", "ready", "cordoned", "usable", "taint_class"):
             setattr(other, name, getattr(self, name).copy())
@@ -346,10 +345,11 @@ class FreeCapacity:
     def count_pods_that_fit(
         self, request: PodSetRequest, free: Matrix, nodes: Indices | slice = slice(None), beside: tuple[Resources, int] | None = None
     ) -> Indices:
-        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes (indexes or a slice) holds by capacity alone, out of a free
+        """Returns the pods, 0 to `MOST_PODS`, that each of all or some nodes (indexes or a slice) holds by capacity alone. `free` is a
         matrix of this shape. All are 0 where the view does not know a resource that is requested.
 
-        `beside` has the requests of one other pod and how many of them are on each node first.
+        `beside` has the requests of one other pod and how many of them are on each node first. Selectors, taints and readiness are not
+        looked at (`find_eligible`).
         """
         others = {} if beside is None else with_pod(beside[0])
         fit: Indices | None = None
@@ -372,7 +372,8 @@ def cut(amounts: Indices) -> Indices:
 
 
 def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> None:
-    """Subtracts `amount` x counts[i] from amounts[at[i]], in place, cut at `LARGEST`; no place may occur twice."""
+    """Subtracts `amount` x counts[i] from amounts[at[i]], in place, cut at `LARGEST` either way; no place may occur twice in `at` (node
+    indexes)."""
     most = int(np.abs(counts).max(initial=0))
     if abs(amount) * most <= LARGEST:
         amounts[at] = cut(amounts[at] - amount * counts)
@@ -382,12 +383,12 @@ def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> 
 
 
 def sum_amounts(amounts: Indices) -> int:
-    """Returns the sum of the amounts above 0, each cut so that the sum is at most `LARGEST`."""
+    """Returns the sum of the amounts above 0. Each is cut at `LARGEST` divided by their number, so that the sum is at most `LARGEST`."""
     return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
 
 
 def with_pod(requests: Resources) -> dict[str, int]:
-    """Returns the canonical amounts that one pod uses of a node: its requests above 0 and one more of `pods`."""
+    """Returns a new dict of the canonical amounts that one pod uses of a node: its requests above 0 and one more of `pods`."""
     amounts = {resource: amount for resource, amount in requests.items() if amount > 0}
     amounts[PODS] = amounts.get(PODS, 0) + 1
     return amounts

@@ -42,7 +42,8 @@ class Tolerations:
                 self._covers.add((toleration.get("key") or None, of_value, toleration.get("effect") or None))
 
     def find_untolerated(self, taints: Sequence[Taint]) -> Taint | None:
-        """Returns the first taint that no toleration covers; None if all are covered."""
+        """Returns the first taint, in the order given, that no toleration covers; None if all are covered. Tolerations with another
+        operator than Exists and Equal cover none."""
         return next((taint for taint in taints if not self._cover(*taint)), None)
 
     def _cover(self, key: str, value: str, effect: str) -> bool:
@@ -50,12 +51,12 @@ class Tolerations:
 
 
 def find_untolerated(taints: Sequence[Taint], tolerations: Sequence[Mapping[str, Any]]) -> Taint | None:
-    """Returns the first taint that no toleration covers; None if all are covered."""
+    """Returns the first taint, in the order given, that no toleration covers; None if all are covered (see `Tolerations`)."""
     return Tolerations(tolerations).find_untolerated(taints) if taints else None
 
 
 def match_selector(tree: TopologyTree, selector: Mapping[str, str]) -> Flags:
-    """Returns a flag per node of the tree: whether it has every label of a nodeSelector."""
+    """Returns a flag per node of the tree: whether it has every label of a nodeSelector with that value; all if it is empty."""
     mask = np.ones(len(tree), dtype=bool)
     for label, wanted in selector.items():
         mask &= _match_expression(tree, {"key": label, "operator": "In", "values": [wanted]})
@@ -191,7 +192,8 @@ def _parse_integer(text: str | None) -> int | None:
 
 
 def is_satisfiable(labels: Mapping[str, str], selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> bool:
-    """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count.
+    """Whether labels known in advance (a flavor's) leave a selector and required affinity satisfiable: other keys do not count, nor do
+    `matchFields`. One term is enough, and it is satisfiable where no expression on a known label fails.
 
     Raises InvalidSelector where an expression on one of the labels cannot be evaluated.
     """

@@ -53,12 +53,12 @@ class Located:
 
     @property
     def present(self) -> Indices:
-        """Pods per node of the tree that define in which domains the pod set is."""
+        """Pods per node of the tree, int64, that define in which domains the pod set is: those that stay there, and `anchors`."""
         return self.kept if self.anchors is None else self.kept + self.anchors
 
     @property
     def missing(self) -> int:
-        """Pods that need a new place."""
+        """The number of pods that need a new place: lost ones on nodes of the tree, and those on nodes that are gone."""
         return int(self.lost.sum()) + self.gone
 
 
@@ -126,8 +126,8 @@ def _explain_missing(tree: TopologyTree, values: tuple[str, ...]) -> str:
 
 
 def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:
-    """Returns a copy of an assignment with domains outside of the tree, each before those that it was before in the former assignment;
-    those that were last come last."""
+    """Returns a copy of an assignment with domains outside of the tree (`outside`, in the order of `former`), each before those that it
+    was before in the former assignment; those that were last come last. Raises KeyError for one that `former` does not have."""
     place = {domain.values: at for at, domain in enumerate(former.domains)}
     domains, left = list[DomainCount](), deque(outside)
     for domain in assignment.domains:
@@ -138,8 +138,9 @@ def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outs
 
 
 def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:
-    """Returns pods per node of the tree, int64: pods on nodes outside of it, counted on nodes in the same domains, as far as there are
-    such.
+    """Returns pods per node of the tree, int64: pods on nodes outside of it, counted on the first node of the tree in the same domain. That
+    is the domain above the lowest level or, where it has no node of the tree, the one of the level that the request names. Pods without any
+    such node are left out, and all are where the lowest level is required.
 
     `outside` has the labels of each outside node and its pods.
     """
@@ -178,7 +179,8 @@ def _find_first(tree: TopologyTree, labels: Mapping[str, str], depth: int) -> in
 
 
 def count_stuck(tree: TopologyTree, all_held: Iterable[PlacedPodSet]) -> Indices:
-    """Returns, per node of the tree, the pods of all pod sets together that the node rejects, int64."""
+    """Returns, per node of the tree, the pods of all pod sets together that the node rejects (`PlacedPodSet.stuck`), int64. Names of
+    nodes that are not in the tree are ignored."""
     found = np.zeros(len(tree), dtype=np.int64)
     for held in all_held:
         for name, count in held.stuck:
@@ -198,8 +200,8 @@ def _list_nodes(tree: TopologyTree, held: PlacedPodSet) -> Iterable[tuple[tuple[
 
 
 def find_domains(tree: TopologyTree, levels: Sequence[str], wanted: Sequence[tuple[str, ...]]) -> list[int]:
-    """Returns, for each tuple of values at some levels, the index of its domain of the lowest level; -1 where there is none or more than
-    one, and for all where a level is not one of the tree."""
+    """Returns, for each tuple of values at some levels (labels), the index of its domain of the lowest level; -1 where there is none or
+    more than one, and for all where a level is not one of the tree."""
     if any(level not in tree.declared for level in levels):
         return [_NOWHERE] * len(wanted)
     places = tuple([tree.declared.index(level) for level in levels])

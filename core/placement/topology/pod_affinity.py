@@ -163,7 +163,8 @@ class PodNeighbours:
         return taken
 
     def find_taken_port(self, port: HostPort) -> Flags:
-        """Returns a flag per node of the tree: whether a pod there has a port that conflicts with this one."""
+        """Returns a flag per node of the tree: whether a pod there, or one placed in this solve, has a port that conflicts with this
+        one."""
         taken, names = self._make_empty(), [*self._neighbours.find_port_users(port)]
         for traits, nodes in self._company:
             if any(port.is_conflicting(other) for other in traits.host_ports):

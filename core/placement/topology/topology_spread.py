@@ -24,8 +24,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_spread_kept(requests: Sequence[PodSetRequest]) -> list[PodSetRequest] | None:
-    """Returns copies of the requests that have a constraint with `keeps_spread` set: at most maxSkew of their pods in each domain. The
-    others are there as they are.
+    """Returns copies of the requests that have a hard topology spread constraint (`traits.spread`) with `keeps_spread` set: at most maxSkew
+    of their pods in each domain. The others are there as they are.
 
     None where no request has a constraint.
     """
@@ -35,7 +35,7 @@ def with_spread_kept(requests: Sequence[PodSetRequest]) -> list[PodSetRequest] |
 
 
 def require_labels(affinity: Mapping[str, Any] | None, keys: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns an affinity for nodes that have these labels, too; the same if there are no keys.
+    """Returns an affinity for nodes that have these labels with any value, too, as a copy; the same object if there are no keys.
 
     kube-scheduler binds no pod with a hard constraint to a node without its key.
     """
@@ -44,15 +44,16 @@ def require_labels(affinity: Mapping[str, Any] | None, keys: Sequence[str]) -> M
 
 
 def require_terms(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns a copy of an affinity, for nodes that meet one of these node selector terms, too. An empty term matches no node and is left
-    out; with none left no node meets it."""
+    """Returns a copy of an affinity, for nodes that meet one of these node selector terms, too: each own term is joined with each of
+    them. An empty term matches no node and is left out; with none left no node meets it."""
     of_nodes = (affinity or {}).get("nodeAffinity") or {}
     joined = [_join(own, term) for own in _list_terms(affinity) for term in terms if any(_list_conditions(term))]
     return {**(affinity or {}), "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": joined}}}
 
 
 def count_expressions(affinity: Mapping[str, Any] | None, terms: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of expressions in what `require_terms` returns for these arguments, without making it."""
+    """Returns the number of expressions in what `require_terms` returns for these arguments, without making it. An empty one of the
+    `terms`, which that leaves out, counts all own expressions once more."""
     own = _list_terms(affinity)
     of_own, of_terms = (sum(len(field) for term in of for field in _list_conditions(term)) for of in (own, terms))
     return of_own * len(terms) + len(own) * of_terms

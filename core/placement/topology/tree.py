@@ -100,7 +100,8 @@ class TopologyTree:
         return self.declared.index(label) if label in self.declared else None
 
     def get_values(self, level: int, domain: int) -> tuple[str, ...]:
-        """Returns the level values of a domain from the top down to `level`; a node's own level ends with its name."""
+        """Returns the level values of a domain (its index at `level`) from the top down to `level`. For a level of single nodes below
+        the declared ones the last value is the node's name."""
         first = int(self.levels[level].starts[domain])
         path = self.paths[first][: level + 1]
         return path if level < len(self.declared) else (*path, self.names[first])
@@ -183,7 +184,8 @@ class TopologyTree:
         return flags
 
     def cache_domains(self, label: str, names: frozenset[str], find: Callable[[str, frozenset[str]], Flags]) -> Flags:
-        """Returns the flags per node that `find` returns for a label and nodes of this tree, and keeps them for the next time.
+        """Returns the flags per node that `find` returns for a label and nodes of this tree, and keeps them for the next time: the same
+        array, which must not be changed. Of more than 64 the first that was kept is dropped.
 
         Labels never change within a tree.
         """
