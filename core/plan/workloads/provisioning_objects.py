@@ -91,8 +91,9 @@ def find_reservation_time(workload: Json) -> str:
 def build_wanted(
     workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]
 ) -> DesiredRequest:
-    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota and pod sets to ask for; pod sets that
-    are alike by `config.merge_policy` share one. Raises MissingFlavor where a flavor of the admission does not exist."""
+    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota and pod sets to ask for. It asks for as
+    many pods as were admitted; pod sets that are alike by `config.merge_policy` share one. Raises MissingFlavor where a flavor of the
+    admission does not exist, KeyError where the admission lacks a pod set."""
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
     merged: dict[str, tuple[str, dict[str, Any], int]] = {}

@@ -75,8 +75,9 @@ class ProvisioningDecision:
 
 
 def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
-    """Returns what each check needs, and which requests end, by the objects as they are. A flavor that does not exist is the `problem` of
-    the decision."""
+    """Returns what each check needs, and which requests end, by the objects as they are. Where the workload does not ask for nodes (`asks`)
+    there are no actions, only requests that end. A check with a flavor that does not exist has no action: that is the `problem` of the
+    decision."""
     ending = {request["metadata"]["name"]: dict(request) for request in list_withdrawn(f.workload, f.requests)}
     if not f.asks:
         return ProvisioningDecision({}, tuple(ending.values()))

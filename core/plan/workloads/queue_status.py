@@ -178,12 +178,12 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
 
 
 def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
-    """Returns the plan that evicts the `running` workloads for stop policy HoldAndDrain: admitted workloads are stopped, too, and wait
-    until the queue goes on.
+    """Returns the plan that evicts each of the `running` workloads, with `reason` and `message`. So it is for stop policy HoldAndDrain:
+    admitted workloads are stopped, too, and wait until the queue goes on.
 
-    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the
-    rest for ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is
-    refused does not stop the others.
+    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the rest for
+    ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is refused does
+    not stop the others.
     """
     passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
     return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))

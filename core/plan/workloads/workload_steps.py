@@ -141,7 +141,8 @@ def _release(workload: Obj, why: str, build_status: Callable[[Obj, str, str, str
 
 
 def finish(workload: Obj, condition: Condition, now: str, message: str = "workload finished") -> Step:
-    """Returns the step that sets the condition Finished; what the workload held is free. `message`: the line of the log."""
+    """Returns the step that sets the condition given, of type Finished, whatever else of the Workload has changed; what the workload held
+    is free. `message`: the line of the log."""
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions([], [condition], now=now, generation=generation)[0]
     attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}
