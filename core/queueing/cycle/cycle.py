@@ -113,7 +113,7 @@ class Cycle:
 
     def set_aside(self) -> WorkloadFacts | None:
         """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round continues.
-        Returns the workload; None where the run raised between two of them: another round begins."""
+        Returns the workload; None where the run raised between two of them: another round begins. Its unfinished decision is dropped."""
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current

@@ -69,7 +69,7 @@ def list_kept_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[KeptSpares, ...]:
     """Returns the spare nodes for each pod set that asks for some and has an assignment to single nodes, in the order of the workload.
-    Empty without an admission; nothing is changed.
+    Empty without an admission; nothing is changed. Where a node affinity cannot be evaluated no node serves, and the error is the reason.
 
     Nodes with a taint of these `leaving_taints` (keys), and nodes where the kubelet has rejected pods of the workload, are used only where
     there are no others. Unless `fills` is set, no node is added that is not already reserved.

@@ -123,11 +123,13 @@ def find_admission(
     world: World | None = None,
     grows: Admission | None = None,
 ) -> Admissible | NotAdmissible:
-    """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
+    """Returns the first way to admit the workload, or why there is none: tries the queue's flavors in order for every pod set, quota and
+    topology both, in the cluster as it is or in another `world`.
 
-    Returns the first way to admit the workload, or why there is none. `grows` is the present admission of a workload that grows. One that
-    is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried at once (rule l of
-    docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
+    A choice of flavors that has to borrow is taken only where none fits without, unless the queue's `whenCanBorrow` stops at it. `grows` is
+    the present admission of a workload that grows. One that is tied to one domain gets one flavor. Where pod sets do not fit one after the
+    other, they are tried at once (rule l of docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its
+    queue, by the topology.
     """
 
     def choose_profile(topology: TopologyFacts) -> Profile:
@@ -396,8 +398,9 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
-    """Places pod sets on the nodes of a flavor; those of a workload that grows, next to the pods that it has. Returns True and adds their
-    places to the search. Returns False and adds the attempt where they do not fit, or the flavor's topology does not exist."""
+    """Places pod sets on the nodes of a flavor; those of a workload that grows, next to the pods that it has. Returns True and adds to the
+    search their places, and why there if its world gives reasons. Returns False and adds only the attempt where they do not fit, or the
+    flavor's topology does not exist."""
     view = search.world.get_view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'

@@ -100,8 +100,8 @@ class World:
         self._views = {name: view.copy() for name, view in views.items() if view is not None}
 
     def get_view(self, flavor: str) -> FlavorView | None:
-        """Returns a topology-aware flavor over its nodes; None if it, or its topology, does not exist or it is none of the queue's when
-        they were copied."""
+        """Returns a topology-aware flavor over its nodes; None if it, or its topology, does not exist. After `copy_quota_and_nodes` it is
+        the copy, and None for a flavor that the queue did not have then."""
         return self.state.get_view(flavor) if self._views is None else self._views.get(flavor)
 
     @property
@@ -191,7 +191,8 @@ class World:
         return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
     def find_held(self, key: str) -> _Held:
-        """Returns what a workload holds on nodes: per pod set the requests of one pod and pods per node. It is read once and kept."""
+        """Returns what a workload holds on nodes: per pod set the requests of one pod (canonical amounts) and pods per node, by name; empty
+        where it holds nothing. It is read once and kept."""
         if key not in self._held:
             self._held[key] = self.state.ledger.list_held(self.state.get_pods_key(key))
         return self._held[key]

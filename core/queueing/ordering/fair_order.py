@@ -86,7 +86,8 @@ class FairTurns:
         self._roots: list[_Line | _Bout] = []
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
-        """Adds the turns of changed groups, and computes all shares again; see `Turns.begin`."""
+        """Adds the turns of changed groups, and computes all shares again; see `Turns.begin`. A queue that is `promised` room comes before
+        all others up to the last place given for it; one without pending workloads is ignored."""
         self._last, changed = None, list(changed)
         for group in changed:
             self._asked.pop(group, None)
@@ -132,7 +133,8 @@ class FairTurns:
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those that need not borrow, and with it those behind it in its queue; see `Turns.put_off`."""
+        """Repeats a turn after those that need not borrow, and with it those behind it in its queue; see `Turns.put_off`. Raises
+        AssertionError for a workload without a ClusterQueue."""
         line = self._find_line(turn)
         assert line is not None
         note_put_off(turn, self._round)

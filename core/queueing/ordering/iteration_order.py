@@ -145,7 +145,8 @@ class PriorityTurns:
             add_turns(heap, turns)
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """Returns the next turn by priority and time; see `Turns.get_next`."""
+        """Returns the next turn by priority and time, and whether its workload may borrow: only where its group was put off; see
+        `Turns.get_next`."""
         for times, heap in enumerate(self._heaps):
             turn = find_first(heap, self._round, put_off=times)
             if turn is not None:
@@ -159,7 +160,7 @@ class PriorityTurns:
             heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those that need not borrow; see `Turns.put_off`."""
+        """Repeats a turn after those that need not borrow; see `Turns.put_off`. Raises IndexError the third time for a group in a round."""
         note_put_off(turn, self._round)
         heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn)
 

@@ -39,7 +39,8 @@ class Precedence:
         self._budget = StepBudget(STEPS)
 
     def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
-        """Records a workload that is put off and has no valid refusal of its group, `MOST_NOTED` of a queue at most.
+        """Records a workload that is put off and has no valid refusal of its group, `MOST_NOTED` of a queue at most. `queue` is that of the
+        workload, `in_round` the number of the round.
 
         It is not recorded where it is refused as it is or replaces another one, and in a queue that reclaims nothing or is StrictFIFO:
         there it gets nothing before the one that is before it.

@@ -54,7 +54,7 @@ class Candidate:
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether it is in the preemptor's own queue."""
+        """Whether it is in the preemptor's own queue, by the reason of its preemption."""
         return self.victim.reason == REASON_IN_QUEUE
 
     @cached_property
@@ -280,8 +280,9 @@ class Rights:
     # --- sets of candidates -----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
-        """Whether the candidates can go in some order in which each queue still uses more than its own whenever one of its workloads goes;
-        for a workload that borrows, in any order."""
+        """Whether the candidates can go in some order in which each queue still uses more than its own whenever one of its workloads goes.
+        Those that go for a workload which borrows must be able to go in any order. Candidates of the preemptor's own queue are not looked
+        at."""
         by_queue: dict[str, list[Candidate]] = {}
         for candidate in chosen:
             if not candidate.is_own:

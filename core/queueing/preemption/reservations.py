@@ -90,8 +90,9 @@ class Claims:
         return uid in self._by_uid and uid in self._preemptors
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """Records what a workload waits for from now on, with its victims as requested evictions; None: for no others. Then what was
-        reserved for it, if anything, is free for others, which are decided on again."""
+        """Records what a workload waits for from now on, with its victims as requested evictions; it replaces what was recorded before.
+        None: for no others. Then what was reserved for it, if anything, is free for others, which are decided on again; evictions that were
+        requested stay so."""
         before = self._by_uid.pop(workload.uid, None)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
@@ -129,7 +130,8 @@ class Claims:
             self._state.reserve_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
 
     def is_awaiting(self, workload: WorkloadFacts) -> bool:
-        """Whether borrowers that were evicted for a workload from its lent spare nodes are still on one of these that is ready."""
+        """Whether workloads that must leave lent spare nodes of this one are being evicted, and any of them still is on such a node that is
+        ready."""
         _, preempting = self._taking_back.get(workload.uid, ("", None))
         if preempting is None:
             return False
