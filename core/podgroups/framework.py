@@ -59,7 +59,7 @@ class PodGroupAssignment:
 
     @property
     def count(self) -> int:
-        """Pods in all."""
+        """Returns the number of pods that have a place in it, of all sets together."""
         return sum(int(of_set.counts.sum()) for of_set in self.nodes)
 
 
@@ -108,13 +108,14 @@ class PlacementState(Protocol):
         """Changes `cycle` (never its view) so that the check sees the placement as if it were chosen."""
 
     def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
-        """Leaves `cycle` as it was before `assume`."""
+        """Leaves `cycle` as it was before `assume`. It is called once for each `assume` of this placement, also where that has raised
+        before its end."""
 
 
 @contextmanager
 def assume_placement(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
-    """Lets state plugins assume a placement in `cycle` within the context. It is reverted, in the opposite order, whatever happens: also by
-    a plugin that raises while it assumes."""
+    """Lets the state plugins, in their order, assume a placement in `cycle` within the context. It is reverted, in the opposite order,
+    whatever happens: also by a plugin that raises while it assumes. What a plugin raises reaches the caller."""
     begun = []
     try:
         for state in states:
