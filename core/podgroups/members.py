@@ -90,7 +90,7 @@ class Member:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is there to stay: it has neither ended nor is it being deleted."""
+        """Returns whether it is there to stay: it has neither ended nor is it being deleted."""
         return not self.over and not self.leaving
 
 

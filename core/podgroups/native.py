@@ -23,8 +23,8 @@ class NotNative(ValueError):
 
 
 def build_native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
-    """Returns the PodGroup of scheduling.k8s.io, in JSON, that is equivalent to one replica of ours. Raises NotNative where it has no field
-    for something."""
+    """Returns the PodGroup of scheduling.k8s.io, in JSON, that is equivalent to one replica of ours, and owned by ours. `levels`: as node
+    labels. Raises NotNative, which names all of them, for more than one level, a preferred level, `desiredCount` and device constraints."""
     lacks = []
     if len(levels) > 1:
         lacks.append(f"{len(levels)} levels (it takes one)")

@@ -64,7 +64,8 @@ class Answers:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
     def skip_plugin(self, which: Which, why: str) -> None:
-        """Records that decisions from now on are made without a plugin, and why."""
+        """Records that decisions from now on are made without a plugin, and why, instead of an earlier reason. Answers that it gave stay,
+        and are not used."""
         self._passed_over[which] = why
 
     def is_without(self, which: Which, *, is_needed: bool = True) -> bool:

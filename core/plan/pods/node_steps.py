@@ -46,7 +46,8 @@ class NodesFacts:
 
     @property
     def is_news(self) -> bool:
-        """Returns whether other nodes are lost than those that the Workload names."""
+        """Returns whether the lost nodes, by name, are not exactly those that the Workload names (`unhealthy_nodes`): some are new, or some
+        serve again."""
         return self.lost.keys() != self.facts.unhealthy_nodes
 
 

@@ -79,7 +79,8 @@ def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]
 
 
 def list_running(pods: Sequence[Json]) -> list[Json]:
-    """Returns the pods that have passed the admission gate and have not ended, those that are being deleted included."""
+    """Returns the pods that have passed the admission gate and have not ended, in their order; those that are being deleted are
+    included."""
     return [pod for pod in pods if _is_running(pod)]
 
 

@@ -120,7 +120,7 @@ def is_going(pod: Json) -> bool:
 
 
 def find_pod_role(pod: Json) -> str:
-    """Returns the hash of a pod's shape, which names its role in its plain group; `main` where it has none."""
+    """Returns the hash of a pod's shape, by its annotation ROLE_HASH, which names its role in its plain group; `main` where it has none."""
     return note_of(pod, ROLE_HASH) or MAIN_POD_SET
 
 

@@ -93,7 +93,8 @@ class UngateDecision:
 
     @property
     def places(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the node selectors of those that lose their gate, by the uid of the pod."""
+        """Returns the node selectors (label to value) of the pods that lose their gate, by the uid of the pod; an empty one where no
+        topology places it."""
         return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
 
 

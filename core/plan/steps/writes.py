@@ -205,8 +205,8 @@ def release_pod(pod: Obj) -> Patch:
 
 
 def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
-    """Returns a patch that sets `status.nominatedNodeName` of that very pod, whatever has changed of it. So a node keeps the place of a
-    gated pod against pods of no higher priority (kube-scheduler 1.34). An empty `node` removes it."""
+    """Returns a merge patch that sets `status.nominatedNodeName` of that very pod, whatever has changed of it. So a node keeps the place of
+    a gated pod against pods of no higher priority (kube-scheduler 1.34). An empty `node` removes it."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 

@@ -57,8 +57,8 @@ def build_hashed_name(kind: str, group: str, name: str, uid: str) -> str:
 
 
 def find_changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
-    """Returns those annotations about placement and provisioning that a job and its Workload have otherwise, with the job's values; None
-    for those that the job lacks."""
+    """Returns those annotations about placement and provisioning that differ between a job (`asked`: its annotations) and its Workload,
+    with the job's values; None for those that the job lacks. Others are not looked at."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}

@@ -41,7 +41,7 @@ class ProvisionedWorkload:
 
     @property
     def checks(self) -> dict[str, Json]:
-        """Returns all of its admission checks (JSON), by name."""
+        """Returns all of its admission checks (JSON, not copied) in a new map, by name; empty where it has none."""
         return {check["name"]: check for check in (self.workload.get("status") or {}).get("admissionChecks") or ()}
 
     @property
@@ -70,7 +70,8 @@ class ProvisioningDecision:
 
     @property
     def templates(self) -> list[str]:
-        """Returns the names of the PodTemplates of the requests that end, of both kinds; they may be gone already."""
+        """Returns the names of the PodTemplates of the requests that end: those `ending`, then those `superseded`. They may be gone
+        already, and a name may come twice."""
         return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 

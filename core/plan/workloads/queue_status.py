@@ -190,9 +190,9 @@ def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) 
 
 
 def plan_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
-    """Returns the steps that set topogate's finalizer on an object that has users, or remove it from one that has none. So it cannot vanish
-    under them. An object that is being deleted gets none. The reason for which a deletion waits is reported once (`users.is_reported`),
-    though its users change. kubectl waits in silence, and its user looks when it has waited for too long."""
+    """Returns the steps that set topogate's finalizer on an object that has users, or remove it from one that has none; empty where it is
+    so. So it cannot vanish under them. An object that is being deleted gets none. The reason for which a deletion waits is reported once,
+    unless `users.is_reported`, though its users change. kubectl waits in silence, and its user looks when it has waited for too long."""
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
     is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))
     if users.names and not is_held and not is_deleting:

@@ -152,9 +152,10 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. Of a first pass that is any admission.
-    Of a second it is another admission than before, or new health, with no place still to be found and no unhealthy node. Raises
-    InvalidAssignment or InvalidQuantity where the admission cannot be read."""
+    """Returns whether a workload that was read after its write had no answer has what was written. For a first pass that is any admission.
+    For a second pass no place may be still to be found and no node named as unhealthy. The admission must be another than before, unless
+    the workload was not admitted then or had unhealthy nodes. Raises InvalidAssignment or InvalidQuantity where the admission cannot be
+    read."""
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None

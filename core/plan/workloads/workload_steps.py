@@ -131,7 +131,8 @@ def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
 
 
 def end_hold(workload: Obj, now: str) -> Step | None:
-    """Returns the step by which a workload that was on hold waits for quota; None where it is not on hold."""
+    """Returns the step by which a workload that is on hold waits for quota again, with reason PendingEvaluation; None where it is not on
+    hold."""
     return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if is_on_hold(workload) else None
 
 

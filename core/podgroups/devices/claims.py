@@ -116,7 +116,8 @@ class ResourceSlice:
 
     def evaluate_in_pieces(self, matcher: Matcher) -> Generator[None]:
         """Yields None after each device: evaluates the matcher on all if it has no answer yet, and keeps that in `answers`; any user may
-        write the expression. NotServed that is thrown into it by a caller that gives up becomes the answer."""
+        write the expression. Where an expression cannot be evaluated that becomes the answer, and so does NotServed that is thrown into it
+        by a caller that gives up; it raises none."""
         if matcher in self.answers:
             return
         answers = []

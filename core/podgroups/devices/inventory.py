@@ -100,7 +100,7 @@ class Inventory:
         return device not in self._taken
 
     def find_claim(self, namespace: str, name: str) -> Claim | None:
-        """Returns the claim of this name; None where it is not there."""
+        """Returns the ResourceClaim of this name, as it was last observed; None where it is not there."""
         return self._claims.get(f"{namespace}/{name}")
 
     def compute_template_need(self, namespace: str, template: str) -> Need:
@@ -136,9 +136,11 @@ class Inventory:
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
-        """Yields the matchers that a decision will need for the devices of each slice, and that have no answer yet.
+        """Yields each slice of all pools, with the matchers that a decision will need for its devices and that have no answer yet, perhaps
+        none.
 
-        These are the selectors of templates, and of the devices that other pods are promised. Slices without any such matcher are included.
+        These are the selectors of `templates`, and of the devices that other pods are promised. Left out are templates that cannot be
+        served, and all of them where they ask for more than `MOST_KINDS` unlike devices together.
         """
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         asked = set[Matcher]()

@@ -531,7 +531,7 @@ class Cycle:
 
     @property
     def round(self) -> int:
-        """The number of the present round of cycles, or of the next one."""
+        """Returns the number, from 0, of the present round of cycles; after the end of one that of the next."""
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
@@ -567,7 +567,7 @@ class Cycle:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether there is a decision for `run_piece` to continue."""
+        """Whether there is an interrupted decision for `run_piece` to continue."""
         return self._decisions.unfinished is not None
 
     @property

@@ -44,12 +44,12 @@ class KeptSpares:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes that are held, sorted."""
+        """Returns the names of all nodes that are held, sorted: those that serve, and those that do not serve now."""
         return tuple(sorted((*self.serving, *(name for name, _ in self.broken))))
 
     @property
     def missing(self) -> int:
-        """How many more nodes should serve than do, at least 0; nodes that are held and do not serve now count as missing."""
+        """Returns how many more nodes should serve than do, at least 0; nodes that are held and do not serve now count as missing."""
         return max(0, self.wanted - len(self.serving))
 
     def __str__(self) -> str:

@@ -198,9 +198,9 @@ def find_second_pass(
     replacement: NodeReplacement = REPLACES,
     leaving: Collection[str] = (),
 ) -> Admissible | NotAdmissible:
-    """Returns a place for all pod sets that need one, or a refusal for all; the workload must have an admission. The refusal `evicts` where
-    pods on failed nodes have no other place and `replacement` fails fast. It is `preempting` where workloads must leave spare nodes lent to
-    them.
+    """Returns a place for all pod sets that need one, or a refusal for all; the workload must have an admission, else AssertionError. The
+    refusal `evicts` where pods on failed nodes have no other place and `replacement` fails fast. It is `preempting` where workloads must
+    leave spare nodes lent to them.
 
     A workload that both lost nodes and waits for a place gets replacements in this pass and the place in the next. The workloads `leaving`
     (keys) are being evicted already and are not evicted again.

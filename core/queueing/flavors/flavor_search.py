@@ -88,15 +88,15 @@ class FlavorSearch:
         self.taken, self.placements, self.choices, self.shared, self.borrows, self.quota = mark
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
-        """Adds an attempt with the reason why a flavor does not serve. Returns None, which is what a choice comes to that does not
-        serve."""
+        """Adds an attempt with the `reason` why a flavor does not serve pod sets, and a `sentence` for users; `refusal` is that of the
+        search for a place, if there is one. Returns None, which is what a choice comes to that does not serve."""
         self.attempts.append(Attempt(_format_names(unit), flavor, reason, sentence, refusal))
         return None
 
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes; None: as in the view itself. What the
-        pod sets placed so far use there is subtracted, and what `leftovers` use is added. It is a copy only where either of these changes
-        it."""
+        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes. What the pod sets placed so far use
+        there is subtracted, and what `leftovers` use is added, in a copy. Without either it is what the world returns: its own array, or
+        None where they are those of the view."""
         free, capacity = self.world.compute_free(view), view.capacity
         if not self.taken and not leftovers:
             return free

@@ -59,7 +59,7 @@ class Loan:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the borrowers."""
+        """Returns the keys (namespace/name) of the borrowers, in the order in which they are evicted."""
         return tuple(borrower.workload.key for borrower in self.borrowers)
 
 
@@ -199,7 +199,8 @@ def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 
 def show_lent(loans: Sequence[Loan]) -> str:
-    """Returns a text with the number of lent spare nodes, and the first five with their borrowers; empty if there are none."""
+    """Returns a text with the number of lent spare nodes, and the first five, each with at most five of its borrowers; empty if there are
+    none."""
     nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""

@@ -106,12 +106,13 @@ class World:
 
     @property
     def quota(self) -> QuotaTree:
-        """The quota tree, without the usage of the workloads that are removed in this view: the state's own, or the copy."""
+        """Returns the quota tree, without the usage of the workloads that are removed in this view: the state's own, or the copy that
+        `copy_quota_and_nodes` has made."""
         return self.state.quota if self._quota is None else self._quota
 
     @property
     def gone(self) -> frozenset[str]:
-        """Keys of the removed workloads."""
+        """Returns the keys of the removed workloads, as a copy."""
         return frozenset(self._gone)
 
     def compute_free(self, view: FlavorView) -> Matrix | None:
@@ -223,17 +224,20 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Removes what a workload holds of quota and on nodes; it must not be removed already."""
+        """Removes what a workload holds of quota, at once, and what it holds on nodes, once `compute_free` is called. It must not be
+        removed already: its quota would be subtracted twice."""
         self._apply_turn(key, -1)
         self.quota.add(*self.find_usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Restores what a removed workload holds of quota and on nodes. Raises KeyError where it is not removed."""
+        """Restores what a removed workload holds of quota, at once, and on nodes, once `compute_free` is called. Raises KeyError where it
+        is not removed."""
         self._apply_turn(key, 1)
         self.quota.add(*self.find_usage(key))
 
     def remove_workloads(self, keys: AbstractSet[str]) -> None:
-        """Makes exactly the workloads with these keys removed, and restores all others."""
+        """Makes exactly the workloads with these keys removed, and restores all others. One that holds nothing counts as removed all the
+        same."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):

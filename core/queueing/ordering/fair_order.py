@@ -125,7 +125,8 @@ class FairTurns:
         return best.waiting[0], best.may_borrow
 
     def add_follower(self, turn: Turn) -> None:
-        """Records that a turn is over, and adds one for the next member of the same group; see `Turns.add_follower`."""
+        """Records that a turn is over, and adds one for the next member of the same group, if there is one, to its queue; see
+        `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is None:
             return
@@ -145,7 +146,7 @@ class FairTurns:
         return False
 
     def end(self, turn: Turn) -> None:
-        """Ends the turns of a group; see `Turns.end`."""
+        """Ends the turns of a group in this round; see `Turns.end`. Its queue goes on with its other groups."""
         note_ended(turn, self._round)
 
     def _find_line(self, turn: Turn) -> _Line | None:

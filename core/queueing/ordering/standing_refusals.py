@@ -101,7 +101,8 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
 
 
 def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether other pods on nodes, and so the labels of the workload's own, decide where its pods may go."""
+    """Whether other pods on nodes decide where pods of a workload may go: they have host ports, (anti-)affinity or a spread to keep, or
+    pods that are there repel them. Then the labels of its own pods matter, too."""
     repels = state.ledger.neighbours.is_repelled
     return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 

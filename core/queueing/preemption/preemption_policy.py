@@ -59,7 +59,7 @@ class Candidate:
 
     @cached_property
     def key(self) -> str:
-        """Its namespace/name."""
+        """Returns the namespace/name of its workload."""
         return self.victim.workload.key
 
     @cached_property
@@ -135,9 +135,9 @@ class Rights:
     # --- candidates ---------------------------------------------------------------------------------
 
     def list_stages(self) -> Iterator[list[Right] | None]:
-        """Yields rights among which the cheapest victims count, each with candidates by `Candidate.order`; those of a later stage only
-        where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. Adds to `Memory.spared` those
-        left out for cycles of evictions."""
+        """Yields rights among which the cheapest victims count, each with candidates by `Candidate.order`; the caller asks for a later
+        stage only where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. With `among`
+        candidates are in no such order. Adds to `Memory.spared` those left out for cycles of evictions."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]

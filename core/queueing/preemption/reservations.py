@@ -42,15 +42,15 @@ class Claims:
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
     def list_preemptors(self) -> list[str]:
-        """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release."""
+        """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release. They are in
+        the order in which that was decided last."""
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> bool:
         """Begins a cycle: drops reservations of workloads with a uid not in `pending`, and victims that are observed as evicted or gone.
-        Reserves again what workloads that take lent spare nodes back wait for, and drops that of those that have lost no nodes now.
-
-        Returns whether evictions were dropped that would have been part of a cycle (`core.queueing.preemption.eviction_cycles`).
-        """
+        Reserves again what workloads that take lent spare nodes back wait for, and drops that of those that have lost no nodes now. Returns
+        whether records of evictions were dropped, so that a workload may preempt others that it has spared
+        (`core.queueing.preemption.eviction_cycles`)."""
         self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
         is_freed = self.circles.begin(facts, self._state.rule_changes)
@@ -69,7 +69,8 @@ class Claims:
         return self._state.workloads.list_leaving() | {key for key in self._evicting if self._state.workloads.find_holding(key) is not None}
 
     def list_unseen(self) -> Collection[str]:
-        """Returns the keys of the workloads with evictions that are requested and not observed yet, as a view that changes with them."""
+        """Returns the keys of the workloads with evictions that are requested and not observed yet. It is a view that changes with them,
+        until the next cycle begins."""
         return self._evicting.keys()
 
     def list_uids(self) -> list[str]:
@@ -190,8 +191,8 @@ class Claims:
 
 
 def show(preempting: Preempting) -> str:
-    """Returns a text with the workloads that one preempts, the first `SHOWN` by key, and how many evicted ones it waits for; empty if there
-    are neither."""
+    """Returns a text about the workloads that one preempts, and how many evicted ones it waits for; empty if there are neither. It has the
+    number of the former and the keys of the first five (`SHOWN`), in their order."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)
