@@ -59,10 +59,9 @@ def plan_step(
     rules: PodGroupRules = PodGroupRules(),  # noqa: B008  # frozen
 ) -> GroupStep:
     """Returns the next step for a replica of a group; doing it and planning again leads to a whole group, or to the reason why not.
-
-    `members` are all pods that name it; `view` counts what they have or is kept for them as used. `waited_s`: since the last came. Raises
-    InvalidSelector for a bad node affinity, GroupTooLarge where too many pods wait, and NotServed or Unanswered from plugins.
-    """
+    `constraints`: its levels as node labels, coarse to fine. `members` are all pods that name it; `view`, which is not changed, counts what
+    they have or is kept for them as used. `waited_s`: seconds since the last pod came. Raises InvalidSelector for a bad node affinity,
+    GroupTooLarge where too many pods or unlike pods wait, and NotServed or Unanswered from plugins."""
     view = view.copy_with_budget(StepBudget())
     live = order_members(member for member in members if member.is_live)
     done = sum(member.succeeded for member in members)

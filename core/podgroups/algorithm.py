@@ -28,7 +28,7 @@ class Chosen:
 
     @property
     def pods(self) -> int:
-        """Number of pods that have a place."""
+        """Returns the number of pods that get a place by this, of those that wait."""
         return self.assignment.count
 
 
@@ -50,11 +50,11 @@ def default_plugins() -> Plugins:
 
 def decide(view: FreeCapacity, group: PodGroupInfo, plugins: Plugins) -> Outcome:
     """Returns the placement that is chosen, which takes at least `group.missing` pods, or without one what was tried; the same for the same
-    nodes and pods, in whatever order they came.
+    nodes and pods, in whatever order they came. `view` is not changed.
 
     Of placements that take enough those of the lowest rank are chosen from, by the sum of weighted scores, then by name. Of these only the
-    first `plugins.feasible_limit` (None: all) are scored, and none that the budget of steps did not reach. Raises InvalidSelector where a
-    node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).
+    first `plugins.feasible_limit` by name (None: all) are scored, and none that the budget of steps did not reach. Raises InvalidSelector
+    where a node affinity cannot be evaluated, and what the plugins raise (NotServed, Unanswered).
     """
     if view.budget is UNLIMITED:
         view = view.copy_with_budget(StepBudget())

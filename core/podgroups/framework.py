@@ -59,7 +59,7 @@ class PodGroupAssignment:
 
     @property
     def count(self) -> int:
-        """Pods in all."""
+        """Returns the number of pods that have a place in it, of all sets together."""
         return sum(int(of_set.counts.sum()) for of_set in self.nodes)
 
 
@@ -78,7 +78,8 @@ class PlacementGenerator(Protocol):
     """Phase 1: candidate placements within those that generators before it made."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Returns the name of the plugin."""
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Returns sequences of placements, each of one rank, the lowest first; each placement is within one of `parents`. They are empty,
@@ -90,7 +91,8 @@ class EnqueueExtensions(Protocol):
     """KEP-5732: a generator that depends on some events only. One without `events` depends on all."""
 
     @property
-    def events(self) -> Set[GroupEvent]: ...
+    def events(self) -> Set[GroupEvent]:
+        """Returns the events that can let a group that waits get places by this plugin; no other event does."""
 
 
 def list_events(plugin: object) -> Set[GroupEvent]:
@@ -102,19 +104,21 @@ class PlacementState(Protocol):
     """Phase 2: what is assumed while a placement is checked, and reverted afterwards."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Returns the name of the plugin."""
 
     def assume(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
         """Changes `cycle` (never its view) so that the check sees the placement as if it were chosen."""
 
     def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
-        """Leaves `cycle` as it was before `assume`."""
+        """Leaves `cycle` as it was before `assume`. It is called once for each `assume` of this placement, also where that has raised
+        before its end."""
 
 
 @contextmanager
 def assume_placement(states: Sequence[PlacementState], cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> Iterator[None]:
-    """Lets state plugins assume a placement in `cycle` within the context. It is reverted, in the opposite order, whatever happens: also by
-    a plugin that raises while it assumes."""
+    """Lets the state plugins, in their order, assume a placement in `cycle` within the context. It is reverted, in the opposite order,
+    whatever happens: also by a plugin that raises while it assumes. What a plugin raises reaches the caller."""
     begun = []
     try:
         for state in states:
@@ -130,7 +134,8 @@ class PlacementScorer(Protocol):
     """Phase 3: how good feasible placements are."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Returns the name of the plugin."""
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
         """Returns a score (float64) for each candidate, in their order; higher is better. It is multiplied by the plugin's weight and added

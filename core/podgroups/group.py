@@ -42,20 +42,21 @@ class PodGroupInfo:
 
     @property
     def key(self) -> str:
-        """Namespace and name, with the number of the replica but for the first: `ns/name[1]`."""
+        """Returns `namespace/name`, with the number of the replica but for the first (0): `ns/name[1]`."""
         return f"{self.namespace}/{self.name}" + (f"[{self.replica}]" if self.replica else "")
 
     @property
     def count(self) -> int:
-        """Pods to be placed, which are all that have no node."""
+        """Returns the number of pods to be placed, which are all that have no node."""
         return sum(pods.count for pods in self.pod_sets)
 
     @property
     def has_running(self) -> int:
-        """Number of its pods that have a node."""
+        """Returns the number of its pods that have a node (`running`); no flag."""
         return sum(self.running.values())
 
     @property
     def missing(self) -> int:
-        """How many pods must get a place at least, so that `min_count` have one with those that run; 0 where enough run already."""
+        """Returns how many pods must get a place at least, so that `min_count` have one with those that have a node; 0 where enough have
+        one already."""
         return max(0 if self.has_running >= self.min_count else 1, self.min_count - self.has_running)

@@ -37,7 +37,7 @@ class PlacementFact:
 
     @property
     def lacks(self) -> tuple[Amount, ...]:
-        """All amounts that the placement lacks."""
+        """Returns all amounts that the placement lacks: `short`, then `beside`; empty where both are."""
         return self.short + self.beside
 
 
@@ -95,7 +95,7 @@ def explain(
 ) -> GroupExplanation:
     """Returns the facts for the placements of the lowest rank that has any, those that take most pods first, then by name; without
     placements only what the nodes are like. `tried` are all that were generated, `why` is the reason that a plugin gives for missing ones.
-    Those beyond the budget of steps are left out.
+    Placements beyond the budget of steps are left out, but never the first.
 
     Raises InvalidSelector where a node affinity cannot be evaluated, and what the state plugins raise (NotServed).
     """

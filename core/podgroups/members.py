@@ -84,22 +84,22 @@ class Member:
 
     @property
     def place(self) -> str:
-        """The node that it has or is to have: where it is bound, else where its place is kept, as long as it is gated or pinned to that
-        node. Empty while none is known."""
+        """Returns the node that it has or is to have: where it is bound, else where its place is kept, as long as it is gated or pinned to
+        that node. Empty while none is known."""
         return self.node or (self.kept if self.gated or self.sent == self.kept else "")
 
     @property
     def is_live(self) -> bool:
-        """Whether it is there to stay: it has neither ended nor is it being deleted."""
+        """Returns whether it is there to stay: it has neither ended nor is it being deleted."""
         return not self.over and not self.leaving
 
 
 def group_of(pod: Json) -> GroupKey | None:
-    """Returns the group that a pod names; None where it names none, is queued itself (label `MANAGED`), or has its place by a workload. A
-    replica that is no number is `NO_REPLICA`.
+    """Returns the group that a pod names by the label MEMBER_OF_LABEL, or else by `spec.schedulingGroup`. None where it names none, is
+    queued itself (label `MANAGED`), or has its place by a workload. A replica that is no number is `NO_REPLICA`; without a label it is 0.
 
     The templates of a LeaderWorkerSet cannot contain the replica: it is the group index of the LeaderWorkerSet, unless the pod names
-    another. Its webhook, or its controller a moment later, labels the pod; until then the pod is no member.
+    another. Its webhook, or its controller a moment later, labels the pod; until then it returns None.
     """
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
@@ -120,7 +120,8 @@ def find_native_group(pod: Json) -> str:
 
 
 def read_member(pod: Json) -> Member | None:
-    """Returns a pod as a member of its group; None where it names none. Raises InvalidQuantity where it requests what is no quantity."""
+    """Returns a pod (JSON) as a member of its group, with a request for one pod in canonical amounts; None where `group_of` returns None.
+    Raises InvalidQuantity where it requests what is no quantity."""
     group = group_of(pod)
     if group is None:
         return None

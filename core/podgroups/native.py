@@ -23,8 +23,8 @@ class NotNative(ValueError):
 
 
 def build_native_group(facts: PodGroupFacts, levels: Sequence[TopologyConstraint], key: GroupKey) -> dict[str, Any]:
-    """Returns the PodGroup of scheduling.k8s.io, in JSON, that is equivalent to one replica of ours. Raises NotNative where it has no field
-    for something."""
+    """Returns the PodGroup of scheduling.k8s.io, in JSON, that is equivalent to one replica of ours, and owned by ours. `levels`: as node
+    labels. Raises NotNative, which names all of them, for more than one level, a preferred level, `desiredCount` and device constraints."""
     lacks = []
     if len(levels) > 1:
         lacks.append(f"{len(levels)} levels (it takes one)")
@@ -61,10 +61,10 @@ def plan_native_step(
     plugins: Plugins,
 ) -> GroupStep:
     """Returns a step without actions, with the state of one replica that kube-scheduler places, and why it may have placed none of its
-    pods.
+    pods. `levels`: its levels as node labels; `members` are all pods that name it, and `view` counts what bound ones have as used.
 
     Raises InvalidSelector where a node affinity cannot be evaluated, GroupTooLarge where too many pods or unlike pods wait, and what the
-    plugins raise (Unanswered).
+    plugins raise (NotServed, Unanswered).
     """
     view = view.copy_with_budget(StepBudget())
     live = order_members(member for member in members if member.is_live)

@@ -64,7 +64,8 @@ class Answers:
             self._scores[question.which, question.asked[0].rank] = read_scores(question, answer)
 
     def skip_plugin(self, which: Which, why: str) -> None:
-        """Records that decisions from now on are made without a plugin, and why."""
+        """Records that decisions from now on are made without a plugin, and why, instead of an earlier reason. Answers that it gave stay,
+        and are not used."""
         self._passed_over[which] = why
 
     def is_without(self, which: Which, *, is_needed: bool = True) -> bool:
@@ -107,11 +108,12 @@ class OutsideGenerator:
 
     @property
     def name(self) -> str:
-        """The plugin's name."""
+        """Returns the plugin's name, as configured."""
         return self.which.name
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Returns placements by rank; see `PlacementGenerator.generate`. Raises Unanswered where the plugin must be asked first."""
+        """Returns placements by rank, as the plugin has answered; see `PlacementGenerator.generate`. If the decision is made without it
+        (`Answers.is_without`), they are the parents themselves. Raises Unanswered where the plugin must be asked first."""
         return parents if self.answers.is_without(self.which) else self.answers.get_generated(self.which, cycle, group, parents)
 
 
@@ -124,12 +126,12 @@ class OutsideScorer:
 
     @property
     def name(self) -> str:
-        """The plugin's name."""
+        """Returns the plugin's name, as configured."""
         return self.which.name
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns a score for each candidate; see `PlacementScorer.score`. All are 0 without the plugin, or with fewer than two candidates.
-        Raises Unanswered where the plugin must be asked first."""
+        """Returns a score for each candidate, as the plugin has answered; see `PlacementScorer.score`. All are 0 if the decision is made
+        without it (`Answers.is_without`), or with fewer than two candidates. Raises Unanswered where the plugin must be asked first."""
         count = len(candidates.placements)
         if self.answers.is_without(self.which, is_needed=count > 1) or count < 2:
             return np.zeros(count)

@@ -39,7 +39,9 @@ class Checked:
     assignments: list[PodGroupAssignment] = field(default_factory=list)
 
     def compute_assignment(self, at: int) -> PodGroupAssignment:
-        """Returns where the pods of the placement at a position would go; see `FeasiblePlacements.compute_assignment`."""
+        """Returns where the pods of the placement at a position would go, set by set; see `FeasiblePlacements.compute_assignment`. What
+        `check` has counted is used; else the placement is checked again, which raises InvalidSelector where a node affinity cannot be
+        evaluated."""
         if self.per_node is None:
             return self.assignments[at] if self.assignments else check_one(self.cycle, self.group, self.placements[at])[0]
         nodes = self.placements.list_nodes(at)
@@ -47,7 +49,8 @@ class Checked:
         return PodGroupAssignment((NodeCounts(self.cycle.view.tree, nodes[where], counts),))
 
     def select(self, at: Indices) -> "Checked":
-        """Returns a copy with the placements at some positions, ascending, and what was counted for them."""
+        """Returns a copy with the placements at some positions (`at`: int64, ascending), and what was counted for them; `per_node` is
+        shared."""
         kept = np.zeros(len(self.placements), dtype=bool)
         kept[at] = True
         assignments = [self.assignments[i] for i in at.tolist()] if self.assignments else []
@@ -81,8 +84,8 @@ def check(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) ->
 
 
 def are_apart(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> bool:
-    """Whether placements can be checked at once: they share no node, and only the free amounts on a node decide how
-    many pods fit."""
+    """Returns whether placements can be checked at once: they share no node, and only the free amounts on a node decide how many pods fit.
+    That is without closed nodes and limits in `cycle`, and if no pod set has host ports, (anti-)affinity or a spread to keep."""
     if cycle.closed is not None or cycle.limits is not None or any(pods.traits.is_particular for pods in group.pod_sets):
         return False
     return len(np.unique(placements.order)) == len(placements.order)
@@ -141,11 +144,9 @@ def _count_some(view: FreeCapacity, pods: PodSetRequest, free: Matrix, nodes: In
 def check_one(
     cycle: PlacementCycle, group: PodGroupInfo, placement: Placement, *, to_the_end: bool = False
 ) -> tuple[PodGroupAssignment, int]:
-    """Returns where one placement has the group's pods, set by set, and how many more of the last set have room, up to desired_count.
-
-    Stops where so many pods have no place that `missing` is out of reach, unless `to_the_end`. Raises InvalidSelector where a node affinity
-    cannot be evaluated.
-    """
+    """Returns where one placement has the group's pods, set by set, and how many more of the last set have room, up to desired_count. Stops
+    where so many pods have no place that `missing` is out of reach, unless `to_the_end`: the sets after that get none. `cycle` is not
+    changed, but its budget of steps is used. Raises InvalidSelector where a node affinity cannot be evaluated."""
     view = cycle.view.copy_confined((pods.traits for pods in group.pod_sets), placement.build_mask(cycle.view.tree))
     free: Matrix | None = None
     found: list[NodeCounts] = []
@@ -196,8 +197,8 @@ def _fits(cycle: PlacementCycle, view: FreeCapacity, pods: PodSetRequest, free: 
 
 
 def compute_upper_bound(cycle: PlacementCycle, group: PodGroupInfo, placements: Placements) -> Indices:
-    """Returns, per placement, an upper bound of the pods that any check finds room for: of each set by itself, and of all by their sum of
-    each resource (the pre-filter).
+    """Returns, per placement (int64), an upper bound of the pods that any check finds room for: of each set by itself, and of all by their
+    sum of each resource (the pre-filter).
 
     What plugins assume can only lower it. Raises InvalidSelector where a node affinity cannot be evaluated.
     """

@@ -19,7 +19,7 @@ class Placement:
     parent: "Placement | None" = None
 
     def build_mask(self, tree: TopologyTree) -> Flags:
-        """Returns a flag per node of the tree: whether it is in the placement."""
+        """Returns a new array with a flag per node of the tree: whether it is in the placement."""
         flags = np.zeros(len(tree), dtype=bool)
         flags[self.nodes] = True
         return flags
@@ -96,5 +96,6 @@ def join(placements: Sequence[Placement], rank: int = 0) -> Placements:
 
 
 def build_whole(tree: TopologyTree) -> Placements:
-    """Returns all nodes as one placement with an empty name, which groups without a constraint have; none where there is no node."""
+    """Returns all nodes as one placement with an empty name and rank 0, which groups without a constraint have; no placement where there is
+    no node."""
     return Placements(("",), np.arange(len(tree)), np.zeros(min(1, len(tree)), dtype=np.int64)) if len(tree) else join(())

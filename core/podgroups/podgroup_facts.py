@@ -39,14 +39,14 @@ class PodGroupFacts:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether it asks for a topology level, or for devices that lie together. A group that asks for neither is left to
+        """Returns whether it asks for a topology level, or for devices that lie together. A group that asks for neither is left to
         kube-scheduler."""
         return bool(self.levels or self.claim_templates)
 
 
 def read_pod_group(obj: Json) -> PodGroupFacts:
-    """Returns a PodGroup of either API as facts, levels as they are written. One of Kubernetes' own has required levels and a `min_count`
-    at most. Raises ValueError for any other API version."""
+    """Returns a PodGroup (JSON) of either API as facts, levels as they are written. Kubernetes' own gives only required levels and a
+    `min_count`; ours also the other fields. Raises ValueError for any other API version."""
     version, metadata, spec = obj.get("apiVersion"), obj["metadata"], obj.get("spec") or {}
     policy, constraints = spec.get("schedulingPolicy") or {}, spec.get("schedulingConstraints") or {}
     gang = policy.get("gang")
@@ -77,7 +77,8 @@ def find_template(obj: Json) -> tuple[str, str] | None:
 
 
 def read_template_levels(workload: Json, name: str) -> tuple[TopologyConstraint, ...]:
-    """Returns the levels that a template of a Workload asks for; none where there is no such template."""
+    """Returns the levels, all required, that a template of a Workload of Kubernetes' own asks for, by the template's name; empty where it
+    asks for none or there is no such template."""
     templates = (workload.get("spec") or {}).get("podGroupTemplates") or ()
     constraints = next((one.get("schedulingConstraints") for one in templates if one.get("name") == name), None) or {}
     return tuple(TopologyConstraint(one["key"]) for one in constraints.get("topology") or ())

@@ -42,7 +42,8 @@ class Question:
 
 
 def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Question:
-    """Returns the question for placements within `parents`. It copies the amounts on nodes now; its text is composed later."""
+    """Returns the question for placements within `parents`. It copies the amounts on nodes now (free ones below 0 as 0); its text is
+    composed later, when `compose` is called."""
     nodes, within = _Nodes.build_nodes(cycle.view), tuple(parents)
 
     def compose() -> Json:
@@ -53,8 +54,8 @@ def to_generate(which: Which, cycle: PlacementCycle, group: PodGroupInfo, parent
 
 
 def to_score(which: Which, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Question:
-    """Returns the question for a score of each candidate. It copies the amounts on nodes now; its text, with where the pods would go, is
-    composed later."""
+    """Returns the question for a score of each candidate. It copies the amounts on nodes now (free ones below 0 as 0); its text, with
+    where the pods would go, is composed later, when `compose` is called."""
     nodes, placements = _Nodes.build_nodes(cycle.view), candidates.placements
 
     def compose() -> Json:
@@ -104,7 +105,8 @@ class _Nodes:
 
 
 def describe_group(group: PodGroupInfo) -> dict[str, Any]:
-    """Returns a group as plugins of other packages see it: plain data, requests of one pod in canonical amounts."""
+    """Returns a group as plugins of other packages see it: plain data (JSON), with names of levels as node labels, requests of one pod in
+    canonical amounts, and `running`: pods by node. Claims are not part of it."""
     return {
         "namespace": group.namespace,
         "name": group.name,
@@ -149,7 +151,8 @@ def _is_finite(number: float) -> bool:
 
 
 def read_placements(question: Question, answer: Any) -> tuple[Placements, ...]:
-    """Returns generated placements, one sequence for each rank, the lowest first; those of a rank by name. Empty for an empty list.
+    """Returns generated placements, one sequence for each rank, the lowest first; those of a rank by name. Empty for an empty list. Nodes
+    are in ascending order, each once.
 
     Raises Nonsense where the answer is no list, or a placement is malformed, has no nodes, has the name of another of its rank, or is not
     within the parent that it names.

@@ -18,7 +18,7 @@ def count_there(nodes: Iterable[str], view: FreeCapacity) -> Counter[str]:
 def find_domain(levels: Sequence[TopologyConstraint], pods: Mapping[str, int], view: FreeCapacity) -> str | None:
     """Returns the domain of the required levels that holds all `pods` (by node), its name as a placement's: the values of all these levels,
     joined by slashes. Empty where no level is required or there are no pods. None where pods are in several domains or on nodes without
-    such a label."""
+    such a label. Raises KeyError where a node is not in the tree; `count_there` leaves such nodes out."""
     required = [one.level for one in levels if not one.preferred]
     found = {tuple(_get_labels(node, view).get(level) for level in required) for node in pods}
     if len(found) > 1:

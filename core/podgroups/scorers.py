@@ -18,7 +18,8 @@ class PodCount:
     name = "PodCount"
 
     def score(self, cycle: PlacementCycle, group: PodGroupInfo, candidates: FeasiblePlacements) -> Scores:
-        """Returns 100 for each pod that a candidate has room for, expected ones included; see `PlacementScorer.score`."""
+        """Returns 100 (float64) for each pod that a candidate has room for, expected ones up to desired_count included; see
+        `PlacementScorer.score`."""
         return candidates.room.astype(np.float64) * 100.0
 
 

@@ -29,8 +29,8 @@ class TopologyPlacement:
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
         """Returns, rank by rank from 0, the domains within each of the parents: first by all levels, then without the finest preferred one,
-        and so on. Each combination of levels has a rank for each parent; some may be empty. Where pods run it has only the domain with all
-        of them. See `PlacementGenerator.generate`."""
+        and so on. Each combination of levels has a rank for each parent; some may be empty. Without levels it is the parent itself. Where
+        pods of the group have nodes it has only the domain with all of them. See `PlacementGenerator.generate`."""
         tree = cycle.view.tree
         found: list[Placements] = []
         for labels in _list_labels_by_rank(group):

@@ -109,7 +109,7 @@ class JobFacts:
 
     @property
     def family(self) -> str:
-        """Returns the key (`namespace/name`) by which its pods are found, see `find_family`; empty without a Workload."""
+        """Returns the key (`namespace/name`) by which the pods of its Workload are found, see `find_family`; empty without a Workload."""
         return find_family(self.workload) if self.workload is not None else ""
 
     @property
@@ -120,11 +120,11 @@ class JobFacts:
 
     @property
     def is_suspended_by_another(self) -> bool:
-        """Returns whether the suspension of a job that topogate had started is not topogate's own: its field manager is not among the
-        writers of `suspend`. False where these are not known. Every stop is written under topogate's name, and only on the job as it was
-        seen. So a suspension that was there before is not taken over."""
+        """Returns whether the field managers that wrote the value of `suspend` are known and topogate is not among them (`writers`).
+        Whether the job is suspended, or was started, is not looked at. Every stop is written under topogate's name, and only on the job as
+        it was seen. So a suspension that was there before is not taken over."""
         return bool(self.writers) and FIELD_MANAGER not in self.writers
 
     def build_event(self, reason: str, message: str, *, warning: bool = False) -> Event:
-        """Returns an event on the job; emitting it is left to the plan's executor."""
+        """Returns an event on the job, with type Warning if `warning`, else Normal; emitting it is left to the plan's executor."""
         return Event(r.get_resource(self.kind), self.job, reason, message, warning)

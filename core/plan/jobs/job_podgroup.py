@@ -11,8 +11,9 @@ Json = Mapping[str, Any]
 
 
 def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
-    """Returns the PodGroup (JSON) as it should be, controlled by the job. None where a job has none: it does not ask, its levels cannot be
-    read, its templates name no group, or it has a queue."""
+    """Returns the PodGroup (JSON) as it should be, controlled by the job: a gang with a constraint for each level of the job's annotation,
+    in its order. Its `minCount` and its replicas are at least 1. None where a job has none: its annotation is missing or has an error, no
+    template names a group (label MEMBER_OF_LABEL), or it has a queue."""
     metadata = job["metadata"]
     name, levels = find_group(kind, job), read_levels(find_asked(job) or "")
     if name is None or not levels or QUEUE_NAME_LABEL in (metadata.get("labels") or {}):

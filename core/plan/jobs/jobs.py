@@ -109,7 +109,8 @@ FREE_SUSPENSIONS = 5  # within minutes, before a job waits for its turn to be su
 
 def plan_job(f: JobFacts) -> Plan:
     """Returns what is to be done with a job now: it is suspended, started or restored, and its Workload made, updated, evicted, finished or
-    deleted. The plan is empty where nothing is. Its `problem` is why a job cannot go on, as without its priority class or a flavor."""
+    deleted. Without steps nothing is to be done; it may still have `again_s`. Its `problem` is why a job cannot go on, as without its
+    priority class or a flavor. Raises InvalidQuantity where requests of a job that names a Workload, or of that, cannot be read."""
     workload = f.workload
     if workload is not None and workload["metadata"].get("deletionTimestamp"):
         return _plan_release(f, workload)
@@ -266,9 +267,9 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
 
 
 def plan_refused_start(f: JobFacts, workload: Obj, error: str, *, is_invalid: bool, deactivates: bool, shown: str) -> Plan:
-    """Returns what follows where the API server or a webhook refuses the start of a job: events on Workload and job with `error`. Where the
-    job is invalid (`is_invalid`) it has its event anyway, and gets none here. In the end (`deactivates`) the Workload also gets the
-    condition DeactivationTarget, with `shown` as its text of the error."""
+    """Returns what follows where the API server or a webhook refuses the start of a job: warning events with `error` on the job and on its
+    Workload. A job that is invalid (`is_invalid`) has its event anyway, and gets none here. Only if it `deactivates`, the Workload also
+    gets the condition DeactivationTarget, with `shown` as its text of the error."""
     name = f"{f.kind.kind} {f.job['metadata']['name']}"
     events = [Event(r.WORKLOADS, workload, EVENT_WORKLOAD_REFUSED, f"the start of {name} is refused: {error}", True)]
     if not is_invalid:
@@ -425,9 +426,9 @@ def _find_changes(f: JobFacts, workload: Obj) -> dict[str, Any]:
 
 
 def plan_refused_update(f: JobFacts, workload: Obj, error: str, rules: ResourceRules | None) -> Plan:
-    """Returns the plan for a job with pod sets that the API server refuses. Its Workload is deactivated, if it is active. Then the status
-    without quota gets `error` as the reason (rule h of docs/decisions/0004), unless `f.facts` is None. `rules`: how quota counts
-    requests."""
+    """Returns the plan for a job with pod sets that the API server refuses. Its Workload is deactivated, if it is active. Then its status
+    without quota gets `error` as the reason (rule h of docs/decisions/0004), but not where `f.facts` is None. With neither the plan is
+    empty. `rules`: how quota counts requests; None: the default ones."""
     is_active = workload["spec"].get("active", True) is not False
     deactivate = plan_deactivation(workload, REASON_MISCONFIGURED) if is_active else None
     facts, message = f.facts, f"the job's pod sets are refused: {error}"

@@ -28,8 +28,8 @@ _MAX_SHOWN_CHARS = 120
 
 
 def build_adoption(kind: JobKind, job: Json, workload: Json) -> dict[str, Any]:
-    """Returns the merge patch by which a Workload gets a job as its controller, the label of its uid, and topogate's finalizer. Other
-    owners and finalizers stay; the caller has seen that none of them is a controller."""
+    """Returns the merge patch by which a Workload gets a job as its controller, the label of its uid, and topogate's finalizer. An earlier
+    owner reference to the job is replaced. Other owners and finalizers stay; the caller has seen that none of them is a controller."""
     metadata, mine = workload["metadata"], job["metadata"]
     owner = {"apiVersion": f"{kind.group}/{kind.version}", "kind": kind.kind, "name": mine["name"], "uid": mine["uid"]}
     others = [reference for reference in metadata.get("ownerReferences") or () if reference.get("uid") != mine["uid"]]
@@ -73,9 +73,9 @@ def _is_implied(topology: Any) -> bool:
 
 
 def list_originals(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns new pod sets (JSON) of a job as they were before its start. Labels and annotations are its own; node selector and tolerations
-    are those of the Workload. A kind that is always gated has the gate on each. The Workload's template is another's, and need not be the
-    job's in all else."""
+    """Returns new pod sets (JSON) of a job as they were before its start. Labels and annotations are the job's, without those of the start.
+    Node selector and tolerations are those of the Workload's pod set of that name; None where it has none. A kind that is always gated has
+    the gate on each. The Workload's template is another's, and need not be the job's in all else."""
     its = {pod_set["name"]: pod_set for pod_set in workload["spec"]["podSets"]}
     made = []
     for pod_set in kind.list_pod_sets(job):

@@ -16,7 +16,7 @@ def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[s
     """Returns `status.reclaimablePods` (JSON, without zeros) as it should be by the finished pods per pod set (`done`). None where it is so
     already, or the Workload is finished or being deleted. Of a pod set no more are reclaimable than its count less its `running` pods: a
     Job counts whatever pods its user lets it adopt. While the workload holds quota no number goes down: what was released may be in use by
-    another workload."""
+    another workload. A pod set that either map lacks counts as 0 there; other names in them are ignored."""
     if is_condition_true(workload, FINISHED) or workload["metadata"].get("deletionTimestamp"):
         return None
     before, holds = read_reclaimed_pods(workload), is_condition_true(workload, QUOTA_RESERVED)

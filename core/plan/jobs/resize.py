@@ -49,9 +49,10 @@ def is_slice(workload: Obj) -> bool:
 
 
 def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], bool]:
-    """Returns the steps by which a job that does not run (any more) asks by one Workload, and whether its successor takes over. Both are
-    empty and False for a job that is not elastic. A successor that is admitted takes over: then the first is finished, and the job is to be
-    judged by the other. Any other successor is deleted."""
+    """Returns the steps by which a job that does not run (any more) asks by one Workload, and whether its successor takes over. They are
+    empty and False for a Workload that is none of an elastic job (`is_slice`). A successor that is admitted takes over: then the first is
+    finished, and the job is to be judged by the other. Any other successor is deleted. Finalizers of Workloads that were replaced before
+    are removed in any case."""
     if not is_slice(workload):
         return (), False
     steps = _drop_finalizers_of_left(f, workload)
@@ -66,9 +67,9 @@ def plan_one_workload(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], boo
 
 
 def plan_resize(f: JobFacts, workload: Obj) -> Plan | None:
-    """Returns the next step by which the Workloads of a running elastic job follow its number of pods: writes, a wait, or a problem. It
-    also cleans up (drops finalizers, deletes or finishes a Workload) where the size is as admitted or may not change. None where nothing is
-    left to do, and for a job that is not elastic."""
+    """Returns the next step by which the Workloads of a running elastic job follow its number of pods: writes, a wait, or a `problem` (a
+    priority class that is missing). It also cleans up (drops finalizers, deletes or finishes a Workload) where the size is as admitted or
+    may not change. None where nothing is left to do, and for a Workload that is none of an elastic job (`is_slice`)."""
     if not is_slice(workload):
         return None
     steps = _drop_finalizers_of_left(f, workload)

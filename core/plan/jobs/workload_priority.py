@@ -50,9 +50,9 @@ def find_changed_priority(
     classes: Classes, workload: Json, labels: Mapping[str, str], class_of_pods: Callable[[], str | None]
 ) -> dict[str, Any]:
     """Returns `priority` and `priorityClassRef` (None: no class) for a waiting workload's spec, where its job names another class than the
-    workload has; else an empty map. Raises MissingClass where the label names a class that does not exist. The value of a class is read
-    when a workload gets that class. A class that has another value later, is deleted, or becomes the cluster's default does not change
-    workloads that exist (KEP-83)."""
+    workload has. Else, and where both values are the same by the other class, the map is empty. Raises MissingClass where the label names
+    another class, which does not exist. The value of a class is read when a workload gets that class. A class that has another value later,
+    is deleted, or becomes the cluster's default does not change workloads that exist (KEP-83)."""
     if _get_named_class(labels, class_of_pods) == _get_class_of(workload):
         return {}
     priority, reference = find_priority(classes, labels, class_of_pods)

@@ -17,8 +17,8 @@ Domain = tuple[str, ...]
 
 
 def find_present(workloads: Iterable[Json]) -> Json | None:
-    """Returns the first unfinished workload of an elastic job that replaces no other unfinished one. Its pods are admitted by it, or it is
-    to be admitted first. None where all are finished. `workloads` are those of one job."""
+    """Returns the first of the `workloads` of one elastic job that is not finished and replaces none that is not finished. Its pods are
+    admitted by it, or it is to be admitted first. None where all are finished."""
     live = {build_object_key(w): w for w in workloads if not is_condition_true(w, FINISHED)}
     return next((w for w in live.values() if find_replaced(w) not in live), None)
 
@@ -48,9 +48,9 @@ def is_alike(one: Json, other: Json) -> bool:
 
 
 def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
-    """Returns the Workload (JSON) of a job that has grown, with the spec of the `present` one and the job's present counts of pods. It
-    names the first Workload of the job and the one that it replaces. A workload has at most one successor, and the name identifies it: a
-    second creation finds the first one."""
+    """Returns the Workload (JSON) of a job that has grown: the spec of the `present` one, active, with the job's present counts of pods,
+    and its labels, annotations and owners. It names the first Workload of the job and the one that it replaces. A workload has at most one
+    successor, and the name identifies it: a second creation finds the first one."""
     metadata, mine = present["metadata"], job["metadata"]
     name = build_hashed_name(kind.kind, kind.group, mine["name"], f"{mine['uid']}\n{metadata['uid']}")
     own = {SLICE_NAME: find_family(present).partition("/")[2], SLICE_REPLACES: build_object_key(present)}
@@ -70,10 +70,13 @@ def build_successor(kind: JobKind, job: Json, present: Json) -> dict[str, Any]:
 
 
 def shrink(admission: Admission, counts: Mapping[str, int], pods: Iterable[PodFacts]) -> Admission | None:
-    """Returns a copy of an admission for fewer pods: `counts` by pod set, those that it lacks or that are no less keep theirs. None while
-    more pods than these are past their gate and have not ended. Which pods go the Job controller decides, so a domain keeps as many as live
-    in it. Places of pods that are not there (not made yet, or made again) stay where most of the others are: the most scattered are given
-    back."""
+    """Returns a copy of an admission for fewer pods: `counts` by pod set; those that it lacks or that are no less keep theirs. Usage goes
+    down in proportion, rounded down; with 0 pods there is no assignment. None while more `pods` of a pod set than that are past their gate
+    and have not ended.
+
+    Which pods go the Job controller decides, so a domain keeps as many as live in it. Places of pods that are not there (not made yet, or
+    made again) stay where most of the others are: the most scattered are given back.
+    """
     live = list(pods)
     left = [_shrink(given, counts.get(given.name, given.count), live) for given in admission.pod_sets]
     return replace(admission, pod_sets=tuple(given for given in left if given is not None)) if None not in left else None
@@ -93,9 +96,10 @@ def _shrink(given: PodSetAdmission, count: int, pods: Sequence[PodFacts]) -> Pod
 
 
 def list_kept_places(assignment: TopologyAssignment, count: int, live: Mapping[Domain, int]) -> TopologyAssignment | None:
-    """Returns a copy of an assignment with the places that `count` pods keep: those of pods that live, then others where most of these are.
-    `live`: pods by the level values of their domain; those outside of the assignment do not count. None where more than `count` live in it.
-    Domains without a pod are left out."""
+    """Returns a copy of an assignment with the places that `count` pods keep: those of pods that live, then others where most of these are,
+    then in the largest domains. `live`: pods by the level values of their domain; those outside of the assignment, or beyond what it gives
+    their domain, do not count. None where more than `count` live in it. Domains without a pod are left out. All places are kept where there
+    are no more than `count`."""
     stay = [min(domain.count, live.get(domain.values, 0)) for domain in assignment.domains]
     rest = count - sum(stay)
     if rest < 0:

@@ -96,9 +96,10 @@ class NodeVerdict:
 
 
 def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: datetime) -> NodeVerdict:
-    """Returns what one workload has to expect of a node, by its part there. It is whether and why the node is lost, and which pods block
-    others or are stuck. `look_again_s` are seconds after `now`. A node where it has no pods assigned is never lost for it. `node` is the
-    object as the API has it, None if it is gone."""
+    """Returns what one workload has to expect of a node, by its part there: whether and why the node is lost, and which pods block others
+    or are stuck. `look_again_s` are seconds after `now`; None where time alone changes nothing. `node` is the object as the API has it,
+    None if it is gone. A node where the workload has no pods assigned is never lost for it. `in_the_way` has pods only of a lost node, and
+    where none are assigned of one that is gone or has a condition Ready; `stuck` only of one that is not lost."""
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node without a Ready condition yet may be one that they are about to have.

@@ -46,7 +46,8 @@ class NodesFacts:
 
     @property
     def is_news(self) -> bool:
-        """Returns whether other nodes are lost than those that the Workload names."""
+        """Returns whether the lost nodes, by name, are not exactly those that the Workload names (`unhealthy_nodes`): some are new, or some
+        serve again."""
         return self.lost.keys() != self.facts.unhealthy_nodes
 
 
@@ -65,8 +66,8 @@ def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -
 
 
 def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """Returns the plan that names exactly the lost nodes on the Workload in one write, or evicts it where they are too many. It is empty
-    where these are named already, or were a moment ago. It follows after the pods that wait there have been ended."""
+    """Returns the plan that names exactly the lost nodes on the Workload in one write, or evicts it where they are too many: by `rules`, or
+    more than 1,000. It is empty where these are named already, or were a moment ago. The caller ends the pods that wait there before."""
     return _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
 
 

@@ -43,8 +43,8 @@ class OrphanFacts:
 
 def plan_orphan(f: OrphanFacts) -> Plan:
     """Returns what is to be done with a workload that may have lost its job. It waits for its pods, or ends them, then finishes it, removes
-    its finalizer, or deletes it. Nothing while its owner is there, or while that is not known and it is not being deleted. Pods are only
-    ended where it is orphaned and may not run."""
+    its finalizer, and deletes it if it is orphaned. The plan is empty while its owner is there, or while that is not known and it is not
+    being deleted. Pods are only ended where it is orphaned and may not run."""
     workload, leaves = f.workload, bool(f.workload["metadata"].get("deletionTimestamp"))
     if f.has_owner or (f.has_owner is None and not leaves):
         return NOTHING

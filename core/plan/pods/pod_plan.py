@@ -32,10 +32,10 @@ def plan_start(
     counts: Mapping[str, int], pods: Sequence[tuple[Json, str]], *, deletes_excess: bool, reclaimed: Mapping[str, int] = _NONE
 ) -> PodPlan:
     """Returns which pods of an admitted unit start, of each pod set the most senior. They are no more than were admitted (`counts`),
-    whatever other pods there are. Those that run beyond these, or are of no such pod set, are to be deleted. `pods` come with their pod
-    sets. Of a plain group (`deletes_excess`) pods that succeeded keep their place, others that ended free it, and waiting ones beyond the
-    count are `excess`. One that is being deleted has its place until it is gone. `reclaimed`, per pod set, have released their place,
-    though nothing may be left of them."""
+    whatever other pods there are. `pods` come with their pod sets. Those that run beyond these, or are of a pod set that `counts` lacks,
+    are to be deleted; the latter are a `problem`, too. Of a plain group (`deletes_excess`) pods that succeeded keep their place, others
+    that ended free it, and waiting ones beyond the count are `excess`. One that is being deleted has its place until it is gone.
+    `reclaimed`, per pod set, have released their place, though nothing may be left of them."""
     start: list[tuple[Json, str]] = []
     delete: list[tuple[Json, str]] = []
     excess: list[Json] = []
@@ -64,8 +64,8 @@ def plan_start(
 
 
 def list_excess(pods: Sequence[Json], total: int) -> list[Json]:
-    """Returns the pods that wait beyond the `total` of their plain group, the youngest of it, oldest first. Those that failed or are being
-    deleted are not counted: they are replaced."""
+    """Returns the pods that wait behind the admission gate and are not among the first `total` of their plain group by `compute_seniority`,
+    in that order. Those that failed or are being deleted are not counted: they are replaced."""
     counted = [
         pod for pod in sorted(pods, key=compute_seniority) if not is_going(pod) and (pod.get("status") or {}).get("phase") != "Failed"
     ]
@@ -79,7 +79,8 @@ def plan_stop(pods: Sequence[Json], reason: str) -> tuple[tuple[Json, str], ...]
 
 
 def list_running(pods: Sequence[Json]) -> list[Json]:
-    """Returns the pods that have passed the admission gate and have not ended, those that are being deleted included."""
+    """Returns the pods that have passed the admission gate and have not ended, in their order; those that are being deleted are
+    included."""
     return [pod for pod in pods if _is_running(pod)]
 
 

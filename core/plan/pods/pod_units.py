@@ -46,8 +46,8 @@ class Unit:
 
 
 def find_pod_unit(pod: Json) -> Unit | None:
-    """Returns the unit of a queued pod; None of a pod that is not queued (label MANAGED and a queue). The unit is UNKNOWN where a parent
-    has not labelled the pod yet, or has released it."""
+    """Returns the unit of a pod; None for a pod that is not queued itself: it needs the label MANAGED with value true, and one that names a
+    queue. The unit is UNKNOWN where a parent has not labelled the pod yet, or has released it."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(MANAGED) != "true" or QUEUE_NAME_LABEL not in labels:
@@ -88,7 +88,8 @@ def queue_to_follow(pod: Json) -> str:
 
 
 def find_group_owner(unit: Unit) -> str:
-    """Returns a text that stands for the uid of an owner, of the pods of a plain group: pods and workload are matched by it."""
+    """Returns the text `pod group NAMESPACE/NAME`, which takes the place of an owner's uid for the pods and the workload of a plain group:
+    they are matched by it, as no object owns them."""
     return f"pod group {unit.namespace}/{unit.name}"
 
 
@@ -103,8 +104,8 @@ def is_unowned(workload: Json) -> bool:
 
 
 def get_owner_of_named(key: str) -> str:
-    """Returns a text that stands for the uid of an owner, of the pods that name a Workload without one, by its key:
-    they are matched by it."""
+    """Returns the text `workload KEY`, by which a Workload without an owner and the pods that name it are matched: it takes the place of an
+    owner's uid. `key`: the Workload's namespace/name."""
     return f"workload {key}"
 
 
@@ -119,13 +120,13 @@ def is_going(pod: Json) -> bool:
 
 
 def find_pod_role(pod: Json) -> str:
-    """Returns the hash of a pod's shape, which names its role in its plain group; `main` where it has none."""
+    """Returns the hash of a pod's shape, by its annotation ROLE_HASH, which names its role in its plain group; `main` where it has none."""
     return note_of(pod, ROLE_HASH) or MAIN_POD_SET
 
 
 def read_relevant_state(pod: Json) -> tuple[Any, ...]:
-    """Returns those parts of a pod that can change what is to be done with its unit, to be compared. Where it runs, or whether it is
-    ready, is not among them."""
+    """Returns those parts of a pod that can change what is to be done with its unit, as a tuple to be compared with `==`. Where it runs, or
+    whether it is ready, is not among them; annotations only while it has the admission gate."""
     metadata = pod["metadata"]
     notes = metadata.get("annotations") or {}
     return (

@@ -85,7 +85,8 @@ def read_parent(parent: PodParent, obj: Json, unit: Unit) -> DesiredWorkload | N
 
 
 def build_pod_workload(pod: Json, whole: Pod) -> DesiredWorkload:
-    """Returns the workload of a pod that is alone and names a queue; `pod` is as the API server has it, `whole` the kind."""
+    """Returns the workload of a pod that is alone; `pod` is as the API server has it, `whole` the kind. Raises KeyError where the pod names
+    no queue."""
     metadata, owner = pod["metadata"], find_controller(pod)
     labels = metadata.get("labels") or {}
     return DesiredWorkload(
@@ -115,10 +116,10 @@ class PlainPodGroup:
 
 def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
     """Returns what the pods of a group ask for together. Pods being deleted are not counted, finished ones are, the most senior first up to
-    the total (`compute_seniority`). `missing`: how many of the total are not there, 1 without any pod; with fast admission and one role it
-    is 0.
+    the total (`compute_seniority`). `missing`: how many of the total are not there, 1 without any pod. With fast admission and one role
+    none is missing, and that role has the total.
 
-    It has a `problem` instead where pods differ in queue or total count, or have no total. Gated pods of one role that ask for another
+    It has only a `problem` where pods differ in queue or total count, or have no total. Gated pods of one role that ask for another
     topology are a problem, too.
     """
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
@@ -148,10 +149,11 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
 
 
 def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
-    """Returns the workload of a whole group, called as the group. `examples` are one pod per role as the API server has it.
+    """Returns the workload of a whole group, called as the group. `examples` are one pod per role as the API server has it; labels and
+    annotations are those of the example in the role of the most senior of `pods`. Raises KeyError where a role has no example.
 
-    No pod owns it, and it goes with the last one. The garbage collector would take it from a running group once all of its first pods
-    have been replaced. A large group would be too long a list.
+    No pod owns it, and it goes with the last one. The garbage collector would take it from a running group once all of its first pods have
+    been replaced. A large group would be too long a list.
     """
     first = examples[find_pod_role(min(pods, key=compute_seniority))]["metadata"]
     pod_sets = tuple(build_pod_set(role, count, examples[role]) for role, count in group.roles.items())
@@ -160,8 +162,8 @@ def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json],
 
 
 def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
-    """Returns a new Workload (JSON) for a unit, with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`; None: it gets
-    none."""
+    """Returns a new Workload (JSON) for a unit, active and with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`; None:
+    it gets none. Of the annotations it keeps those about placement and provisioning, and the trace."""
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
         "active": True,

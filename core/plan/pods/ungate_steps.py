@@ -93,13 +93,16 @@ class UngateDecision:
 
     @property
     def places(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the node selectors of those that lose their gate, by the uid of the pod."""
+        """Returns the node selectors (label to value) of the pods that lose their gate, by the uid of the pod; an empty one where no
+        topology places it."""
         return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
 
 
 def decide_ungating(f: UngatingFacts) -> UngateDecision:
     """Returns which pods lose their gate now, and where they go: at most 5,000 (`MOST_UNGATED`). Of those that name the Workload only its
-    own count, by their owner. It takes long where there are many pods; another thread may do it."""
+    own may, those with its owner; none where it has lost that. For a Workload made without an owner, gated pods that request more than
+    their pod set are left out. Other pods past their gates use its places. It takes long where there are many pods; another thread may do
+    it."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
@@ -113,9 +116,10 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
 
 
 def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
-    """Returns what is to be done with its pods now: strays are deleted or reported, pods are ungated, those that request too much get an
-    event. What fails for one of them holds up no other. It is looked at again later while pods are held or request too much. The order of
-    ranks is reported in any case, since users of those that run look for it."""
+    """Returns what is to be done with the pods of a Workload now. Strays that are not bound are deleted, others reported; pods are ungated;
+    those that request too much get an event. What fails for one of them holds up no other. The Workload is looked at again after 10 s while
+    pods are held, after 60 s while some request too much. The order of ranks is reported in any case, since users of those that run look
+    for it."""
     ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
     again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None

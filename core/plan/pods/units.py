@@ -167,7 +167,7 @@ class UnitFacts:
 def plan_unit(f: UnitFacts) -> Plan | PodsToRead:
     """Returns what is to be done with a unit now: its workload is created, updated, evicted, held, finished or deleted, its pods are
     started, deleted or lose their finalizer. Or it returns the pods that have to be read before; then it is called again with them as
-    `examples`."""
+    `examples`. Raises InvalidQuantity where requests of a parent's templates, of its workload or of a pod to be started cannot be read."""
     if f.unit.source == UNKNOWN:
         return make_plan(_release(to_release(f.pods, finished=False, remembers=False)))
     released, workload = _release(_find_released(f)), f.workload
@@ -315,9 +315,9 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
 
 
 def plan_refused_name(f: UnitFacts, name: str, other: Obj | None) -> Plan:
-    """Returns what follows where the name that the unit's Workload was to have is that of `other`, a Workload; None: it has gone since. If
-    it is gone, or that of the unit itself, the unit is looked at again after 1 s. Else an event reports the name, and it is looked at again
-    after 30 s."""
+    """Returns what follows where the name that the unit's Workload was to have is taken by the Workload `other`; None: that has gone since.
+    If it is gone, or that of the unit itself, the unit is looked at again after 1 s. Else an event reports the `name`, and it is looked at
+    again after 30 s. Raises AssertionError where it has to report and the source is gone."""
     if other is None or find_workload_unit(other) == f.unit:
         return wait(pacing.STOP_POLL_S)  # of one of this name that is still going away
     message = f"the name of group {name} is that of the Workload of another; choose another name"

@@ -52,12 +52,12 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 
 
 def get_resource(kind: JobKind | PodParent | Pod) -> Resource:
-    """Returns the API resource of the objects of a kind."""
+    """Returns the API resource of the objects of a kind: group, version, plural and kind; it is namespaced."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
 def build_key(kind: JobKind) -> str:
-    """Returns the name that distinguishes a kind from all others: `Job.batch`."""
+    """Returns kind and group of a kind of job, which distinguish it from all others whatever its version: `Job.batch`."""
     return f"{kind.kind}.{kind.group}"
 
 

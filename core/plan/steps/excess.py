@@ -17,12 +17,13 @@ OF_CONTROLLERS: Resources = {"cpu": 200, "memory": 256 << 20}
 def limit_to_admitted(
     facts: WorkloadFacts, admission: Admission, covered: Collection[str], rules: ResourceRules, read_template: Callable[[str], Resources]
 ) -> WorkloadFacts:
-    """Returns facts of a workload with no higher requests of the `covered` resources than quota was reserved for; the same object
-    where none is.
+    """Returns facts of a workload with no higher requests (of one pod) of the `covered` resources than quota was reserved for; the same
+    object where none is. Pod sets are matched by position; one that was admitted with 0 pods keeps its requests.
 
-    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. A resource
-    that quota counts as another one keeps the requests of the template. So does a resource that the ClusterQueue covers since the
-    admission. `read_template` returns these requests by the name of the pod set: without what a LimitRange or a RuntimeClass adds.
+    A LimitRange or a RuntimeClass that was created or changed later adds to the requests of pods, not to the admission. Not limited are
+    `pods`, what `rules` exclude, and a resource that they count as another one. A resource that the ClusterQueue covers only since the
+    admission is limited to the requests of the template. `read_template` returns these by the name of the pod set: without what a
+    LimitRange or a RuntimeClass adds.
     """
     counted_as_others = {each.input for each in rules.transformations}
     limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]

@@ -138,15 +138,15 @@ class Plan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the names of its steps, in order."""
+        """Returns the names of the plan's own steps, in order; those of `ParallelSteps` within a step are not among them."""
         return tuple(step.name for step in self.steps)
 
     def extend(self, *steps: Step | None) -> "Plan":
-        """Returns a copy of the plan with more steps after its own; those that are None are left out."""
+        """Returns a copy of the plan with more steps after its own; those that are None are left out. `again_s` and `problem` stay."""
         return replace(self, steps=(*self.steps, *(step for step in steps if step is not None)))
 
     def begin_with(self, *steps: Step | None) -> "Plan":
-        """Returns a copy of the plan with other steps before its own; those that are None are left out."""
+        """Returns a copy of the plan with other steps before its own; those that are None are left out. `again_s` and `problem` stay."""
         return replace(self, steps=(*(step for step in steps if step is not None), *self.steps))
 
 
@@ -154,7 +154,8 @@ NOTHING = Plan()
 
 
 def make_plan(*steps: Step | None, again_s: float | None = None) -> Plan:
-    """Returns a plan of steps; those that are None are left out. `again_s`: see `Plan`."""
+    """Returns a plan of steps, without a `problem`; those that are None are left out. `again_s`: the object is looked at again after these
+    seconds; None: not."""
     return Plan(tuple(step for step in steps if step is not None), again_s)
 
 

@@ -74,11 +74,12 @@ def plan_ungating(
     *,
     is_elastic: bool = False,
 ) -> Ungatings:
-    """Returns plans for all pod sets with an assignment. `pods` are those that name the workload, in a stable order.
+    """Returns which gated pods are to be ungated now and where they go, for all pod sets with an assignment.
 
+    `pods` are those that name the workload, in a stable order; pod sets of workload and admission are matched by position.
+    `locate` returns the level values that a pod of a domain gets as its coordinates; by default those that the assignment has.
     - Pods assigned to an unhealthy node stay gated until they have another place.
-    - Pods with a changed place stay gated until the pods that they replace are gone, if these end on a node that
-      `is_up`. On a node that is down no kubelet would report that they are gone.
+    - Pods with a changed place stay gated until the pods that they replace are gone, if these end on a node that `is_up`.
     - Pods stay gated while no node of their domain `is_ready`.
     - `others` are ungated pods that name the workload and have another owner, or none. They use places of the workload,
       each in its domain, so that as many of the workload's own pods stay gated.

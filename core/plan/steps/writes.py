@@ -184,7 +184,8 @@ def ungate(action: Ungate) -> Patch:
 
 def start_pod(pod: Obj, start: PodSetStart) -> Patch:
     """Returns a strategic merge patch of that very pod that removes the admission gate and adds labels, annotations, node selector and
-    tolerations of a start. The topology gate stays until the pod has its domain, or goes, too, where it needs none (`start.gated`)."""
+    tolerations of a start. These replace values of the pod's own under the same keys; a toleration that it has is not added twice. The
+    topology gate is removed, too, only where `start.gated` is False: the pod needs no domain."""
     spec = pod["spec"]
     gates = (ADMISSION_GATE,) if start.gated else (ADMISSION_GATE, TOPOLOGY_GATE)
     there = {gate["name"] for gate in spec.get("schedulingGates") or ()}
@@ -204,8 +205,8 @@ def release_pod(pod: Obj) -> Patch:
 
 
 def nominate_node(pod: PodFacts | Member, node: str) -> Patch:
-    """Returns a patch that sets `status.nominatedNodeName` of that very pod, whatever has changed of it. So a node keeps the place of a
-    gated pod against pods of no higher priority (kube-scheduler 1.34). An empty `node` removes it."""
+    """Returns a merge patch that sets `status.nominatedNodeName` of that very pod, whatever has changed of it. So a node keeps the place of
+    a gated pod against pods of no higher priority (kube-scheduler 1.34). An empty `node` removes it."""
     return Patch(r.PODS, name_pod(pod), {"status": {"nominatedNodeName": node or None}}, guard=Guard.SAME, subresource="status")
 
 

@@ -65,8 +65,8 @@ MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and
 
 
 def read_managed_status(workload: Json) -> dict[str, Any]:
-    """Returns a copy of what `kueue-admission` owns of a Workload's status, with admission, unhealthy nodes and resource requests.
-    Fields that are empty are absent, but for `conditions`."""
+    """Returns a new map of what `kueue-admission` owns of a Workload's status, with admission, unhealthy nodes and resource requests.
+    Conditions are copies, other values are shared. Fields that are empty are absent, but for `conditions`."""
     status = workload.get("status") or {}
     kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
     kept["conditions"] = [dict(c) for c in status.get("conditions") or () if c.get("type") in MANAGED_CONDITIONS]
@@ -85,8 +85,9 @@ def build_admitted_status(
     workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = ""
 ) -> dict[str, Any]:
     """Returns the status that decisions own, with quota reserved and no unhealthy nodes; a backoff over by `now` ends. Admitted if all
-    checks (`checks`: names; None: those it has) are Ready and no place is to be found. An eviction becomes False, with its reason and
-    place; `place` is where it is now, as text. Raises InvalidAssignment where an assignment cannot be written."""
+    checks (`checks`: names; None: those it has) are Ready and no place is to be found. An eviction, and a preemption, becomes False, with
+    its reason; an eviction with its place, too. `place` is where it is now, as text. Raises InvalidAssignment where an assignment cannot be
+    written."""
     status = read_managed_status(workload)
     known = status.pop("admissionChecks", ())
     entries = tuple(known) if checks is None else sync_checks(known, checks, now)
@@ -137,8 +138,9 @@ def _describe_new_place(before: str, place: str) -> str:
 def build_waiting_status(
     workload: Json, facts: WorkloadFacts, reason: str, message: str, now: str, rules: ResourceRules | None = None
 ) -> dict[str, Any]:
-    """Returns a status without quota and admission, with the reason, and with what each pod set requests in all. `rules` define how quota
-    counts requests; None: the default ones. A backoff that is over by `now` ends."""
+    """Returns a status without quota and admission, with what each pod set requests in all. `reason` and `message` are those of condition
+    QuotaReserved; Admitted is False, and PodsReady, if it was True or was to recover. `rules` define how quota counts requests; None: the
+    default ones. A backoff that is over by `now` ends."""
     status = read_managed_status(workload)
     status.pop("admission", None)
     status["resourceRequests"] = [
@@ -157,9 +159,9 @@ def build_evicted_status(
     also: Sequence[Condition] = (),
     requeue_state: Json | None = None,
 ) -> dict[str, Any]:
-    """Returns a status by which a workload is to be stopped: quota is kept until the job has stopped. The eviction is counted, checks are
-    reset, unhealthy nodes removed. `also`: further conditions. `requeue_state` replaces what there was, and removes it if it is empty; None
-    keeps it."""
+    """Returns a status by which a workload is to be stopped, by condition Evicted with `reason` and `message`: quota is kept until the job
+    has stopped. The eviction is counted, unless it is evicted already. Checks are reset, unhealthy nodes removed. `also`: further
+    conditions. `requeue_state` replaces what there was, and removes it if it is empty; None keeps it."""
     state = requeue_state if requeue_state is not None else (workload.get("status") or {}).get("requeueState")
     status = build_amended_status(workload, [Condition(EVICTED, True, reason, message), *also], now, state)
     return _begin_eviction(workload, status, reason, now)
@@ -184,14 +186,15 @@ def build_amended_status(
 
 def build_preempted_status(workload: Json, reason: str, message: str, now: str) -> dict[str, Any]:
     """Returns a status to be stopped for another workload, as `build_evicted_status` does: quota is kept until the job has stopped.
-    `reason` names the right by which it is preempted, in condition Preempted."""
+    `reason` names the right by which it is preempted, in condition Preempted; that of Evicted is Preempted. Both have the `message`."""
     conditions = [Condition(EVICTED, True, REASON_PREEMPTED, message), Condition(PREEMPTED, True, reason, message)]
     return _begin_eviction(workload, _with(workload, read_managed_status(workload), conditions, now), REASON_PREEMPTED, now)
 
 
 def build_returned_status(workload: Json, reason: str, message: str, now: str, requeue_at: str | None = None) -> dict[str, Any]:
-    """Returns the status of a workload that is evicted before anything was started: quota is given back in the same write. `requeue_at`: it
-    is not admitted before; None keeps such a time that it has."""
+    """Returns the status of a workload that is evicted before anything was started: quota is given back in the same write. The eviction is
+    counted, unless it is evicted already; checks are reset. `requeue_at`, a time as the API writes it: it is not admitted before; None
+    keeps such a time that it has."""
     state = dict((workload.get("status") or {}).get("requeueState") or {}) | ({"requeueAt": requeue_at} if requeue_at else {})
     status = build_evicted_status(workload, reason, message, now, requeue_state=state)
     status.pop("admission", None)

@@ -45,13 +45,14 @@ class CheckedWorkload:
 
     @property
     def written_now(self) -> str:
-        """Returns the time as the API writes it."""
+        """Returns the time of the decision (`now`) as the API writes it."""
         return from_time(self.now)
 
 
 def plan_checked(f: CheckedWorkload) -> Plan:
     """Returns the next step of a workload by its admission checks: it is admitted, gives back its quota, is evicted while it runs, or
-    deactivated, or its checks are corrected. The plan is empty without quota, after an eviction, and while a decision is on its way."""
+    deactivated, or its checks are corrected. The plan is empty without quota, after an eviction, once finished or being deleted, and while
+    a decision is on its way. It has no step, but perhaps `again_s`, while the checks are waited for."""
     workload, facts = f.workload, f.facts
     if is_to_deactivate(workload):
         return make_plan(plan_deactivation(workload, REASON_REJECTED))

@@ -171,7 +171,8 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
 
 
 def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
-    """Returns the condition Admitted of a workload that has quota: True where all checks are Ready and no place is to be found any more."""
+    """Returns the condition Admitted of a workload that has quota: True where all checks are Ready, or there are none, and no place is to
+    be found any more. Else it is False, for the checks first."""
     if any(check.get("state") != CHECK_READY for check in checks):
         return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, "The workload has not all checks ready")
     if awaits_topology:

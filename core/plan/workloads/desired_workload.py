@@ -57,15 +57,16 @@ def build_hashed_name(kind: str, group: str, name: str, uid: str) -> str:
 
 
 def find_changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[str, str | None]:
-    """Returns those annotations about placement and provisioning that a job and its Workload have otherwise, with the job's values; None
-    for those that the job lacks."""
+    """Returns those annotations about placement and provisioning that differ between a job (`asked`: its annotations) and its Workload,
+    with the job's values; None for those that the job lacks. Others are not looked at."""
     said = workload["metadata"].get("annotations") or {}
     of_provisioning = sorted(name for name in {*asked, *said} if name.startswith(PROVISIONING_ANNOTATIONS))
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}
 
 
 def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
-    """Returns a new Workload (JSON) for a job, owned by it and with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`.
+    """Returns a new Workload (JSON) for a job, owned by it, active and with topogate's finalizer. `priority_class`: its
+    `spec.priorityClassRef`; None: it gets none. Of the job's annotations it keeps those about placement and provisioning, and the trace.
     Raises KeyError where the job has no queue."""
     metadata = job["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -119,8 +120,9 @@ def has_other_counts(wanted: Sequence[PodSetTemplate], workload: Json) -> bool:
 
 
 def list_restored_pod_sets(kind: JobKind, job: Json, workload: Json) -> list[dict[str, Any]]:
-    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by; they are not copied. A job may have been admitted
-    with fewer pods than it had asked for. If its user has changed the number since, that stays: the entry has no `minCount`."""
+    """Returns the pod sets (JSON) of a stopped job's workload, to restore the job by; they are not copied, but for the case that follows. A
+    job may have been admitted with fewer pods than it had asked for. If its user has changed the number since, that stays: then the entry
+    is a copy without `minCount`."""
     pod_sets: list[dict[str, Any]] = workload["spec"]["podSets"]
     given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
     admitted = {entry["name"]: int(entry["count"]) for entry in given if entry.get("count") is not None}
@@ -151,9 +153,10 @@ def _normalize_pod_set(pod_set: Json) -> dict[str, Any]:
 
 def start_infos(workload: Json, admission: Admission, flavors: Mapping[str, FlavorFacts], local_queue: str) -> list[PodSetStart]:
     """Returns what each pod template gets when the job starts, in the order of the pod sets (KEP-2724). It comes of flavors and checks,
-    with labels and annotations that name workload and queues. Checks win over flavors, and topogate's names over checks. A queue with a
-    name that can be no label value gets no label. Raises MissingFlavor where a flavor of the admission does not exist, ValueError where the
-    admission has another number of pod sets."""
+    with labels and annotations that name workload and queues. Checks win over flavors, and topogate's names over checks; of two flavors or
+    checks the later one wins. `count` is set only for a pod set with a `minCount`. A queue with a name that can be no label value gets no
+    label. Raises MissingFlavor where a flavor of the admission does not exist, ValueError where the admission has another number of pod
+    sets."""
     metadata = workload["metadata"]
     traceparent = (metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION)
     infos = []

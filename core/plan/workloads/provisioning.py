@@ -144,9 +144,10 @@ def list_superseded(workload: Json, checks: Mapping[str, Json], requests: Mappin
 
 
 def list_withdrawn(workload: Json, requests: Mapping[str, Json]) -> list[Json]:
-    """Returns the requests of a workload without quota, or of one that is finished, that are to be deleted, sorted by name; those that have
-    ended without nodes or are being deleted are left out. What is provisioned for it is booked, and kept from others meanwhile. One that is
-    under way stays for a workload that is queued again."""
+    """Returns the requests of a workload without quota, or of one that is finished, that are to be deleted, sorted by name; empty for any
+    other. For one that is active and not finished they are those that are provisioned: these nodes are booked for it, and kept from others
+    meanwhile. One that is under way stays for when it is queued again. Else they are all. Those that have ended without nodes, are being
+    deleted, or belong to others are left out."""
     is_over = is_condition_true(workload, FINISHED)
     if is_condition_true(workload, QUOTA_RESERVED) and not is_over:
         return []

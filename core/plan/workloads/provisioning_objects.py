@@ -91,8 +91,9 @@ def find_reservation_time(workload: Json) -> str:
 def build_wanted(
     workload: Json, admission: Admission, config: ProvisioningConfig, name: str, flavors: Mapping[str, FlavorFacts]
 ) -> DesiredRequest:
-    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota and pod sets to ask for; pod sets that
-    are alike by `config.merge_policy` share one. Raises MissingFlavor where a flavor of the admission does not exist."""
+    """Returns the ProvisioningRequest of a name and its PodTemplates, for a workload that has quota and pod sets to ask for. It asks for as
+    many pods as were admitted; pod sets that are alike by `config.merge_policy` share one. Raises MissingFlavor where a flavor of the
+    admission does not exist, KeyError where the admission lacks a pod set."""
     metadata = workload["metadata"]
     given = {pod_set.name: pod_set for pod_set in admission.pod_sets}
     merged: dict[str, tuple[str, dict[str, Any], int]] = {}
@@ -182,8 +183,9 @@ def _merge_key(pod_set: str, template: Json, policy: str | None) -> str:
 
 
 def build_pod_set_updates(workload: Json, config: ProvisioningConfig, request: Json) -> list[dict[str, Any]]:
-    """Returns the `podSetUpdates` of a check by its request that is met, one per pod set that asks for nodes. Each has annotations for the
-    request that pods consume, and a node selector by those details that the provider reports."""
+    """Returns the `podSetUpdates` of a check by its request that is met, one per pod set that asks for nodes. Each has annotations with the
+    name and class of the request that pods consume. It has a node selector by those details that the configuration selects by and the
+    provider reports, if any."""
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
     # A detail that the provider does not report is not selected by.
     selector = {key: details[detail] for key, detail in config.selectors if detail in details}

@@ -41,7 +41,7 @@ class ProvisionedWorkload:
 
     @property
     def checks(self) -> dict[str, Json]:
-        """Returns all of its admission checks (JSON), by name."""
+        """Returns all of its admission checks (JSON, not copied) in a new map, by name; empty where it has none."""
         return {check["name"]: check for check in (self.workload.get("status") or {}).get("admissionChecks") or ()}
 
     @property
@@ -70,13 +70,15 @@ class ProvisioningDecision:
 
     @property
     def templates(self) -> list[str]:
-        """Returns the names of the PodTemplates of the requests that end, of both kinds; they may be gone already."""
+        """Returns the names of the PodTemplates of the requests that end: those `ending`, then those `superseded`. They may be gone
+        already, and a name may come twice."""
         return [name for request in (*self.ending, *self.superseded) for name in _list_templates(request)]
 
 
 def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
-    """Returns what each check needs, and which requests end, by the objects as they are. A flavor that does not exist is the `problem` of
-    the decision."""
+    """Returns what each check needs, and which requests end, by the objects as they are. Where the workload does not ask for nodes (`asks`)
+    there are no actions, only requests that end. A check with a flavor that does not exist has no action: that is the `problem` of the
+    decision."""
     ending = {request["metadata"]["name"]: dict(request) for request in list_withdrawn(f.workload, f.requests)}
     if not f.asks:
         return ProvisioningDecision({}, tuple(ending.values()))

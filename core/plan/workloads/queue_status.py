@@ -178,21 +178,21 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
 
 
 def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
-    """Returns the plan that evicts the `running` workloads for stop policy HoldAndDrain: admitted workloads are stopped, too, and wait
-    until the queue goes on.
+    """Returns the plan that evicts each of the `running` workloads, with `reason` and `message`. So it is for stop policy HoldAndDrain:
+    admitted workloads are stopped, too, and wait until the queue goes on.
 
-    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the
-    rest for ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is
-    refused does not stop the others.
+    Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the rest for
+    ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is refused does
+    not stop the others.
     """
     passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
     return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
 
 
 def plan_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:
-    """Returns the steps that set topogate's finalizer on an object that has users, or remove it from one that has none. So it cannot vanish
-    under them. An object that is being deleted gets none. The reason for which a deletion waits is reported once (`users.is_reported`),
-    though its users change. kubectl waits in silence, and its user looks when it has waited for too long."""
+    """Returns the steps that set topogate's finalizer on an object that has users, or remove it from one that has none; empty where it is
+    so. So it cannot vanish under them. An object that is being deleted gets none. The reason for which a deletion waits is reported once,
+    unless `users.is_reported`, though its users change. kubectl waits in silence, and its user looks when it has waited for too long."""
     finalizers, steps = obj["metadata"].get("finalizers") or [], list[Step]()
     is_held, is_deleting = RESOURCE_IN_USE_FINALIZER in finalizers, bool(obj["metadata"].get("deletionTimestamp"))
     if users.names and not is_held and not is_deleting:

@@ -24,8 +24,9 @@ _NAMED = 3  # pods that a condition names
 
 
 def report_drift(workload: Obj, drifts: Sequence[Drift], now: str, *, runs: bool) -> Step | None:
-    """Returns the step that sets the condition PlacementKept, for whether all pods run where they were placed. None where it stands so, or
-    all is well and nothing was reported before. `runs`: whether the workload does; it is part of the message."""
+    """Returns the step that sets the condition PlacementKept, for whether all pods run where they were placed. If not, the reason is the
+    kind of the first of `drifts`, and the log gets a warning. None where it stands so, or all is well and nothing was reported before.
+    `runs`: whether the workload does; it is part of the message."""
     if drifts:
         condition = Condition(PLACEMENT_KEPT, False, drifts[0].kind.value, "; ".join(drift.says for drift in drifts))
         return _report(workload, condition, DRIFT_MANAGER, now, warning="drift")

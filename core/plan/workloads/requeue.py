@@ -26,8 +26,9 @@ Json = Mapping[str, Any]
 
 
 def evict_for_lost_nodes(workload: Json, why: str, rules: RequeueRules, now: datetime) -> Evict:
-    """Returns the eviction of a workload that has lost nodes for which there are no others: it is queued again at once, or with `requeueAt`
-    after a while that depends on how often in a row. If it has run well before, it counts as the first time."""
+    """Returns the eviction of a workload that has lost nodes for which there are no others. It is queued again at once, or with `requeueAt`
+    after the seconds by `rules` for how often this came in a row. If it has run well before, it counts as the first time, and earlier times
+    are forgotten by an annotation."""
     ran_well = _has_run_well(workload, rules, now)
     times, forgotten = (1, build_reset(workload)) if ran_well else (count_in_a_row(workload) + 1, {})
     state = {name: value for name, value in _requeue_state(workload).items() if name != "requeueAt"}
@@ -49,7 +50,8 @@ def count_in_a_row(workload: Json) -> int:
 
 
 def build_reset(workload: Json) -> dict[str, str]:
-    """Returns the annotation by which earlier evictions count no more; empty where none counts."""
+    """Returns the annotation FORGOTTEN_FAILURES with the number of all evictions for lost nodes so far, by which these count no more; empty
+    where none counts."""
     return {FORGOTTEN_FAILURES: str(count_evictions(workload, REASON_NODE_FAILURES))} if count_in_a_row(workload) else {}
 
 

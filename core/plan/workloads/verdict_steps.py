@@ -102,20 +102,22 @@ class DecidedWorkload:
 
     @property
     def written_now(self) -> str:
-        """Returns the time as the API writes it."""
+        """Returns the time of the write (`now`) as the API writes it."""
         return from_time(self.now)
 
     @property
     def attributes(self) -> dict[str, str | int]:
-        """Returns the attributes of every span, as a new map."""
+        """Returns the attributes of every span, as a new map: the workload's name and its ClusterQueue, by the admission if there is
+        one."""
         queue = self.outcome.admission.cluster_queue if isinstance(self.outcome, Admissible) else self.queue
         return {t.WORKLOAD: self.workload["metadata"]["name"], t.CLUSTER_QUEUE: queue}
 
 
 def plan_verdict(f: DecidedWorkload) -> Plan:
     """Returns what is written and reported of a decision: it is admitted, evicted, or waits with the reason; one that breaks a rule is
-    deactivated. A failed second pass writes nothing, and is repeated after `again_s` seconds, if that is not None. All writes are guarded
-    by the workload as it is now: if it was deactivated, changed or deleted since, the decision is void."""
+    deactivated. A failed second pass writes nothing, and is repeated after `again_s` seconds, if that is not None. Where a pod that was to
+    move is bound by now, there is only a `problem`. All writes are guarded by the workload as it is now: if it was deactivated, changed or
+    deleted since, the decision is void. Raises InvalidAssignment where an assignment cannot be written."""
     outcome = f.outcome
     if isinstance(outcome, Admissible):
         return _admit(f, outcome)
@@ -133,8 +135,9 @@ def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> boo
 
 
 def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotAdmissible | None:
-    """Returns a refusal of a place that etcd would not take, with its size in bytes; None where etcd takes it. The place is one to be
-    written now, or one for which others would have to go first."""
+    """Returns a refusal of a place that etcd would not take, with its size in bytes; None where etcd takes it, or there is no place. The
+    place is one to be written now, or one for which others would have to go first. Raises InvalidAssignment where its assignment cannot be
+    written."""
     found = outcome if isinstance(outcome, Admissible) else None
     if isinstance(outcome, NotAdmissible) and outcome.preempting is not None and not outcome.evicts:
         found = outcome.preempting.found
@@ -149,9 +152,10 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
 
 
 def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. Of a first pass that is any admission.
-    Of a second it is another admission than before, or new health, with no place still to be found and no unhealthy node. Raises
-    InvalidAssignment or InvalidQuantity where the admission cannot be read."""
+    """Returns whether a workload that was read after its write had no answer has what was written. For a first pass that is any admission.
+    For a second pass no place may be still to be found and no node named as unhealthy. The admission must be another than before, unless
+    the workload was not admitted then or had unhealthy nodes. Raises InvalidAssignment or InvalidQuantity where the admission cannot be
+    read."""
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None

@@ -131,7 +131,8 @@ def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
 
 
 def end_hold(workload: Obj, now: str) -> Step | None:
-    """Returns the step by which a workload that was on hold waits for quota; None where it is not on hold."""
+    """Returns the step by which a workload that is on hold waits for quota again, with reason PendingEvaluation; None where it is not on
+    hold."""
     return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if is_on_hold(workload) else None
 
 
@@ -141,7 +142,8 @@ def _release(workload: Obj, why: str, build_status: Callable[[Obj, str, str, str
 
 
 def finish(workload: Obj, condition: Condition, now: str, message: str = "workload finished") -> Step:
-    """Returns the step that sets the condition Finished; what the workload held is free. `message`: the line of the log."""
+    """Returns the step that sets the condition given, of type Finished, whatever else of the Workload has changed; what the workload held
+    is free. `message`: the line of the log."""
     generation = int(workload["metadata"].get("generation") or 0)
     wire = set_conditions([], [condition], now=now, generation=generation)[0]
     attributes = {t.WORKLOAD: workload["metadata"]["name"], t.REASON: condition.reason, t.MESSAGE: condition.message}

@@ -45,7 +45,7 @@ class DeviceId(NamedTuple):
 
     @property
     def of_pool(self) -> PoolId:
-        """The pool that the device is in."""
+        """Returns the pool that the device is in, by driver and name."""
         return PoolId(self.driver, self.pool)
 
 
@@ -116,7 +116,8 @@ class ResourceSlice:
 
     def evaluate_in_pieces(self, matcher: Matcher) -> Generator[None]:
         """Yields None after each device: evaluates the matcher on all if it has no answer yet, and keeps that in `answers`; any user may
-        write the expression. NotServed that is thrown into it by a caller that gives up becomes the answer."""
+        write the expression. Where an expression cannot be evaluated that becomes the answer, and so does NotServed that is thrown into it
+        by a caller that gives up; it raises none."""
         if matcher in self.answers:
             return
         answers = []
@@ -305,7 +306,7 @@ class Claim:
 
     @property
     def pools(self) -> Counter[PoolId]:
-        """Number of its devices by pool."""
+        """Returns the number of its devices by pool; empty where it is not allocated."""
         return Counter(device.of_pool for device in self.devices)
 
 
@@ -351,8 +352,8 @@ def read_pod_claims(pod: Json) -> tuple[PodClaim, ...]:
 
 
 def read_class(obj: Json) -> tuple[str, ...]:
-    """Returns the expressions of a DeviceClass in their order; empty where it takes all devices. Raises NotServed where one of its
-    selectors is no CEL expression."""
+    """Returns the expressions (CEL) of a DeviceClass in their order, all of which a device must meet; empty where it takes all devices.
+    Raises NotServed where one of its selectors is no CEL expression."""
     selectors = (obj.get("spec") or {}).get("selectors") or ()
     if any("cel" not in selector for selector in selectors):
         raise NotServed(f"a selector of DeviceClass {obj['metadata']['name']} that is no CEL expression is not served")

@@ -30,7 +30,8 @@ class DesiredDevices:
 
     @property
     def is_allocated(self) -> bool:
-        """Whether the claim for all pods has its devices already, so that nothing is to be looked for."""
+        """Returns whether there is one claim for all pods which has its devices already, so that nothing is to be looked for. False for
+        claims made from the template for each pod."""
         return self.claim is not None and self.claim.is_allocated
 
     def count_per_pod(self, claims: Sequence[PodClaim]) -> int:
@@ -68,17 +69,20 @@ class DeviceLimits:
     for_all: tuple[Amount, ...] = ()
 
     def limit_pods(self, pod_set: int, per_node: Indices) -> Indices:
-        """Returns pods per node; see `Limits.limit_pods`. All are 0 where devices that are wanted once, for all pods, are not there."""
+        """Returns a copy of `per_node`, lowered so far that all these pods together have devices within reach; see `Limits.limit_pods`. All
+        are 0 where devices that are wanted once, for all pods, are not there."""
         if self.for_all:
             return np.zeros_like(per_node)
         return self.rations.limit_pods(pod_set, self._pad(per_node))[: self.nodes]
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> Limits:
-        """Returns the limits that are left; see `Limits.compute_remaining`."""
+        """Returns new limits without the devices that these pods take; see `Limits.compute_remaining`. What is wanted once, for all pods,
+        stays as it is."""
         return DeviceLimits(self.rations.compute_remaining(pod_set, self._pad(counts)), self.nodes, self.asked, self.for_all)
 
     def list_lacking(self, group: PodGroupInfo) -> tuple[Amount, ...]:
-        """Returns the devices that the placement lacks, by claim template; see `Limits.list_lacking`."""
+        """Returns the numbers of devices that the placement lacks, each for a claim template; see `Limits.list_lacking`. Those for all pods
+        come last; the `group` is not looked at."""
         short = [(template, self.rations.count_missing(needs, self.nodes)) for template, needs in self.asked]
         return (*(_build_amount(template, lacks) for template, lacks in short if lacks), *self.for_all)
 
@@ -103,14 +107,16 @@ class Cells:
 
     @property
     def to_come(self) -> tuple[tuple[str, Need], ...]:
-        """Node and need of each claim that placed pods will have, as `Inventory.to_come` has them; read once and kept."""
+        """Returns node and need of each claim that pods are placed for and that is not allocated yet, as `Inventory.to_come` has them. They
+        are read once and kept."""
         if self._to_come is None:
             self._to_come = tuple(self.inventory.to_come())
         return self._to_come
 
     def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
         """Returns the number of free devices of a pool by reach (a node, a selector as text, or neither: all nodes) and by the matchers
-        that take them, one bit each. Devices that none of them takes do not count.
+        that take them, one bit each, the first the lowest. Devices that none of them takes do not count. The counter is kept, and must not
+        be changed.
 
         Raises NotServed where an expression cannot be evaluated.
         """
@@ -128,7 +134,8 @@ class Cells:
         return self._of_pool[key]
 
     def find_nodes(self, tree: TopologyTree, selector: Json | None) -> Flags:
-        """Returns a flag per node of the tree: whether a node selector takes it; all where there is none.
+        """Returns a new array with a flag per node of the tree: whether a node selector (JSON) takes it by any of its terms; all where
+        there is none.
 
         Raises InvalidSelector where an expression cannot be evaluated.
         """
@@ -155,10 +162,10 @@ class Cells:
         return self._reach[key]
 
     def list_sources(self, tree: TopologyTree, pool: Pool, wanted: DesiredDevices) -> Iterator[Source]:
-        """Yields one source: all nodes that reach wanted devices of the pool. For a claim for all pods there is one for each node, and each
-        selector, that its slices have. Of a selector those nodes are left out that reach other such devices, too, which not all of its
-        nodes reach. Each such node with devices of its own in another pool is a source as well. Raises NotServed or InvalidSelector where
-        an expression cannot be evaluated."""
+        """Yields one source: all nodes that reach wanted devices of the pool, which must have some. For a claim for all pods there is one
+        for each node, and each selector, that slices with such devices have. Of a selector those nodes are left out that reach wanted
+        devices, too, which not all of its nodes reach. Each of them with devices of its own in another pool is a source as well. Raises
+        NotServed or InvalidSelector where an expression cannot be evaluated."""
         having = {_build_reach_key(one): one for one in pool.slices if _has_any(one, wanted)}
         masks = {key: self.find_reach(tree, having[key]) for key in sorted(having)}
         if wanted.claim is None:

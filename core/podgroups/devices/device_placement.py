@@ -44,8 +44,9 @@ class DevicePlacement:
     # --- generator --------------------------------------------------------------------------------------
 
     def generate(self, cycle: PlacementCycle, group: PodGroupInfo, parents: Sequence[Placements]) -> Sequence[Placements]:
-        """Returns the parts of the parents in reach of each pool; see `PlacementGenerator.generate`. Remembers for `assume` from which
-        pools each has its devices. Sets `cycle.why` where devices are left out, or no part remains.
+        """Returns the parts of the parents in reach of each pool that has devices of each kind wanted; see `PlacementGenerator.generate`.
+        Where placed pods have devices only their pool counts; while those are not allocated yet, or lie in several pools, there is none.
+        Remembers for `assume` from which pools each has its devices. Sets `cycle.why` where devices are left out, or no part remains.
 
         Raises NotServed where a template cannot be served or an expression cannot be evaluated, InvalidSelector where a node selector
         cannot be.
@@ -143,7 +144,8 @@ class DevicePlacement:
         cycle.limits = self._build_limits(cycle, group, placement)
 
     def restore_state(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> None:
-        """Sets the limits of `cycle` as they were before `assume`."""
+        """Sets the limits of `cycle` as they were before the last `assume` that is not reverted yet. Raises IndexError where there is
+        none."""
         cycle.limits = self._before.pop()
 
     def _build_limits(self, cycle: PlacementCycle, group: PodGroupInfo, placement: Placement) -> DeviceLimits:
@@ -166,7 +168,8 @@ def count_devices(
 
 
 def find_apart(inventory: Inventory, namespace: str, templates: Sequence[str], placed: Sequence[tuple[PodClaim, ...]]) -> str:
-    """Returns a text about the first of the templates with devices of placed pods in several pools; empty where there is none."""
+    """Returns a text about the first of the `templates` with devices of placed pods in several pools: the numbers by pool, of three pools
+    at most. Empty where there is none."""
     for template in templates:
         pools, _ = count_devices(inventory, namespace, template, placed)
         if len(pools) > 1:

@@ -64,7 +64,8 @@ class Inventory:
         _put(self._classes, key, found)
 
     def observe_claim(self, key: str, found: Claim | None) -> None:
-        """Keeps a ResourceClaim (namespace/name) as it is now (None: it is gone), and counts its devices as taken."""
+        """Keeps a ResourceClaim (`key`: namespace/name) as it is now (None: it is gone), and counts its devices as taken; those that it had
+        before and has not now are free again, unless another claim has them."""
         before = self._claims.get(key)
         if before is not None:
             self._taken.subtract(before.devices)
@@ -84,7 +85,8 @@ class Inventory:
 
     @property
     def pools(self) -> Mapping[PoolId, Pool]:
-        """All pools by id, in the order of their names, each with the slices of its newest generation alone."""
+        """Returns all pools by id, in the order of driver and name, each with the slices of its newest generation alone. The map is kept
+        until a slice is observed, and must not be changed."""
         if self._pools is None:
             by_pool: dict[PoolId, list[ResourceSlice]] = {}
             for key in sorted(self._slices):
@@ -98,7 +100,7 @@ class Inventory:
         return device not in self._taken
 
     def find_claim(self, namespace: str, name: str) -> Claim | None:
-        """Returns the claim of this name; None where it is not there."""
+        """Returns the ResourceClaim of this name, as it was last observed; None where it is not there."""
         return self._claims.get(f"{namespace}/{name}")
 
     def compute_template_need(self, namespace: str, template: str) -> Need:
@@ -129,13 +131,16 @@ class Inventory:
         return self._compute_need(claim.spec, f"ResourceClaim {claim.key.partition('/')[2]}: spec")
 
     def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
-        """Whether a claim asks for exactly what a template does; False where there is no such template."""
+        """Returns whether a claim asks for exactly what a template does: the same requests in the same order, or the same problem. False
+        where there is no such template."""
         return claim.spec == self._templates.get(f"{namespace}/{template}")
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
-        """Yields the matchers that a decision will need for the devices of each slice, and that have no answer yet.
+        """Yields each slice of all pools, with the matchers that a decision will need for its devices and that have no answer yet, perhaps
+        none.
 
-        These are the selectors of templates, and of the devices that other pods are promised. Slices without any such matcher are included.
+        These are the selectors of `templates`, and of the devices that other pods are promised. Left out are templates that cannot be
+        served, and all of them where they ask for more than `MOST_KINDS` unlike devices together.
         """
         matchers = {matcher for _, need in self.to_come() for matcher in need}
         asked = set[Matcher]()

@@ -66,7 +66,7 @@ class Rations:
 
     def compute_remaining(self, pod_set: int, counts: Indices) -> "Rations":
         """Returns a copy with what is left for others once `counts` pods (per node) of a set (by index) are there; their devices are added
-        to `taken`."""
+        to `taken`. The needs of all sets stay."""
         needs = np.array(self.needs[pod_set], dtype=np.int64).reshape(-1, 1)
         return replace(self, taken=self.taken + needs * counts)
 

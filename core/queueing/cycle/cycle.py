@@ -113,7 +113,7 @@ class Cycle:
 
     def set_aside(self) -> WorkloadFacts | None:
         """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round continues.
-        Returns the workload; None where the run raised between two of them: another round begins."""
+        Returns the workload; None where the run raised between two of them: another round begins. Its unfinished decision is dropped."""
         if self._current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
             self._aside[self._current.uid] = self._current
@@ -531,7 +531,7 @@ class Cycle:
 
     @property
     def round(self) -> int:
-        """The number of the present round of cycles, or of the next one."""
+        """Returns the number, from 0, of the present round of cycles; after the end of one that of the next."""
         return self._round
 
     def drop_refusals(self, before: int, most: int) -> int:
@@ -567,7 +567,7 @@ class Cycle:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether there is a decision for `run_piece` to continue."""
+        """Whether there is an interrupted decision for `run_piece` to continue."""
         return self._decisions.unfinished is not None
 
     @property

@@ -48,7 +48,7 @@ class Decisions:
 
     @property
     def unfinished(self) -> WorkloadFacts | None:
-        """The workload of the decision that `run_piece` continues; None if there is no such decision."""
+        """Returns the workload of the interrupted decision that `run_piece` continues; None if there is no such decision."""
         return self._unfinished.workload if self._unfinished is not None else None
 
     def has_begun(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> bool:

@@ -44,7 +44,8 @@ class Short:
 
     @property
     def sentence(self) -> str:
-        """The shortage as a message."""
+        """Returns the shortage as a message: how many of the missing pods have room, and the first five nodes out of use, by name, with
+        why."""
         where = (
             f"{self.level} {'/'.join(self.values)} has room for {self.room} of {show_count(self.missing, 'pod')} of pod set {self.pod_set}"
         )
@@ -67,13 +68,15 @@ class Wide:
 
     @property
     def domains(self) -> Sequence[DomainCount]:
-        """Domains of the assignment, with pods."""
+        """Returns the domains of the assignment, in its order, each with its values and the number of pods assigned to it. Raises
+        AssertionError without an assignment."""
         assert self.given.assignment is not None
         return self.given.assignment.domains
 
     @property
     def levels(self) -> Sequence[str]:
-        """Node labels of the levels that the domains are named by."""
+        """Returns the node labels of the levels that the domains are named by, coarse to fine. Raises AssertionError without an
+        assignment."""
         assert self.given.assignment is not None
         return self.given.assignment.levels
 
@@ -104,8 +107,8 @@ def list_wide(state: ClusterState, workload: WorkloadFacts) -> list[Wide]:
 
 def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFacts], known: Collection[str]) -> dict[str, DomainPodCounts]:
     """Returns the pods of an owner by pod set, with an entry for each of `wide`, in one pass: a job may have 50,000 in as many domains as
-    there are nodes. Pods of others or of other pod sets do not count; all counts are 0 where `owner_uid` is None. `known` are the names of
-    the nodes that are there. It may run in a thread."""
+    there are nodes. Pods of others or of other pod sets do not count; all counts are 0 where `owner_uid` is None. `pods` may be any;
+    `known` are the names of the nodes that are there. Nothing of the state is read, so it may run in a thread."""
     asked, found = {each.pod_set.name: each for each in wide}, {each.pod_set.name: DomainPodCounts() for each in wide}
     for pod in pods:
         of = asked.get(pod.pod_set or "")
@@ -124,9 +127,9 @@ def count_pods(wide: Sequence[Wide], owner_uid: str | None, pods: Iterable[PodFa
 
 
 def find_short(state: ClusterState, workload: WorkloadFacts, wide: Sequence[Wide], counted: Mapping[str, DomainPodCounts]) -> Short | None:
-    """Returns the first domain of a workload in which more pods are still to come than its nodes have room for; None if there is none. What
-    is kept for these pods counts as room. `counted` must have each pod set of `wide`. Pod sets with a selector that cannot be evaluated are
-    left out."""
+    """Returns the first domain of a workload in which more pods are still to come than its nodes have room for; None if there is none. They
+    are looked at in the order of `wide`, then of each assignment. What is kept for these pods counts as room. `counted` must have each pod
+    set of `wide` (else KeyError). Pod sets with a selector that cannot be evaluated are left out."""
     for each in wide:
         expected = state.ledger.count_expected((workload.pods_key, each.pod_set.name, workload.owner_uid))
         try:

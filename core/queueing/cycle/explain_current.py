@@ -18,8 +18,9 @@ Given = tuple[PodSetFacts, PodSetAdmission]
 
 
 def explain_standing(state: ClusterState, workload: WorkloadFacts) -> tuple[Choice, ...]:
-    """Returns a choice for each pod set that has an assignment on nodes that are there; others may have come and gone since it was made.
-    They are by flavor; empty for a workload that holds no quota. The state is as before once it returns."""
+    """Returns a choice for each pod set with an assignment that has pods, or places kept for them, on nodes that are there; others may have
+    come and gone since it was made. A leader has none of its own (`explain_choice`). They are in the order of the pod sets, flavor by
+    flavor; empty for a workload that holds no quota. The state is as before once it returns."""
     admission = state.workloads.find_holding(workload.key)
     if admission is None:
         return ()

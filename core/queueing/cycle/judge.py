@@ -103,7 +103,8 @@ class Judge:
         self, outcome: Admissible | NotAdmissible, workload: WorkloadFacts, queue: ClusterQueueFacts
     ) -> Admissible | NotAdmissible | None:
         """Returns what this judge decided in pieces, as it holds in the state now; None if it does not hold any more. An admission may have
-        other nodes or flavors by then, but borrows only if it did; a preemption has no victims but those before.
+        other nodes or flavors by then, but borrows only if it did; a preemption has no victims but those before. While evictions are paused
+        no preemption with victims holds. Unlike in `judge` an error is raised.
 
         A refusal without preemption is returned as it is: the caller records at which state it was made.
         """

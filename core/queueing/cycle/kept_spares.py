@@ -44,12 +44,12 @@ class KeptSpares:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes that are held, sorted."""
+        """Returns the names of all nodes that are held, sorted: those that serve, and those that do not serve now."""
         return tuple(sorted((*self.serving, *(name for name, _ in self.broken))))
 
     @property
     def missing(self) -> int:
-        """How many more nodes should serve than do, at least 0; nodes that are held and do not serve now count as missing."""
+        """Returns how many more nodes should serve than do, at least 0; nodes that are held and do not serve now count as missing."""
         return max(0, self.wanted - len(self.serving))
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def list_kept_spares(
     state: ClusterState, workload: WorkloadFacts, leaving_taints: Collection[str] = (), *, fills: bool = True
 ) -> tuple[KeptSpares, ...]:
     """Returns the spare nodes for each pod set that asks for some and has an assignment to single nodes, in the order of the workload.
-    Empty without an admission; nothing is changed.
+    Empty without an admission; nothing is changed. Where a node affinity cannot be evaluated no node serves, and the error is the reason.
 
     Nodes with a taint of these `leaving_taints` (keys), and nodes where the kubelet has rejected pods of the workload, are used only where
     there are no others. Unless `fills` is set, no node is added that is not already reserved.

@@ -67,7 +67,8 @@ def _list_queues(state: ClusterState, namespace: str) -> str:
 
 def find_inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
     """Returns reason and message if a ClusterQueue can admit nothing, else None (Kueue API, ClusterQueue condition Active; a pause stops
-    all)."""
+    all). It is the first of: being deleted, stopped, a missing flavor or check, MultiKueue with a topology, an inactive check, a cycle of
+    cohorts, a missing Topology, a pause."""
     problem, stop = _find_problem(state, queue), state.pause.admissions
     if problem is not None or stop is None:
         return problem

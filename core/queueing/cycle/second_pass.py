@@ -90,8 +90,8 @@ def _has_passed(state: ClusterState, workload: WorkloadFacts) -> bool:
 
 
 def has_stuck_pods(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether a node rejects pods of a running workload though it serves others of it. False while the workload has failed nodes, which
-    come first, a change of its admission is being written, or its ClusterQueue is unknown."""
+    """Whether a node rejects pods of a running workload though it serves others of it, as was observed (`state.stuck`). False while the
+    workload has failed nodes, which come first, a change of its admission is being written, or its ClusterQueue is unknown."""
     known = workload.admission is not None and workload.admission.cluster_queue in state.cluster_queues
     is_assumed = state.workloads.is_assumed(workload.key)  # other spares, for one: what is decided on must be what is held
     return known and workload.runs and workload.key in state.stuck and not workload.unhealthy_nodes and not is_assumed
@@ -198,9 +198,9 @@ def find_second_pass(
     replacement: NodeReplacement = REPLACES,
     leaving: Collection[str] = (),
 ) -> Admissible | NotAdmissible:
-    """Returns a place for all pod sets that need one, or a refusal for all; the workload must have an admission. The refusal `evicts` where
-    pods on failed nodes have no other place and `replacement` fails fast. It is `preempting` where workloads must leave spare nodes lent to
-    them.
+    """Returns a place for all pod sets that need one, or a refusal for all; the workload must have an admission, else AssertionError. The
+    refusal `evicts` where pods on failed nodes have no other place and `replacement` fails fast. It is `preempting` where workloads must
+    leave spare nodes lent to them.
 
     A workload that both lost nodes and waits for a place gets replacements in this pass and the place in the next. The workloads `leaving`
     (keys) are being evicted already and are not evicted again.
@@ -554,8 +554,8 @@ def _build_refusal(
 
 
 def refuse_unwritable(workload: WorkloadFacts, why: NotAdmissible, replacement: NodeReplacement) -> NotAdmissible:
-    """Returns the outcome of a second pass where the place that it found cannot be written: `why` as it is. A workload with failed nodes
-    has no place then: if `replacement` fails fast, the outcome `evicts` it."""
+    """Returns the outcome of a second pass where the place that it found cannot be written: `why` as it is. Only for a workload with failed
+    nodes, and if `replacement` fails fast, it is another one that `evicts` it, with the message of `why`."""
     return _evict_for_nodes(workload, why.message, why.attempts) if _may_evict(workload, replacement) else why
 
 

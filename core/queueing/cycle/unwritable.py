@@ -21,7 +21,8 @@ class Unwritable:
         self._by_uid = {uid: kept for uid, kept in self._by_uid.items() if kept[0].key in facts and facts[kept[0].key].uid == uid}
 
     def add(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
-        """Records why what was decided for a workload, as its facts and the configuration are now, cannot be written."""
+        """Records why what was decided for a workload, as its facts and the configuration are now, cannot be written; it replaces what was
+        recorded for its uid."""
         self._by_uid[workload.uid] = workload, self._state.config_changes, why
 
     def find(self, workload: WorkloadFacts) -> NotAdmissible | None:

@@ -88,15 +88,15 @@ class FlavorSearch:
         self.taken, self.placements, self.choices, self.shared, self.borrows, self.quota = mark
 
     def refuse(self, unit: Unit, flavor: str, reason: str, sentence: str, refusal: NotFit | None = None) -> _Served | None:
-        """Adds an attempt with the reason why a flavor does not serve. Returns None, which is what a choice comes to that does not
-        serve."""
+        """Adds an attempt with the `reason` why a flavor does not serve pod sets, and a `sentence` for users; `refusal` is that of the
+        search for a place, if there is one. Returns None, which is what a choice comes to that does not serve."""
         self.attempts.append(Attempt(_format_names(unit), flavor, reason, sentence, refusal))
         return None
 
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
-        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes; None: as in the view itself. What the
-        pod sets placed so far use there is subtracted, and what `leftovers` use is added. It is a copy only where either of these changes
-        it."""
+        """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes. What the pod sets placed so far use
+        there is subtracted, and what `leftovers` use is added, in a copy. Without either it is what the world returns: its own array, or
+        None where they are those of the view."""
         free, capacity = self.world.compute_free(view), view.capacity
         if not self.taken and not leftovers:
             return free
@@ -123,11 +123,13 @@ def find_admission(
     world: World | None = None,
     grows: Admission | None = None,
 ) -> Admissible | NotAdmissible:
-    """Tries the queue's flavors in order for every pod set, quota and topology both, in the cluster as it is or in another `world`.
+    """Returns the first way to admit the workload, or why there is none: tries the queue's flavors in order for every pod set, quota and
+    topology both, in the cluster as it is or in another `world`.
 
-    Returns the first way to admit the workload, or why there is none. `grows` is the present admission of a workload that grows. One that
-    is tied to one domain gets one flavor. Where pod sets do not fit one after the other, they are tried at once (rule l of
-    docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its queue, by the topology.
+    A choice of flavors that has to borrow is taken only where none fits without, unless the queue's `whenCanBorrow` stops at it. `grows` is
+    the present admission of a workload that grows. One that is tied to one domain gets one flavor. Where pod sets do not fit one after the
+    other, they are tried at once (rule l of docs/decisions/0004). The profile is the one named nearest to the workload: by itself, by its
+    queue, by the topology.
     """
 
     def choose_profile(topology: TopologyFacts) -> Profile:
@@ -396,8 +398,9 @@ def _serve(
 
 
 def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: FlavorSearch) -> bool:
-    """Places pod sets on the nodes of a flavor; those of a workload that grows, next to the pods that it has. Returns True and adds their
-    places to the search. Returns False and adds the attempt where they do not fit, or the flavor's topology does not exist."""
+    """Places pod sets on the nodes of a flavor; those of a workload that grows, next to the pods that it has. Returns True and adds to the
+    search their places, and why there if its world gives reasons. Returns False and adds only the attempt where they do not fit, or the
+    flavor's topology does not exist."""
     view = search.world.get_view(flavor.name)
     if view is None:
         sentence = f'flavor "{flavor.name}": topology "{flavor.topology}" does not exist'

@@ -75,7 +75,8 @@ class Victim:
 
     @property
     def why(self) -> str:
-        """The right by which the workload is preempted, for a message."""
+        """Returns words for a message, such as `reclamation within the cohort`, for the right by which the workload is preempted. Raises
+        KeyError for a `reason` that is no such right."""
         return _WHY[self.reason]
 
 

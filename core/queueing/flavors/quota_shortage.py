@@ -129,8 +129,9 @@ def find_shortage(
 def has_to_borrow(
     tree: QuotaTree, queue: str, flavor: str, resources: tuple[str, ...], usage: Mapping[str, int], taken: Mapping[FlavorResource, int]
 ) -> bool:
-    """Whether a queue would have to borrow any of `resources` of a flavor for `usage`, beside what its other pod sets have `taken`: all its
-    usage would be above its nominal quota."""
+    """Whether a queue would have to borrow any of `resources` of a flavor for `usage`, beside what its other pod sets have `taken`
+    (canonical amounts): all its usage would be above its nominal quota. A resource without usage does not count. Raises KeyError for an
+    unknown queue."""
 
     def has_shortage(resource: str) -> bool:
         name, wanted = (flavor, resource), usage.get(resource, 0)

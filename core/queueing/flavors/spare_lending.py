@@ -59,7 +59,7 @@ class Loan:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the borrowers."""
+        """Returns the keys (namespace/name) of the borrowers, in the order in which they are evicted."""
         return tuple(borrower.workload.key for borrower in self.borrowers)
 
 
@@ -76,8 +76,8 @@ def list_offers(state: ClusterState, priority: int) -> list[Offer]:
 
 
 def select_offers(offers: Iterable[Offer], hosts: Collection[str]) -> list[Offer]:
-    """Returns copies of the offers with only the nodes that are among `hosts`, named as assignments do; offers without such a node are left
-    out."""
+    """Returns copies of the offers with only the nodes that are among `hosts`: by hostname, as assignments name them. Offers without such a
+    node are left out."""
     kept = ((offer, tuple(entry for entry in offer.nodes if offer.view.get_host(entry[0]) in hosts)) for offer in offers)
     return [replace(offer, nodes=nodes) for offer, nodes in kept if nodes]
 
@@ -143,7 +143,8 @@ def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 def list_loans(state: ClusterState, holder: WorkloadFacts, leaving: Collection[str] = ()) -> list[Loan]:
     """Returns the lent spare nodes of a workload on which not all fits beside the spare, sorted by node. In each, borrowers that are
-    evicted or `leaving` (keys) come first, then those that were admitted last, and only as many as must go for the room."""
+    evicted or `leaving` (keys) come first, then those that were admitted last, and only as many as must go for the room. Left out is a node
+    where neither borrowers of lower priority nor ending pods use any of what is lacking."""
     found: dict[str, Loan] = {}
     taken: dict[str, Mapping[str, Resources]] = {}  # by borrower and node: one may have pods on all of them
     for offer in _list_offers_of(state, holder):
@@ -187,7 +188,8 @@ def give_back(capacity: FreeCapacity, free: Matrix, loans: Iterable[Loan]) -> No
 
 
 def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
-    """Returns a copy of the nodes of a flavor with each amount counted once that is kept for one workload and lent to another."""
+    """Returns a copy of the nodes of a flavor with other free amounts: what is kept for one workload and lent to another is counted as used
+    once, not twice."""
     free, seen = view.capacity.free.copy(), set[str]()
     for key in state.workloads.list_lenders() if state.workloads.has_borrowers() else ():
         loans = [loan for loan in list_loans(state, state.workloads.facts[key]) if loan.node not in seen]
@@ -197,7 +199,8 @@ def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
 
 
 def show_lent(loans: Sequence[Loan]) -> str:
-    """Returns a text with the number of lent spare nodes, and the first five with their borrowers; empty if there are none."""
+    """Returns a text with the number of lent spare nodes, and the first five, each with at most five of its borrowers; empty if there are
+    none."""
     nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""

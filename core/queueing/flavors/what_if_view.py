@@ -100,18 +100,19 @@ class World:
         self._views = {name: view.copy() for name, view in views.items() if view is not None}
 
     def get_view(self, flavor: str) -> FlavorView | None:
-        """Returns a topology-aware flavor over its nodes; None if it, or its topology, does not exist or it is none of the queue's when
-        they were copied."""
+        """Returns a topology-aware flavor over its nodes; None if it, or its topology, does not exist. After `copy_quota_and_nodes` it is
+        the copy, and None for a flavor that the queue did not have then."""
         return self.state.get_view(flavor) if self._views is None else self._views.get(flavor)
 
     @property
     def quota(self) -> QuotaTree:
-        """The quota tree, without the usage of the workloads that are removed in this view: the state's own, or the copy."""
+        """Returns the quota tree, without the usage of the workloads that are removed in this view: the state's own, or the copy that
+        `copy_quota_and_nodes` has made."""
         return self.state.quota if self._quota is None else self._quota
 
     @property
     def gone(self) -> frozenset[str]:
-        """Keys of the removed workloads."""
+        """Returns the keys of the removed workloads, as a copy."""
         return frozenset(self._gone)
 
     def compute_free(self, view: FlavorView) -> Matrix | None:
@@ -191,7 +192,8 @@ class World:
         return view.capacity.set_explains(self.explains).copy_with_budget(self.budget)
 
     def find_held(self, key: str) -> _Held:
-        """Returns what a workload holds on nodes: per pod set the requests of one pod and pods per node. It is read once and kept."""
+        """Returns what a workload holds on nodes: per pod set the requests of one pod (canonical amounts) and pods per node, by name; empty
+        where it holds nothing. It is read once and kept."""
         if key not in self._held:
             self._held[key] = self.state.ledger.list_held(self.state.get_pods_key(key))
         return self._held[key]
@@ -222,17 +224,20 @@ class World:
         return found
 
     def remove(self, key: str) -> None:
-        """Removes what a workload holds of quota and on nodes; it must not be removed already."""
+        """Removes what a workload holds of quota, at once, and what it holds on nodes, once `compute_free` is called. It must not be
+        removed already: its quota would be subtracted twice."""
         self._apply_turn(key, -1)
         self.quota.add(*self.find_usage(key), -1)
 
     def restore(self, key: str) -> None:
-        """Restores what a removed workload holds of quota and on nodes. Raises KeyError where it is not removed."""
+        """Restores what a removed workload holds of quota, at once, and on nodes, once `compute_free` is called. Raises KeyError where it
+        is not removed."""
         self._apply_turn(key, 1)
         self.quota.add(*self.find_usage(key))
 
     def remove_workloads(self, keys: AbstractSet[str]) -> None:
-        """Makes exactly the workloads with these keys removed, and restores all others."""
+        """Makes exactly the workloads with these keys removed, and restores all others. One that holds nothing counts as removed all the
+        same."""
         changes: dict[str, dict[FlavorResource, int]] = {}  # by queue
         for keys_turned, times in ((self._gone.keys() - keys, 1), (keys - self._gone.keys(), -1)):
             for key in sorted(keys_turned):

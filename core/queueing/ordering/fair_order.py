@@ -86,7 +86,8 @@ class FairTurns:
         self._roots: list[_Line | _Bout] = []
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
-        """Adds the turns of changed groups, and computes all shares again; see `Turns.begin`."""
+        """Adds the turns of changed groups, and computes all shares again; see `Turns.begin`. A queue that is `promised` room comes before
+        all others up to the last place given for it; one without pending workloads is ignored."""
         self._last, changed = None, list(changed)
         for group in changed:
             self._asked.pop(group, None)
@@ -124,7 +125,8 @@ class FairTurns:
         return best.waiting[0], best.may_borrow
 
     def add_follower(self, turn: Turn) -> None:
-        """Records that a turn is over, and adds one for the next member of the same group; see `Turns.add_follower`."""
+        """Records that a turn is over, and adds one for the next member of the same group, if there is one, to its queue; see
+        `Turns.add_follower`."""
         note_passed(turn, self._round)
         if turn.next is None:
             return
@@ -132,7 +134,8 @@ class FairTurns:
         heapq.heappush(line.waiting if line is not None else self._homeless, turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those that need not borrow, and with it those behind it in its queue; see `Turns.put_off`."""
+        """Repeats a turn after those that need not borrow, and with it those behind it in its queue; see `Turns.put_off`. Raises
+        AssertionError for a workload without a ClusterQueue."""
         line = self._find_line(turn)
         assert line is not None
         note_put_off(turn, self._round)
@@ -143,7 +146,7 @@ class FairTurns:
         return False
 
     def end(self, turn: Turn) -> None:
-        """Ends the turns of a group; see `Turns.end`."""
+        """Ends the turns of a group in this round; see `Turns.end`. Its queue goes on with its other groups."""
         note_ended(turn, self._round)
 
     def _find_line(self, turn: Turn) -> _Line | None:

@@ -19,12 +19,12 @@ class Turn(NamedTuple):
 
     @property
     def workload(self) -> WorkloadFacts:
-        """The workload that has this turn."""
+        """Returns the workload that has this turn, by the members that its group has now."""
         return self.group.members[self.at][1]
 
     @property
     def next(self) -> "Turn | None":
-        """The turn of the next member of the same group; None after the last."""
+        """Returns the turn of the next member of the same group, by the members that it has now; None after the last."""
         at = self.at + 1
         return Turn(self.group.members[at][0], self.group, at) if at < len(self.group.members) else None
 
@@ -38,7 +38,8 @@ class Turns(Protocol):
 
     def begin(self, changed: Iterable[EquivalenceClass], promised: Iterable[tuple[str, Order]] = ()) -> None:
         """Begins a cycle. `changed`: groups that are new, or have other members than when the last cycle of the round began, even if empty;
-        all where there was none. `promised`: queue and place of each workload that was promised room."""
+        all where there was none. `promised`: for each workload that waits for what others release to it, the name of its queue and its
+        order among all."""
         ...
 
     def get_next(self) -> tuple[Turn, bool] | None:
@@ -145,7 +146,8 @@ class PriorityTurns:
             add_turns(heap, turns)
 
     def get_next(self) -> tuple[Turn, bool] | None:
-        """Returns the next turn by priority and time; see `Turns.get_next`."""
+        """Returns the next turn by priority and time, and whether its workload may borrow: only where its group was put off; see
+        `Turns.get_next`."""
         for times, heap in enumerate(self._heaps):
             turn = find_first(heap, self._round, put_off=times)
             if turn is not None:
@@ -159,7 +161,7 @@ class PriorityTurns:
             heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
 
     def put_off(self, turn: Turn) -> None:
-        """Repeats a turn after those that need not borrow; see `Turns.put_off`."""
+        """Repeats a turn after those that need not borrow; see `Turns.put_off`. Raises IndexError the third time for a group in a round."""
         note_put_off(turn, self._round)
         heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn)
 
@@ -168,5 +170,5 @@ class PriorityTurns:
         return count_put_off(turn.group, self._round) == 1
 
     def end(self, turn: Turn) -> None:
-        """Ends the turns of a group; see `Turns.end`."""
+        """Ends the turns of a group in this round; see `Turns.end`. Its turns are removed from the heap by a later `get_next`."""
         note_ended(turn, self._round)

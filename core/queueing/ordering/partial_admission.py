@@ -44,7 +44,8 @@ def list_shortfalls(workload: WorkloadFacts, admission: Admission) -> list[Short
 
 
 def describe_shortfalls(workload: WorkloadFacts, found: Admissible) -> str:
-    """Returns a text about the pods that a workload is not given, and why, as far as `found` has that; empty where it has all."""
+    """Returns a text about the pods that a workload is not given; empty where each pod set with a `minCount` has all. It also has at most
+    300 characters of why they do not fit, if `found` has that."""
     text = ", ".join(map(str, list_shortfalls(workload, found.admission)))
     return f"{text}, since not all fit: {truncate(found.fewer_since, MOST_OF_REASON)}" if text and found.fewer_since else text
 
@@ -89,7 +90,8 @@ def build_smallest(workload: WorkloadFacts) -> WorkloadFacts:
 
 
 def show_minimum(workload: WorkloadFacts) -> str:
-    """Returns a text with the least number of pods of each pod set that may shrink (`2 of 4 pods of pod set main`); empty if none may."""
+    """Returns a text with the least number of pods of each pod set that may shrink (`2 of 4 pods of pod set main`); empty if none may. They
+    are whole slices (`build_smallest`), in the order of the workload."""
     return ", ".join(_show_pod_sets(workload))
 
 

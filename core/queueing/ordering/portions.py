@@ -46,8 +46,9 @@ class Portions:
         self._current: _Account = ("", False), False  # for which a decision is made
 
     def begin_round(self, number: int) -> None:
-        """Begins a round. `number` is that of the last workload that has come: those that come later are beside the laps that begin in
-        it."""
+        """Begins a round. `number` is that of the last workload that has come. A lap is the workloads of a queue that are decided on one
+        after the other, over several rounds if need be. It has only those that had come when it began; later ones have time of their own
+        beside it."""
         self._began = number
 
     def _is_beside(self, asked: DecisionRequest) -> bool:
@@ -55,8 +56,9 @@ class Portions:
         return asked.number > began or (reached is not None and not asked.is_strict and asked.order <= reached)
 
     def may_decide(self, asked: DecisionRequest) -> bool:
-        """Whether a workload gets a decision in this round: its queue has time left for it, or the decision was put off. If not,
-        `end_round` reports that another round is needed."""
+        """Whether a workload gets a decision in this round: its queue has used less than its time, or the decision was put off. That is 0.4
+        s, and 0.2 s for workloads that came after the lap began, or had their decision in it. If not, `end_round` reports that another
+        round is needed."""
         if asked in self._put_off:
             return True
         is_beside = self._is_beside(asked)
@@ -89,8 +91,8 @@ class Portions:
             self._had[self._current] += self._timer() - began
 
     def end_round(self) -> bool:
-        """Ends a round: drops what it has used. Returns whether another is to follow, since workloads got no decision or a lap continued in
-        this round."""
+        """Ends a round: drops the time that was used. Returns whether another is to follow, since workloads got no decision, or a lap that
+        was begun in an earlier round continued in this one."""
         is_more = bool(self._short or self._laps)
         laps = dict[Key, tuple[int, Order]]()
         for key, is_beside in self._short:

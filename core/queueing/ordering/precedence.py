@@ -39,7 +39,8 @@ class Precedence:
         self._budget = StepBudget(STEPS)
 
     def note(self, turn: Turn, queue: ClusterQueueFacts, in_round: int) -> None:
-        """Records a workload that is put off and has no valid refusal of its group, `MOST_NOTED` of a queue at most.
+        """Records a workload that is put off and has no valid refusal of its group, `MOST_NOTED` of a queue at most. `queue` is that of the
+        workload, `in_round` the number of the round.
 
         It is not recorded where it is refused as it is or replaces another one, and in a queue that reclaims nothing or is StrictFIFO:
         there it gets nothing before the one that is before it.
@@ -59,8 +60,8 @@ class Precedence:
 
     def should_wait(self, turn: Turn, found: Admissible, turns: Turns, in_round: int) -> bool:
         """Whether a workload that would be admitted as `found`, and borrow, is to come after all others that were put off: a recorded
-        workload of another queue would lose its own quota by that. Once True, it holds for its queue for the round. Spends steps of the
-        round; without any left none has to wait."""
+        workload of another queue would lose its own quota by that. Once True, it holds for its queue for the round. False for a turn that
+        may not be put off again, and for a workload that replaces another. Spends steps of the round; without any left none has to wait."""
         name = found.admission.cluster_queue
         if not turns.may_put_off_again(turn) or turn.workload.replaces is not None:
             return False

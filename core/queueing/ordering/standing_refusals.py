@@ -50,8 +50,8 @@ class StandingRefusal:
         by_share: bool = False,
         at: Marks | None = None,
     ) -> "StandingRefusal":
-        """Returns a refusal at the present state, or at the marks `at` where its search was interrupted and began at these. `in_round` is
-        the number of the round; `by_share`: fair sharing is on."""
+        """Returns a refusal at the present state, or at the marks `at` where its search was interrupted and began at these; it is recorded
+        nowhere else. `in_round` is the number of the round; `by_share`: fair sharing is on."""
         # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
         of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
@@ -63,7 +63,7 @@ class StandingRefusal:
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
-        not enough has changed, it is noted at the present state."""
+        not enough has changed, the refusal is changed in place: it counts as made at the present state of quota."""
         if self.round == in_round:
             return True
         now = state.quota.count_changes(queue.name)
@@ -101,7 +101,8 @@ def _is_coming(state: ClusterState, queue: ClusterQueueFacts, promised: Preempti
 
 
 def is_particular(state: ClusterState, workload: WorkloadFacts) -> bool:
-    """Whether other pods on nodes, and so the labels of the workload's own, decide where its pods may go."""
+    """Whether other pods on nodes decide where pods of a workload may go: they have host ports, (anti-)affinity or a spread to keep, or
+    pods that are there repel them. Then the labels of its own pods matter, too."""
     repels = state.ledger.neighbours.is_repelled
     return any(pod_set.traits.is_particular or repels(pod_set.traits) for pod_set in workload.pod_sets)
 

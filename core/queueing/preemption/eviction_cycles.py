@@ -54,8 +54,8 @@ class Circles:
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
-        """Begins a cycle: drops evictions of workloads that have ended or have another queue or priority; all where `rule_changes` is not
-        that of the last call. Those of pods that are recreated end only so.
+        """Begins a cycle: drops evictions if victim or preemptor has ended or has another queue or priority; pods that are recreated count
+        as if they never did. All are dropped where `rule_changes` is not that of the last call.
 
         `facts` are the workloads as they are, by key. Returns whether it dropped any.
         """
@@ -103,7 +103,8 @@ class Circles:
         return frozenset(victim for victim in self._victims.get(party, ()) if self._evicted[victim, party].times >= MOST_FUTILE)
 
     def collect_changed(self) -> set[str]:
-        """Returns the parties for which `find_trait` may return something else than at the last call of this method."""
+        """Returns the parties for which `find_trait` may return something else than at the last call of this method. Those for which only
+        `note_admitted` has changed that are not among them."""
         changed, self._changed = self._changed, set()
         return changed
 

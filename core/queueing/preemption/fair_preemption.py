@@ -33,7 +33,8 @@ class ShareRule:
 
     def allows(self, tree: QuotaTree, wanted: Amounts, gone: Iterable[tuple[str, Amounts]]) -> bool:
         """Whether a workload that uses `wanted` (canonical amounts) may have preempted the workloads `gone`: the queue of each, another
-        than the rule's, and its usage. The tree counts neither it nor these."""
+        than the rule's, and its usage. Each alone must be fair (`is_fair`) at the lowest cohort that both queues have in common, with all
+        others gone. The tree counts neither it nor these."""
         ours = tree.compute_shares(self.queue, wanted)
         for queue, amounts in {(queue, tuple(sorted(amounts.items()))): (queue, amounts) for queue, amounts in gone}.values():
             level = tree.find_meeting_level(self.queue, queue)
@@ -43,7 +44,8 @@ class ShareRule:
 
     def is_fair(self, ours: Share, after: Share, before: Share) -> bool:
         """Whether one workload may go; `ours` is the share of the side that takes, the others are of the side that gives, without and with
-        it. True where `ours` is 0: that side only reclaims its own."""
+        that workload. The share `before` must be above `ours`, and by the strategy LessThanOrEqualToFinalShare `after` at least as high.
+        True where `ours` is 0: that side only reclaims its own."""
         if ours.is_zero:
             return True
         return before > ours and (self.strategy is PreemptionStrategy.INITIAL_SHARE or after >= ours)

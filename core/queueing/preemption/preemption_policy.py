@@ -54,12 +54,12 @@ class Candidate:
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether it is in the preemptor's own queue."""
+        """Whether it is in the preemptor's own queue, by the reason of its preemption."""
         return self.victim.reason == REASON_IN_QUEUE
 
     @cached_property
     def key(self) -> str:
-        """Its namespace/name."""
+        """Returns the namespace/name of its workload."""
         return self.victim.workload.key
 
     @cached_property
@@ -135,9 +135,9 @@ class Rights:
     # --- candidates ---------------------------------------------------------------------------------
 
     def list_stages(self) -> Iterator[list[Right] | None]:
-        """Yields rights among which the cheapest victims count, each with candidates by `Candidate.order`; those of a later stage only
-        where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. Adds to `Memory.spared` those
-        left out for cycles of evictions."""
+        """Yields rights among which the cheapest victims count, each with candidates by `Candidate.order`; the caller asks for a later
+        stage only where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. With `among`
+        candidates are in no such order. Adds to `Memory.spared` those left out for cycles of evictions."""
         policy, priority = self._queue.preemption, self._workload.priority
         own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
@@ -280,8 +280,9 @@ class Rights:
     # --- sets of candidates -----------------------------------------------------------------------------
 
     def is_legal(self, chosen: Sequence[Candidate]) -> bool:
-        """Whether the candidates can go in some order in which each queue still uses more than its own whenever one of its workloads goes;
-        for a workload that borrows, in any order."""
+        """Whether the candidates can go in some order in which each queue still uses more than its own whenever one of its workloads goes.
+        Those that go for a workload which borrows must be able to go in any order. Candidates of the preemptor's own queue are not looked
+        at."""
         by_queue: dict[str, list[Candidate]] = {}
         for candidate in chosen:
             if not candidate.is_own:

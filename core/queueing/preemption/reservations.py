@@ -42,15 +42,15 @@ class Claims:
         self._taking_back: dict[str, tuple[str, Preempting]] = {}  # by uid: key of one that has lost nodes, and what it waits for
 
     def list_preemptors(self) -> list[str]:
-        """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release."""
+        """Returns the uids of the workloads for which others were evicted, and that have waited since for what these release. They are in
+        the order in which that was decided last."""
         return [uid for uid in self._by_uid if uid in self._preemptors]
 
     def begin(self, pending: Container[str]) -> bool:
         """Begins a cycle: drops reservations of workloads with a uid not in `pending`, and victims that are observed as evicted or gone.
-        Reserves again what workloads that take lent spare nodes back wait for, and drops that of those that have lost no nodes now.
-
-        Returns whether evictions were dropped that would have been part of a cycle (`core.queueing.preemption.eviction_cycles`).
-        """
+        Reserves again what workloads that take lent spare nodes back wait for, and drops that of those that have lost no nodes now. Returns
+        whether records of evictions were dropped, so that a workload may preempt others that it has spared
+        (`core.queueing.preemption.eviction_cycles`)."""
         self.withdraw([uid for uid in self._by_uid if uid not in pending])
         facts = self._state.workloads.facts
         is_freed = self.circles.begin(facts, self._state.rule_changes)
@@ -69,7 +69,8 @@ class Claims:
         return self._state.workloads.list_leaving() | {key for key in self._evicting if self._state.workloads.find_holding(key) is not None}
 
     def list_unseen(self) -> Collection[str]:
-        """Returns the keys of the workloads with evictions that are requested and not observed yet, as a view that changes with them."""
+        """Returns the keys of the workloads with evictions that are requested and not observed yet. It is a view that changes with them,
+        until the next cycle begins."""
         return self._evicting.keys()
 
     def list_uids(self) -> list[str]:
@@ -90,8 +91,9 @@ class Claims:
         return uid in self._by_uid and uid in self._preemptors
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
-        """Records what a workload waits for from now on, with its victims as requested evictions; None: for no others. Then what was
-        reserved for it, if anything, is free for others, which are decided on again."""
+        """Records what a workload waits for from now on, with its victims as requested evictions; it replaces what was recorded before.
+        None: for no others. Then what was reserved for it, if anything, is free for others, which are decided on again; evictions that were
+        requested stay so."""
         before = self._by_uid.pop(workload.uid, None)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
@@ -129,7 +131,8 @@ class Claims:
             self._state.reserve_beside(workload.key, preempting.beside.amounts, preempting.beside.pods)
 
     def is_awaiting(self, workload: WorkloadFacts) -> bool:
-        """Whether borrowers that were evicted for a workload from its lent spare nodes are still on one of these that is ready."""
+        """Whether workloads that must leave lent spare nodes of this one are being evicted, and any of them still is on such a node that is
+        ready."""
         _, preempting = self._taking_back.get(workload.uid, ("", None))
         if preempting is None:
             return False
@@ -188,8 +191,8 @@ class Claims:
 
 
 def show(preempting: Preempting) -> str:
-    """Returns a text with the workloads that one preempts, the first `SHOWN` by key, and how many evicted ones it waits for; empty if there
-    are neither."""
+    """Returns a text about the workloads that one preempts, and how many evicted ones it waits for; empty if there are neither. It has the
+    number of the former and the keys of the first five (`SHOWN`), in their order."""
     names = [victim.workload.key for victim in preempting.victims]
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)

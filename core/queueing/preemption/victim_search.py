@@ -68,7 +68,8 @@ def find_preemption(
     sharing: FairSharing | None = None,
     budget: StepBudget | None = None,
 ) -> Preempting | None:
-    """Returns what `search_preemption` does, without an interruption."""
+    """Returns the victims for a workload that does not fit as things are, and its admission without them; None if none would help, as far
+    as was searched. See `search_preemption`, which it runs without an interruption, among all workloads and without `spared` ones."""
     return run_whole(search_preemption(state, workload, queue, profiles, leaving, may_borrow=may_borrow, sharing=sharing, budget=budget))
 
 
