@@ -68,22 +68,22 @@ class QueueState:
         self._order = 0
 
     def add(self, key: Hashable, reason: str, now: float, priority: int = 0) -> None:
-        """Adds a key that is due at once, at the monotonic time `now`; of a queued key the reasons are merged, and the higher priority
-        holds.
+        """Adds a key that is due at once, at the monotonic time `now`. A queued key becomes due now if it was not; its reasons are merged,
+        and the higher priority holds.
         """
         self._put(key, reason, now, now, priority)
 
     def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
         """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Of a queued key the earlier time and
-        the higher priority hold. Raises ValueError where `delay_s` is NaN."""
+        the higher priority hold, and the reasons are merged. Raises ValueError where `delay_s` is NaN."""
         if math.isnan(delay_s):
             raise ValueError("a delay that is not a number")
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
 
     def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
         """Adds a key after a delay that begins at `base_delay_s` and doubles with each of its failures since `reset_failures`. Returns the
-        delay (s). Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back
-        together."""
+        delay (s). It is up to a fifth shorter at random (`jitter`), never longer than the maximum, so that keys that failed together do
+        not come back together. A queued key that is due earlier stays due then."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures, 64)) * (1 - self._jitter * self._chance())

@@ -143,7 +143,8 @@ class Informer:
         self._fold(InitDone())
 
     def put(self, obj: Obj) -> None:
-        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event."""
+        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event. One that is older than a reply,
+        or has the known resourceVersion, changes nothing."""
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:

@@ -48,7 +48,7 @@ class SetAside:
         return self._objects.values()
 
     def count_by_resource(self) -> Mapping[str, int]:
-        """Returns how many objects are set aside by resource (`plural.group`)."""
+        """Returns how many objects are set aside by resource (`plural.group`), as a new map; only resources that have some are in it."""
         return Counter(str(resource) for resource, _ in self._objects)
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
@@ -74,7 +74,7 @@ class SetAside:
 
     def remove(self, resource: Resource, key: str) -> None:
         """Removes the entry of an object, if there is one, so that it counts as set aside no longer and a new error is recorded. It tries
-        nothing again: the caller does."""
+        nothing again: the caller does. When its last error was logged stays known."""
         if self._objects:
             self._objects.pop((resource, key), None)
 

@@ -120,8 +120,8 @@ class Store:
             self._on_error(obj, error)
 
     def list_by_index(self, name: str, value: str) -> Objs:
-        """Returns the objects with the value `value` in the index, in the order of their keys. Raises KeyError where there is no such
-        index.
+        """Returns the objects with the value `value` in the index, in the order of their keys; empty where none has it. Raises KeyError
+        where there is no such index.
         """
         return [self._objects[key] for key in sorted(self._indexes[name].list_keys_of(value))]
 

@@ -91,7 +91,7 @@ class Watcher:
         return not is_behind(self.version, version) or self.delivered > opened
 
     def refresh(self, version: str) -> None:
-        """Opens the stream again, if there is one: within some seconds the watcher `has_reached` the version.
+        """Opens the stream again, or makes the next one short if none is open. Within some seconds the watcher `has_reached` the version.
 
         Where that stream ends before it has reached the version all is listed.
         """
