@@ -131,8 +131,8 @@ class DaemonSets:
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
         """Closes the windows (in which shares may be reserved) that are over at `now`, in seconds; `since_1970` is the same moment by the
-        calendar, in which nodes have their age. The first call sets the ends of windows that are open. Returns whether a share was given
-        back."""
+        calendar, in which nodes have their creation; without it they count as made when they were first observed. The first call sets the
+        ends of windows that are open. Returns whether a share was given back."""
         is_first, self._now, self._epoch = self._now == -math.inf, now, now - since_1970
         if is_first:  # what was observed before any time was known
             self._seen = {node: self._find_creation(self.nodes[node]) for node in self._seen}
@@ -162,8 +162,8 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. A new one opens windows on young nodes
-        only (`WINDOW_S`). Returns whether the facts differ from those before."""
+        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. A new one opens windows on nodes
+        that came less than `WINDOW_S` ago, before the first `observe_time` on all. Returns whether the facts differ from those before."""
         old = self.sets.get(key)
         if old == facts:
             return False

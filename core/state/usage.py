@@ -67,7 +67,7 @@ class UsageTable:
         return used
 
     def detach(self, view: FreeCapacity) -> None:
-        """Stops keeping a view up to date."""
+        """Stops keeping a view up to date, if it was; its free amounts stay as they are."""
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
     def get_slot(self, node: str) -> int:
