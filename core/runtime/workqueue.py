@@ -131,7 +131,7 @@ class QueueState:
         return sum(entry.ready for entry in self._entries.values())
 
     def compute_oldest_age(self, now: float) -> float:
-        """Returns for how many seconds the key that has been due longest waits; 0 when none is."""
+        """Returns for how many seconds the key that has been due longest waits, maybe for the end of work on it; 0 when none is due."""
         self._promote_due(now)
         return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
 
@@ -260,7 +260,7 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Returns how many keys are due."""
+        """Returns how many keys are due and not handed out, also after `stop`; those held back by work on them are included."""
         return self._state.count_due(self._clock.monotonic())
 
     @property

@@ -136,7 +136,8 @@ class ClusterState:
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Records the stuck pods of a workload, as pods per node by pod set; None: it has none now. `changes` counts any difference."""
+        """Records the pods of a workload that nodes do not take, though they serve others of it, as pods per node by pod set; None: it has
+        none now. `changes` counts any difference."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
@@ -146,8 +147,8 @@ class ClusterState:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Gives back the shares of DaemonSets with a window that is over at `now`, in seconds of any clock. `since_1970` is the same moment
-        in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
+        """Gives back the shares of DaemonSets for which the time they may be reserved is over at `now`, in seconds of any clock.
+        `since_1970` is the same moment in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back

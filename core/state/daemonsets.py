@@ -184,8 +184,8 @@ class DaemonSets:
         return True
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Records a node's present facts (None: gone), and reserves shares there or gives them back. A node that came less than `WINDOW_S`
-        ago opens a window for each DaemonSet. Equal labels, taints and allocatable amounts change nothing."""
+        """Records a node's present facts (None: gone), and reserves shares there or gives them back. A new node that was made less than
+        `WINDOW_S` ago opens a window for each DaemonSet. Equal labels, taints and allocatable amounts change nothing."""
         old = self.nodes.get(name)
         if node is None:
             self.nodes.pop(name, None)

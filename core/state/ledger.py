@@ -335,8 +335,9 @@ class Ledger:
                 taken.wide[node] += change
 
     def list_held(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
-        """Returns what the pods of a workload (its `pods_key`) take, bound or still expected: per pod set with a reservation the requests
-        of one pod in canonical units, and pods per node. Empty where it has none."""
+        """Returns what is counted for a workload (its `pods_key`): per reservation the requests of one pod in canonical units, and pods per
+        node, bound or still expected. Beside its pod sets these are its spare nodes, and what `ClusterState.assume` (`leaves`) and
+        `reserve_beside` count. Empty where it has none."""
         held = []
         for key in self._keys.get(workload, ()):
             taken = self._taken[key]

@@ -80,8 +80,8 @@ class Watcher:
         self._silence_s = 0.0
 
     def compute_event_age(self, clock: Clock | None = None) -> float | None:
-        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. Used in liveness
-        checks and a gauge.
+        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. `clock`
+        None: the watcher's own. Used in liveness checks and a gauge.
         """
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
