@@ -155,8 +155,8 @@ def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Publish
 
 
 def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
-    """Whether every API server has learnt of the newest CA: `policy.settle` has passed since it was seen in every configuration. False
-    while it is not in all."""
+    """Whether every API server has learnt of the newest CA (the next one, else the signer): `policy.settle` has passed since it was seen in
+    every configuration. False while it is not in all."""
     return held.trusted_since is not None and at >= held.trusted_since + policy.settle
 
 

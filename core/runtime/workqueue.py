@@ -236,16 +236,16 @@ class WorkQueue:
         raise QueueShutDown
 
     def finish(self, key: Hashable) -> None:
-        """Records that work on a key has ended; see `QueueState.finish`."""
+        """Records that work on a key has ended, so that what was added meanwhile may be handed out; see `QueueState.finish`."""
         self._state.finish(key)
         self._changed.set()
 
     def reset_failures(self, key: Hashable) -> None:
-        """Resets the failures of a key; see `QueueState.reset_failures`."""
+        """Resets the failures of a key: its next one counts as its first. It stays in the queue; see `QueueState.reset_failures`."""
         self._state.reset_failures(key)
 
     def count_failures(self, key: Hashable) -> int:
-        """Returns how often a key has failed in a row; see `QueueState.count_failures`."""
+        """Returns how often a key was added by `add_rate_limited` since `reset_failures`; see `QueueState.count_failures`."""
         return self._state.count_failures(key)
 
     def stop(self) -> None:

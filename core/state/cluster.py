@@ -147,7 +147,7 @@ class ClusterState:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Gives back the shares of DaemonSets for which the time they may be reserved is over at `now`, in seconds of any clock.
+        """Gives back what is reserved on nodes for pods of DaemonSets, where the time for that is over at `now`, in seconds of any clock.
         `since_1970` is the same moment in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back

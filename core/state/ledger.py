@@ -133,7 +133,7 @@ class Ledger:
 
     def attach(self, view: FreeCapacity) -> None:
         """Subtracts all usage so far from the free amounts of a new view, in place, and keeps it up to date from now on. The view also gets
-        the ledger's neighbours and shares of DaemonSets."""
+        the ledger's own `neighbours` and `daemon_shares`, not copied."""
         self._table.attach(view)
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
@@ -218,7 +218,8 @@ class Ledger:
 
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
         """Sets what a pod set was assigned, in place of what it was before; None removes it. Bound pods of it are counted themselves, and
-        only the rest less `surplus` is reserved. Attached views and neighbours follow."""
+        only the rest less `surplus` is reserved. The free amounts of attached views and `neighbours` change
+        in place."""
         old = self._taken.pop(key, None)
         self._unnamed.pop(key, None)
         if old is not None:

@@ -52,8 +52,9 @@ class SetAside:
         return Counter(str(resource) for resource, _ in self._objects)
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
-        """Sets the object with a key aside for an error; does nothing where it is set aside already. Logs it and calls `on_add`, unless the
-        key was last logged less than `_REPORT_S` seconds ago, or with the same error less than `_REPEAT_S` seconds ago."""
+        """Records that an object with a key cannot be handled, because of an error; does nothing where it is recorded already. Logs it and
+        calls `on_add`, unless the key was last logged less than `_REPORT_S` seconds ago, or with the same error less than `_REPEAT_S`
+        seconds ago."""
         at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
