@@ -35,18 +35,20 @@ class KeyPair:
 
     @property
     def not_before(self) -> datetime:
-        """Returns the time from which the certificate is valid, in UTC. Raises ValueError where it is not readable as PEM."""
+        """Returns the time from which the certificate is valid, in UTC; of a chain that of the first. Raises ValueError where it is not
+        readable as PEM."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc
 
     @property
     def not_after(self) -> datetime:
-        """Returns the time until which the certificate is valid, in UTC. Raises ValueError where it is not readable as PEM."""
+        """Returns the time until which the certificate is valid, in UTC; of a chain that of the first. Raises ValueError where it is not
+        readable as PEM."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
 def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) -> KeyPair:
     """Returns a self-signed CA that may sign leaves and nothing else (path length 0), valid from an hour before `at` until `lifetime` after
-    it."""
+    it, with a new key. Raises ValueError where `common_name` has not 1 to 64 bytes, or the CA would end before it begins."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = _build_key_usage(signs_certificates=True)
@@ -59,8 +61,11 @@ def issue_ca(common_name: str, at: datetime, lifetime: timedelta = CA_LIFETIME) 
 
 
 def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: timedelta = SERVING_LIFETIME) -> KeyPair:
-    """Returns a server certificate for DNS names and IP addresses, signed by `ca`, valid from an hour before `at` until `lifetime` after
-    it. Raises ValueError without any name or for an unreadable CA, and TypeError where the CA's key is no elliptic curve key.
+    """Returns a server certificate with a new key for DNS names and IP addresses, signed by `ca`. It is valid from an hour before `at`
+    until `lifetime` after it, even if its CA ends before. The first name, cut to 64 characters, is its common name.
+
+    Raises ValueError without any name, for a first name that is empty or one that is not ASCII, and for an unreadable CA. Raises TypeError
+    where the CA's key is encrypted or no elliptic curve key.
     """
     if not names:
         raise ValueError("a serving certificate needs at least one name")
@@ -82,9 +87,11 @@ def issue_serving(ca: KeyPair, names: Sequence[str], at: datetime, lifetime: tim
 
 
 def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes | None = None) -> list[str]:
-    """Returns all that is wrong with serving `chain` (leaf first) as `name` at that time to clients that trust `ca_bundle`, as texts; empty
-    means good. A chain or bundle that is missing or no PEM is the only problem then. To check a later time ("good for 30 more days?"), give
-    a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every later handshake."""
+    """Returns all that is wrong with serving `chain` as `name` at that time to clients that trust `ca_bundle`, as texts; empty means good.
+    Of the chain only the first certificate, the leaf, is looked at: it must have this very name (DNS name or IP address, no wildcard), and
+    a CA of the bundle must have signed it directly. A chain or bundle that is missing or no PEM is the only problem then. To check a later
+    time ("good for 30 more days?"), give a later `at`. With `key`, also whether it belongs to the leaf: a mismatched pair breaks every
+    later handshake."""
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)
     except ValueError:
@@ -109,7 +116,8 @@ def validate(chain: bytes, ca_bundle: bytes, name: str, at: datetime, key: bytes
 
 
 def find_ca_problem(pair: KeyPair, at: datetime) -> str:
-    """Returns the first reason why nothing can be signed with this CA at that time, as text; empty when it can."""
+    """Returns the first reason why nothing can be signed with this CA at that time, as text. Empty when it can: it is one self-signed CA
+    certificate that is valid then, with its own key on an elliptic curve. Path length and key usage are not looked at."""
     found = parse_certificates(pair.certificate)
     if len(found) != 1:
         return "its certificate is not readable as PEM" if not found else "it has more than one certificate"

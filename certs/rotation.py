@@ -123,17 +123,18 @@ class Rotation:
 
     @property
     def served(self) -> KeyPair | None:
-        """Returns the pair that was handed over last; None before the first."""
+        """Returns the pair that `serve` was called with last, and took without an error; None before the first."""
         return self._served
 
     @property
     def not_after(self) -> datetime | None:
-        """Returns when what is served ends; None before anything is."""
+        """Returns when the certificate that is served ends, in UTC; None before one is."""
         return None if self._served is None else self._served.not_after
 
     def find_unready_reason(self) -> str:
-        """Returns why clients of a published configuration may not accept what is served, as text, or that it was not confirmed for
-        `fresh_s` seconds. Empty when all accept it, as far as was observed lately. A configuration that is gone does not count."""
+        """Returns, as text, why clients may not accept what is served: nothing is served yet, or no check in the last `fresh_s` seconds
+        confirmed it by the Secret, or a configuration does not trust it. Empty where all is well by the last check. A configuration
+        that was never seen with a webhook is a reason, too; one that was, and has gone, is none."""
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at
@@ -147,8 +148,8 @@ class Rotation:
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
     async def run(self) -> Never:
-        """Checks at least once in `LOOK_S` seconds, and never returns. An error of the API server is logged once, and the step is tried
-        again.
+        """Calls `reconcile` again and again, with pauses of `LOOK_S` seconds or a quarter of the target's `fresh_s`, whichever is shorter.
+        Never returns. A KubeError, PairNotServed or OSError, also one of `serve`, is logged once, and it goes on. Raises any other error.
         """
         while True:
             try:
@@ -158,9 +159,10 @@ class Rotation:
             await self._clock.sleep(min(LOOK_S, self._target.fresh_s / 4))
 
     async def reconcile(self) -> None:
-        """Executes steps until nothing is to be done now, `MAX_STEPS` at most; then it logs that others write, too. A Conflict is followed
-        by another step. Raises any other KubeError that kept the Secret or a configuration from being read or the Secret from being
-        written, and what `serve` raises. A configuration that cannot be written is logged."""
+        """Reads all, publishes the CA bundle, calls `serve` with a new pair of the Secret, and writes the Secret: again until nothing is to
+        be done now, `MAX_STEPS` times at most. Then it logs that another client writes, too. A Conflict is followed by another step. Raises
+        any other KubeError that kept the Secret or a configuration from being read or the Secret from being written, and what `serve`
+        raises. A configuration that cannot be written is logged."""
         for _ in range(MAX_STEPS):
             try:
                 if not await self._execute_step():

@@ -88,8 +88,12 @@ class RotationPlan:
 def decide(
     secret: SecretData | Unusable | Early, published: Published, names: Sequence[str], at: datetime, policy: RotationPolicy
 ) -> RotationPlan:
-    """Returns the configurations that lack the bundle, and the next step of the Secret; or until when and for what none is due. `names` are
-    the DNS names to be served; `at` may differ between replicas by CLOCKS_APART.
+    """Returns what is to be done now. `write` is the Secret's next content; where it is None, `waiting` has the reason (empty at rest), and
+    `due` the time of the next step (None: not known). `publish` are the configurations where a webhook has another bundle than `bundle`.
+
+    Nothing is published for an Unusable Secret (`write` has a new CA), or where other CAs of ours are published instead of the Secret's
+    (`write` adds them). Early asks for neither. `names` are DNS names and IP addresses to be served. Raises ValueError where a leaf
+    is to be made without any. `at` may differ between replicas by CLOCKS_APART.
     """
     if isinstance(secret, Early):
         return RotationPlan(waiting=secret.reason)
@@ -151,8 +155,8 @@ def is_acceptable(candidate: KeyPair, served: KeyPair | None, published: Publish
 
 
 def is_settled(held: SecretData, at: datetime, policy: RotationPolicy) -> bool:
-    """Whether every API server has learnt of the newest CA: `policy.settle` has passed since it was seen in every configuration. False
-    while it is not in all."""
+    """Whether every API server has learnt of the newest CA (the next one, else the signer): `policy.settle` has passed since it was seen in
+    every configuration. False while it is not in all."""
     return held.trusted_since is not None and at >= held.trusted_since + policy.settle
 
 
@@ -162,8 +166,8 @@ def is_accepted(bundle: bytes, pair: KeyPair, name: str, at: datetime) -> bool:
 
 
 def list_serving_problems(served: KeyPair, published: Published, name: str, at: datetime) -> list[str]:
-    """Returns why clients would not accept what is served; empty when all would. There is one sentence for each configuration where they
-    would not, or that does not exist or has no webhook."""
+    """Returns why clients would not accept what is served as `name` at that time; empty when all would. There is one text, in the order of
+    `published`, for each configuration where they would not, or that does not exist or has no webhook. The key is not looked at."""
     problems = []
     for configuration, bundles in published.items():
         if bundles is None:

@@ -54,15 +54,16 @@ class SecretData:
 
     @property
     def bundle(self) -> bytes:
-        """Returns the CAs that clients are to trust, as PEM: the signer, the next one, then those that retire."""
+        """Returns the CAs that clients are to trust, as PEM: the signer of the leaf, the next one, if any, then those that retire."""
         following = [] if self.next is None else [self.next.certificate]
         return b"".join([self.signer.certificate, *following, *self.retiring])
 
 
 def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -> SecretData | Unusable | Early:
-    """Returns what the data of the Secret mean at the time `at`: Unusable without a good signer, Early where our clock is behind the
-    signer's. An unreadable leaf is None in the result; a bad next CA or timestamp counts as missing, and retiring CAs that have ended are
-    dropped. `asked`: an administrator wants a new CA."""
+    """Returns what the data of the Secret (by key, not in base64) mean at the time `at`: Unusable without a good signer (CA and key), Early
+    where our clock is behind the signer's by more than CLOCKS_APART. A leaf that is no PEM is None in the result; nothing else of it is
+    looked at. A bad next CA counts as missing, and so does a timestamp without a time zone. Retiring CAs that have ended are dropped, and
+    all where they are no PEM. `asked`: an administrator wants a new CA."""
     if not data:
         return Unusable("the Secret is empty")
     signer = KeyPair(data.get("signer.crt", b""), data.get("signer.key", b""))
@@ -84,7 +85,7 @@ def from_data(data: Mapping[str, bytes], at: datetime, *, asked: bool = False) -
 
 
 def to_data(held: SecretData) -> dict[str, bytes]:
-    """Returns the Secret's data, by key, not in base64. Raises AssertionError where `leaf` is None."""
+    """Returns the Secret's data, by key, not in base64; `asked` is not in it. Raises AssertionError where `leaf` is None."""
     assert held.leaf is not None
     data = {
         "tls.crt": held.leaf.certificate,

@@ -53,7 +53,7 @@ class OneLineParser(argparse.ArgumentParser):
     def read(self, arguments: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> Given:
         """Returns the given values, with all mistakes in them (`Given.mistakes`); ends the process only for --help, which it prints. None:
         the process's own command line and environment. Where the command line cannot be taken apart, only variables are in it, and
-        `is_whole` is False."""
+        `is_whole` is False. An empty variable counts as not given, and so does one `..._PORT` with the address of a Service (tcp://...)."""
         given = Given({action.dest: action.default for action in self.flags})
         for action in self.flags:
             self._read_variable(given, action, os.environ if environ is None else environ)
@@ -135,8 +135,8 @@ class Given:
         self._refused.add(action.dest)
 
     def add_layer(self, action: argparse.Action, where: str, said: bool | list[str]) -> None:
-        """Adds the value that a place (`where`) has for a flag, stronger than those before: a list of all values of a repeatable flag, else
-        the last of `said`. Adds a mistake instead where a text cannot be read."""
+        """Adds the value that a place (`where`) has for a flag, stronger than those before. `said`: that of an on/off flag, else texts. All
+        count, as a list, for a repeatable flag, else the last. Adds a mistake instead where one that counts is not accepted."""
         if isinstance(said, bool):
             self.layers.setdefault(action.dest, []).append((where, said))
             return

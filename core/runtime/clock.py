@@ -47,5 +47,5 @@ class SystemClock:
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Waits on the event loop's clock; see `Clock.sleep`."""
+        """Waits for so many seconds of the event loop's clock; for 0 or less until its next turn. See `Clock.sleep`."""
         await asyncio.sleep(max(0.0, seconds))

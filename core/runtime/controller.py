@@ -96,21 +96,21 @@ class Controller:
         self._has_ended = asyncio.Event()  # one of their runs
 
     def resume(self) -> None:
-        """Adds all deferred keys to the queue again: those with a reconcile that raised Deferred."""
+        """Adds all deferred keys to the queue, due at once: those with a last reconcile that raised Deferred. None is deferred then."""
         for key in self._deferred:
             self.queue.add(key, "resumed")
         self._deferred.clear()
 
     async def run(self) -> None:
         """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled. Errors of a reconcile do
-        not end it."""
+        not end it; what `on_error` or `on_result` raises does, and comes out in an ExceptionGroup."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
 
     async def drain(self) -> None:
-        """Stops the queue: takes no more keys, drops those that are queued, and returns once the keys that are worked on have had their
-        run."""
+        """Stops the queue, and returns once the keys that are worked on have had their run. No other key is reconciled any more: those that
+        are queued stay in the queue."""
         self.queue.stop()
         while self._busy:
             self._has_ended.clear()

@@ -34,8 +34,8 @@ def find_drift(folder: Path, wanted: Mapping[str, str]) -> str:
 
 def run(source: str, folder: Path, wanted: Mapping[str, str], arguments: Sequence[str] | None = None) -> int:
     """Runs the command line of a program that generates files: --write writes them, with folders that are missing; --check compares them.
-    Returns the exit status: 1 where --check finds a difference, which is printed on stderr, else 0. Other arguments end the process
-    (SystemExit)."""
+    Returns the exit status: 1 where --check finds a difference, which is printed on stderr, else 0. One of both is needed: any
+    other `arguments` (None: those of the process) end the process with status 2 (SystemExit), and --help with 0."""
     parser = argparse.ArgumentParser(prog=f"python -m {source}", description="Files that are generated from the code.")
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")

@@ -100,7 +100,8 @@ class Election:
     def write(self, now: float, wall: str) -> Obj | None:
         """Returns the Lease to write in order to become or stay leader at the monotonic time `now`; None while another holder's time runs.
         `wall` is the wall time, only for people to read. It changes nothing here: `record_write` does. It has the resourceVersion of what
-        was read, so that of two candidates one succeeds; without one it is to be created."""
+        was read, so that of two candidates one succeeds; without one it is to be created. A change of the holder counts in
+        `leaseTransitions`, and sets `acquireTime`."""
         spec = self._spec
         ours = self.holder == self.identity
         if self.holder and not ours and now < self._seen_at + float(spec.get("leaseDurationSeconds") or self._lease_duration_s):
@@ -211,7 +212,8 @@ class LeaderElection:
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Waits for the lease without limit, does the work, gives the lease back, and returns once the work has. Raises what the work
-        raises. Raises LeadershipLost, with the work cancelled, when another process took the lease. The lease is given back after the work
+        raises. Raises LeadershipLost, with the work cancelled, when another process took the lease, or it was deleted or given up by
+        hand. Raises what `connect` raises. The lease is given back after the work
         has ended, also when it failed or all was cancelled: a leader that does no work must not hold it."""
         try:
             await self._acquire()

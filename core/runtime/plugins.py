@@ -10,7 +10,8 @@ class BrokenPlugin(Exception):
 
 def load(group: str) -> list[Any]:
     """Returns what the entry points of a group name, in the order of their names, then of their values. A class is called without
-    arguments, and its object returned; anything else is returned as it is. Raises BrokenPlugin for the first that cannot be loaded."""
+    arguments, and its object returned; anything else is returned as it is. Empty where nothing is installed for the group. Raises
+    BrokenPlugin for the first that cannot be loaded, or with a class that raises an error when it is called."""
     return [_load(entry) for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value))]
 
 

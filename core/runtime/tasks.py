@@ -44,8 +44,8 @@ async def run_until_stopped(
 
     On the first signal `on_stop` runs (readiness off, queues shut down, workers drained), then everything is cancelled; both together
     get `grace_s` seconds. Returns when all has ended in good order. A second signal, or tasks that outlive the grace, end the process
-    at once through `abort`: a process that hangs at exit keeps its lease from the next. The error of a task is raised, as the group's
-    exception.
+    at once through `abort`: a process that hangs at exit keeps its lease from the next. Raises the errors of tasks as a group,
+    and what `before` raises as it is; what `on_stop` raises is logged.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -125,7 +125,7 @@ class LoopLag:
         return worst
 
     async def run(self) -> Never:
-        """Measures every `interval_s` seconds how late the event loop is. Never returns."""
+        """Measures every `interval_s` seconds how late the event loop is, sets `last_s` and calls `on_lag` with it. Never returns."""
         while True:
             asked = self._clock.monotonic()
             await self._clock.sleep(self._interval_s)

@@ -68,22 +68,22 @@ class QueueState:
         self._order = 0
 
     def add(self, key: Hashable, reason: str, now: float, priority: int = 0) -> None:
-        """Adds a key that is due at once, at the monotonic time `now`; of a queued key the reasons are merged, and the higher priority
-        holds.
+        """Adds a key that is due at once, at the monotonic time `now`. A queued key becomes due now if it was not; its reasons are merged,
+        and the higher priority holds.
         """
         self._put(key, reason, now, now, priority)
 
     def add_after(self, key: Hashable, delay_s: float, reason: str, now: float, priority: int = 0) -> None:
         """Adds a key that is due `delay_s` seconds after `now`, 0 at least and `MAX_DELAY_S` at most. Of a queued key the earlier time and
-        the higher priority hold. Raises ValueError where `delay_s` is NaN."""
+        the higher priority hold, and the reasons are merged. Raises ValueError where `delay_s` is NaN."""
         if math.isnan(delay_s):
             raise ValueError("a delay that is not a number")
         self._put(key, reason, now + min(max(0.0, delay_s), MAX_DELAY_S), now, priority)
 
     def add_rate_limited(self, key: Hashable, reason: str, now: float, priority: int = 0) -> float:
         """Adds a key after a delay that begins at `base_delay_s` and doubles with each of its failures since `reset_failures`. Returns the
-        delay (s). Up to a fifth shorter at random, never longer than the maximum, so that keys that failed together do not come back
-        together."""
+        delay (s). It is up to a fifth shorter at random (`jitter`), never longer than the maximum, so that keys that failed together do
+        not come back together. A queued key that is due earlier stays due then."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures, 64)) * (1 - self._jitter * self._chance())
@@ -131,7 +131,7 @@ class QueueState:
         return sum(entry.ready for entry in self._entries.values())
 
     def compute_oldest_age(self, now: float) -> float:
-        """Returns for how many seconds the key that has been due longest waits; 0 when none is."""
+        """Returns for how many seconds the key that has been due longest waits, maybe for the end of work on it; 0 when none is due."""
         self._promote_due(now)
         return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
 
@@ -236,16 +236,16 @@ class WorkQueue:
         raise QueueShutDown
 
     def finish(self, key: Hashable) -> None:
-        """Records that work on a key has ended; see `QueueState.finish`."""
+        """Records that work on a key has ended, so that what was added meanwhile may be handed out; see `QueueState.finish`."""
         self._state.finish(key)
         self._changed.set()
 
     def reset_failures(self, key: Hashable) -> None:
-        """Resets the failures of a key; see `QueueState.reset_failures`."""
+        """Resets the failures of a key: its next one counts as its first. It stays in the queue; see `QueueState.reset_failures`."""
         self._state.reset_failures(key)
 
     def count_failures(self, key: Hashable) -> int:
-        """Returns how often a key has failed in a row; see `QueueState.count_failures`."""
+        """Returns how often a key was added by `add_rate_limited` since `reset_failures`; see `QueueState.count_failures`."""
         return self._state.count_failures(key)
 
     def stop(self) -> None:
@@ -260,7 +260,7 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Returns how many keys are due."""
+        """Returns how many keys are due and not handed out, also after `stop`; those held back by work on them are included."""
         return self._state.count_due(self._clock.monotonic())
 
     @property

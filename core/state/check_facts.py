@@ -53,7 +53,7 @@ class RetryStrategy:
     max_s: int = 1800
 
     def compute_delay_s(self, attempt: int) -> int:
-        """Returns the seconds to wait after attempt number `attempt`, from 1: doubled with each, `max_s` at most."""
+        """Returns the seconds to wait after attempt number `attempt`: `base_s` after the first (1), doubled with each, `max_s` at most."""
         # No power of two that large is ever needed, and no workload should have to wait that long.
         return min(self.base_s << min(attempt - 1, 31), self.max_s)
 

@@ -86,9 +86,9 @@ class ClusterState:
     # --- folding ----------------------------------------------------------------------------------
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Records that a node came, changed or went (None); equal facts (a heartbeat) change nothing. Where it came, went or has other
-        labels, the views of flavors that select it are dropped, until `get_view` or `refresh` builds them. Other views, and any change of
-        its state, follow in place."""
+        """Records that a node came, changed or went (None), which `changes` and `node_changes` count; equal facts change nothing. Where it
+        came, went or has other labels, the views of flavors that select it are dropped, until `get_view` or `refresh` builds them. Other
+        views, and any change of its state, follow in place."""
         old = self.nodes.get(name)
         if node == old:
             return
@@ -136,61 +136,67 @@ class ClusterState:
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Records the stuck pods of a workload, as pods per node by pod set; None: it has none now. `changes` counts it if it is new."""
+        """Records the pods of a workload that nodes do not take, though they serve others of it, as pods per node by pod set; None: it has
+        none now. `changes` counts any difference."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:
-        """Records that a DaemonSet came, changed or went (None); nothing where `reserve_daemon_sets` is off."""
+        """Records that a DaemonSet came, changed or went (None), and reserves shares of nodes for it (`DaemonSets.observe_set`). `changes`
+        counts any difference. Nothing happens where `reserve_daemon_sets` is off."""
         if self.reserves_daemon_sets:
             self.changes += self.ledger.daemons.observe_set(key, daemon_set)
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
-        """Gives back the shares of DaemonSets with a window that is over at `now`, in seconds of any clock. `since_1970` is the same moment
-        in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
+        """Gives back what is reserved on nodes for pods of DaemonSets, where the time for that is over at `now`, in seconds of any clock.
+        `since_1970` is the same moment in seconds of the calendar. Returns whether a share was given back, which `changes` counts."""
         given_back = self.ledger.daemons.observe_time(now, since_1970)
         self.changes += given_back
         return given_back
 
     def observe_topology(self, name: str, topology: TopologyFacts | None) -> None:
-        """Records that a Topology came, changed or went (None). A change drops views on it, until `get_view` or `refresh` builds them."""
+        """Records that a Topology came, changed or went (None). A change drops views on it, until `get_view` or `refresh` builds them.
+        `changes`, `config_changes` and `rule_changes` count it."""
         if self._change_rules(_update(self.topologies, name, topology)):
             for flavor, view in list(self._views.items()):
                 if view.topology.name == name:
                     self._drop_view(flavor)
 
     def observe_flavor(self, name: str, flavor: FlavorFacts | None) -> None:
-        """Records that a ResourceFlavor came, changed or went (None). A change drops its view, until `get_view` or `refresh` builds it."""
+        """Records that a ResourceFlavor came, changed or went (None). A change drops its view, until `get_view` or `refresh` builds it.
+        `changes`, `config_changes` and `rule_changes` count it."""
         if self._change_rules(_update(self.flavors, name, flavor)):
             self._drop_view(name)
 
     def observe_cluster_queue(self, name: str, queue: ClusterQueueFacts | None) -> None:
-        """Records that a ClusterQueue came, changed or went (None). After a change `quota` builds its tree anew."""
+        """Records that a ClusterQueue came, changed or went (None). After a change `quota` builds its tree anew. `changes`,
+        `config_changes` and `rule_changes` count it."""
         if self._change_rules(_update(self.cluster_queues, name, queue)):
             self._quota_is_old = True
 
     def observe_cohort(self, name: str, cohort: CohortFacts | None) -> None:
-        """Records that a Cohort came, changed or went (None). After a change `quota` builds its tree anew."""
+        """Records that a Cohort came, changed or went (None). After a change `quota` builds its tree anew. `changes`, `config_changes` and
+        `rule_changes` count it."""
         if self._change_rules(_update(self.cohorts, name, cohort)):
             self._quota_is_old = True
 
     def observe_check(self, name: str, check: CheckFacts | None) -> None:
-        """Records that an AdmissionCheck came, changed or went (None)."""
+        """Records that an AdmissionCheck came, changed or went (None), which `changes` and `config_changes` count."""
         self._apply_configuration(_update(self.checks, name, check))
 
     def observe_local_queue(self, key: str, queue: LocalQueueFacts | None) -> None:
-        """Records that a LocalQueue came, changed or went (None)."""
+        """Records that a LocalQueue came, changed or went (None), which `changes` and `config_changes` count."""
         self._apply_configuration(_update(self.local_queues, key, queue))
 
     def observe_namespace(self, name: str, labels: Mapping[str, str] | None, is_ending: bool = False) -> None:
         """Records the labels of a Namespace (None: it is gone); `is_ending`: it is being deleted, and nothing can be created in it any
-        more."""
+        more. `changes` and `config_changes` count a difference."""
         self.ledger.neighbours.observe_namespace()
         was_ending = name in self.ending_namespaces
         (self.ending_namespaces.add if is_ending else self.ending_namespaces.discard)(name)
         self._apply_configuration(_update(self.namespaces, name, labels) or was_ending != is_ending)
 
     def observe_pause(self, pause: Pause) -> None:
-        """Records what an administrator has paused."""
+        """Records what an administrator has paused, in place of what was before. `changes` and `config_changes` count a difference."""
         self._apply_configuration(pause != self.pause)
         self.pause = pause
 
@@ -205,7 +211,8 @@ class ClusterState:
 
     def observe_workload(self, key: str, workload: WorkloadFacts | None) -> None:
         """Records that a Workload came, changed or went (None), and corrects quota and reservations. An assumed decision for it ends where
-        it is gone, has another uid, or is as new as the confirmed write."""
+        it is gone, has another uid, or is as new as the confirmed write. `changes` counts it where what it held has changed, or it begins
+        to lend nodes; its coming alone does not count."""
         before, old = self._get_held(key), self.workloads.facts.get(key)
         self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
@@ -241,8 +248,8 @@ class ClusterState:
             self._plans.pop(key, None)
 
     def assume_spares(self, key: str, admission: Admission) -> None:
-        """Counts, as `assume` does, an admission that leaves a workload its places and changes the nodes kept free for it. The plan stays
-        as it is."""
+        """Counts, as `assume` does, an admission that leaves a workload its places and changes the nodes kept free for it. The plan of the
+        last decision stays; pods that it `leaves` are counted no longer."""
         self.assume(key, admission, self._plans.get(key, _NOTHING))
 
     def confirm(self, key: str, resource_version: int, uid: str | None = None) -> None:
@@ -291,7 +298,7 @@ class ClusterState:
     ) -> None:
         """Counts on nodes what a workload that holds a place will be given beside it once others are gone, until `drop_claims`. It replaces
         what an earlier call counted for the workload. One that is not observed gets nothing. `amounts` are resources per node, in canonical
-        units. `pods` are, by pod set, numbers per node; they count for ports and anti-affinity only."""
+        units. `pods` are, by pod set, numbers per node; they count for ports and affinity only. Unknown pod sets are ignored."""
         self.release_beside(key)
         facts = self.workloads.facts.get(key)
         if facts is None:
@@ -505,7 +512,7 @@ class ClusterState:
 
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
         """Returns an object that finds the domains of these pod sets' assignments, by the views of their flavors. The views are those of
-        now and not copied."""
+        now, built if need be, and not copied."""
         flavors = {pod_set.name: self.find_topology_flavor(pod_set.flavors.values()) for pod_set in given}
         return AssignedPlaces({name: self.get_view(flavor) if flavor is not None else None for name, flavor in flavors.items()})
 

@@ -229,7 +229,8 @@ class ClusterNeighbours:
     # --- asking -----------------------------------------------------------------------------------------
 
     def find_port_users(self, port: HostPort) -> Collection[str]:
-        """Returns the names of nodes where a pod has a port that conflicts; see `Neighbours.find_port_users`."""
+        """Returns the names of nodes, as a new set, where a pod has the same port and protocol on the same IP, or one of both is for any
+        IP. Pods that are assigned there count, too; see `Neighbours.find_port_users`."""
         by_ip = self._ports.get(port[:2], {})
         return {node for ip, nodes in by_ip.items() if port.ip == ANY_IP or ip in (ANY_IP, port.ip) for node in nodes}
 

@@ -131,8 +131,8 @@ class DaemonSets:
 
     def observe_time(self, now: float, since_1970: float = -math.inf) -> bool:
         """Closes the windows (in which shares may be reserved) that are over at `now`, in seconds; `since_1970` is the same moment by the
-        calendar, in which nodes have their age. The first call sets the ends of windows that are open. Returns whether a share was given
-        back."""
+        calendar, in which nodes have their creation; without it they count as made when they were first observed. The first call sets the
+        ends of windows that are open. Returns whether a share was given back."""
         is_first, self._now, self._epoch = self._now == -math.inf, now, now - since_1970
         if is_first:  # what was observed before any time was known
             self._seen = {node: self._find_creation(self.nodes[node]) for node in self._seen}
@@ -162,8 +162,9 @@ class DaemonSets:
         return self._now == -math.inf or self._now < self._seen[node] + WINDOW_S
 
     def observe_set(self, key: str, facts: DaemonSetFacts | None) -> bool:
-        """Applies a DaemonSet's present facts (None: gone), and reserves shares or gives them back. A new one opens windows on young nodes
-        only (`WINDOW_S`). Returns whether the facts differ from those before."""
+        """Applies a DaemonSet's present facts (None: gone), and reserves its shares (what one of its pods takes of a node) or gives them
+        back. For a new one they may be reserved, for `WINDOW_S` seconds, on nodes that came less than that ago; before the first
+        `observe_time` on all. Returns whether the facts differ from those before."""
         old = self.sets.get(key)
         if old == facts:
             return False
@@ -184,8 +185,9 @@ class DaemonSets:
         return True
 
     def observe_node(self, name: str, node: NodeFacts | None) -> None:
-        """Records a node's present facts (None: gone), and reserves shares there or gives them back. A node that came less than `WINDOW_S`
-        ago opens a window for each DaemonSet. Equal labels, taints and allocatable amounts change nothing."""
+        """Records a node's present facts (None: gone), and reserves shares there or gives them back. Where a new node was made less than
+        `WINDOW_S` ago, the share of each DaemonSet may be reserved there until it is that old. Equal labels, taints and allocatable amounts
+        change nothing."""
         old = self.nodes.get(name)
         if node is None:
             self.nodes.pop(name, None)
@@ -205,8 +207,8 @@ class DaemonSets:
 
     def observe_pod(self, old: PodFacts | None, new: PodFacts | None) -> None:
         """Applies a change of a pod's facts (None: not there) to the pods bound per node; pods of no DaemonSet change nothing. The share
-        of its DaemonSet is reserved or given back. The last one on a node that went, and used no less than the next one will, opens a
-        window."""
+        of its DaemonSet is reserved or given back. Where the last one on a node went, and used no less than the next one will, a share may
+        be reserved for `WINDOW_S` seconds."""
         for facts, sign in ((new, 1), (old, -1)):
             if facts is None or not facts.of_daemon_set or not facts.holds or facts.owner_uid is None:
                 continue

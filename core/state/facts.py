@@ -152,7 +152,7 @@ class NodeFacts:
     @classmethod
     def read(cls, node: Json) -> "NodeFacts":
         """Returns the facts of a Node (JSON). Raises InvalidQuantity where `status.allocatable` cannot be read, ValueError where a
-        label is no text."""
+        label is no text or the time of creation cannot be read. It is ready only if condition Ready is True and it is not being deleted."""
         spec, status = node.get("spec") or {}, node.get("status") or {}
         ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
         return cls(
@@ -455,7 +455,8 @@ class WorkloadFacts:
 
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
-        """Returns the facts of a Workload (JSON).
+        """Returns the facts of a Workload (JSON). One with condition DeactivationTarget counts as inactive. While it has no admission, only
+        whole slices of its reclaimed pods count as done. One with a pod as its controller keeps no nodes free.
 
         Raises InvalidQuantity where amounts cannot be read and InvalidAssignment where its assignment cannot be decoded. Raises
         ValueError where its pod affinity has more than `MOST_TERM_KEYS` label keys.
@@ -513,7 +514,7 @@ class WorkloadFacts:
         return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 
     def copy_without_spares(self) -> "WorkloadFacts":
-        """Returns a copy that asks for no nodes to be kept free and holds none; itself where it asks for none."""
+        """Returns a copy that asks for no nodes to be kept free and holds none; itself where no pod set asks for any."""
         if not any(pod_set.spares for pod_set in self.pod_sets):
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None

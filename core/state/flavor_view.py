@@ -103,8 +103,9 @@ class FlavorView:
         return self.capacity.tree.emitted[self.capacity.tree.index[name]][-1]
 
     def list_spares(self, given: PodSetAdmission) -> tuple[tuple[str, int], ...]:
-        """Returns the names of nodes that are kept free for a pod set, each with the number of pods reserved there: the most that any of
-        its nodes has. Nodes that are gone or have pods of its assignment are left out; empty unless the lowest level is the hostname."""
+        """Returns the names of nodes that are kept free for a pod set (`given.spares`, in their order), each with the number of pods
+        reserved there: the most that any domain of its assignment has. Nodes that are gone or have pods of its assignment are left out.
+        Empty without an assignment, or unless the lowest level is the hostname."""
         tree = self.capacity.tree
         if not given.spares or given.assignment is None or not tree.is_hostname:
             return ()
@@ -123,7 +124,8 @@ def build_reservation(
     view: FlavorView, pod_set: PodSetFacts, requests: Resources, assignment: TopologyAssignment, plan: Sequence[tuple[str, int]] | None
 ) -> Reservation:
     """Returns what an assignment takes, as pods per node or per domain of several nodes; a domain that is not there (any more) takes
-    nothing. `requests` are of one pod with its one of `pods`. `plan`: (node, pods) where the engine counted them, or None. A wide domain
+    nothing. `requests` are of one pod with its one of `pods`. `plan`: (node, pods) where the engine counted them, or None. One made on the
+    view's own tree is taken as it is, where the lowest level is the hostname. Else it only decides within domains of several nodes. One
     with another number of pods in the plan is filled anew, nodes with room in order. Pods that do not fit count on its last node."""
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
     if tree.is_hostname:

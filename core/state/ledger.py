@@ -127,25 +127,25 @@ class Ledger:
 
     @property
     def usage(self) -> Usage:
-        """Returns, as new maps, amounts per node and resource, in canonical units, where anything is in use. `settle` goes before."""
+        """Returns, as new maps, amounts per node and resource, in canonical units, where anything is in use. It calls `settle` first."""
         self.settle()
         return self._table.read()
 
     def attach(self, view: FreeCapacity) -> None:
         """Subtracts all usage so far from the free amounts of a new view, in place, and keeps it up to date from now on. The view also gets
-        the ledger's neighbours and shares of DaemonSets."""
+        the ledger's own `neighbours` and `daemon_shares`, not copied."""
         self._table.attach(view)
         view.neighbours, view.daemon_shares = self.neighbours, self.daemons.shares
 
     def detach(self, view: FreeCapacity) -> None:
-        """Stops keeping a view up to date."""
+        """Stops keeping a view up to date, if it was; its free amounts stay as they are."""
         self._table.detach(view)
 
     # --- pods -------------------------------------------------------------------------------------
 
     def observe_pod(self, key: str, pod: PodFacts | None) -> bool:
-        """Applies a pod's present facts (None: gone). Returns whether that may help a workload. A pod that used a node went, ended, or has
-        another node, pod set or requests, or it is a neighbour that was waited for."""
+        """Applies a pod's present facts (None: gone). Returns whether that may help a workload: a pod that used a node went, ended, or
+        has another node, pod set or requests. It also may if affinity was asked for (`ClusterNeighbours.observe_pod`)."""
         old = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -186,11 +186,12 @@ class Ledger:
 
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
         """Returns the bound pods of a pod set that were deleted by force and have not ended, as they still use their nodes. Empty if it has
-        a reservation."""
+        a reservation. It is no copy."""
         return self._left_behind.get(key, {}).values() if key not in self._taken else ()
 
     def list_rejected(self, key: PodSetKey) -> Collection[PodFacts]:
-        """Returns the pods of a pod set that a kubelet has refused, as long as the objects are there, with a reservation or without."""
+        """Returns the pods of a pod set that a kubelet has refused, as long as the objects are there, with a reservation or without. It is
+        no copy."""
         return self._rejected.get(key, {}).values()
 
     def _note_success(self, pod_key: str, pod: PodFacts, sign: int) -> None:
@@ -217,7 +218,8 @@ class Ledger:
 
     def reserve(self, key: PodSetKey, reservation: Reservation | None) -> None:
         """Sets what a pod set was assigned, in place of what it was before; None removes it. Bound pods of it are counted themselves, and
-        only the rest less `surplus` is reserved. Attached views and neighbours follow."""
+        only the rest less `surplus` is reserved. The free amounts of attached views and `neighbours` change
+        in place."""
         old = self._taken.pop(key, None)
         self._unnamed.pop(key, None)
         if old is not None:
@@ -277,11 +279,10 @@ class Ledger:
 
     @contextmanager
     def ignore_neighbours(self, workload: str, lost: Mapping[str, AbstractSet[str]]) -> Iterator[None]:
-        """Ignores, while one question is asked, pods of a workload (its `pods_key`) on some nodes. They keep no other pod away and
-        bring none near.
+        """Ignores, inside the block, pods of a workload (its `pods_key`) on lost nodes: they keep no other pod away and bring none near.
 
-        They are the pods that it has on nodes of `lost`, by pod set, or was assigned there. What they use stays counted. Not to be
-        nested.
+        `lost` are names of nodes by pod set; only pod sets with a reservation are looked at. Ignored are their pods that are bound there,
+        and those assigned there. What they use stays counted. Not to be nested.
         """
         self.settle()
         assigned = {key: self._taken[key].reservation for key in self._keys.get(workload, ()) if lost.get(key[1])}
@@ -335,8 +336,9 @@ class Ledger:
                 taken.wide[node] += change
 
     def list_held(self, workload: str) -> list[tuple[Resources, list[tuple[str, int]]]]:
-        """Returns what the pods of a workload (its `pods_key`) take, bound or still expected: per pod set with a reservation the requests
-        of one pod in canonical units, and pods per node. Empty where it has none."""
+        """Returns what is counted for a workload (its `pods_key`): per reservation the requests of one pod in canonical units, and pods per
+        node, bound or still expected. Beside its pod sets these are its spare nodes, and what `ClusterState.assume` (`leaves`) and
+        `reserve_beside` count. Empty where it has none."""
         held = []
         for key in self._keys.get(workload, ()):
             taken = self._taken[key]

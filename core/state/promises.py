@@ -16,7 +16,8 @@ Missing = Mapping[str, str]  # key of a workload -> what is not reserved for it
 
 def find_missing(state: ClusterState) -> Iterator[Missing | None]:
     """Yields None before each workload, which is checked by the state at that step. At last it yields a text by the key of each workload
-    that lacks something: what is not reserved for the last such pod set. Empty where nothing is missing."""
+    that lacks something: what is not reserved for the last such pod set. Empty where nothing is missing. Only assignments on flavors with
+    a topology that exists are looked at, and of these only domains with nodes."""
     missing: dict[str, str] = {}
     tables = _Tables(state)
     for key in list(state.workloads.facts):

@@ -56,12 +56,12 @@ class _Stoppable:
 
     @property
     def stopped(self) -> bool:
-        """Whether it admits no more workloads."""
+        """Returns whether it admits no more workloads: its stopPolicy is not None."""
         return self.stop_policy != GOES_ON
 
     @property
     def drains(self) -> bool:
-        """Whether what it admitted is to be evicted, too."""
+        """Returns whether what it admitted is to be evicted, too: its stopPolicy is HoldAndDrain."""
         return self.stop_policy == HOLD_AND_DRAIN
 
 

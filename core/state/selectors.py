@@ -6,7 +6,7 @@ from typing import Any
 
 def is_label_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
     """Returns whether a LabelSelector takes an object with these labels. No selector (None) takes none, an empty one all; None as labels is
-    never taken."""
+    never taken. NotIn takes objects without the label, too. An operator that is not known counts as DoesNotExist."""
     if selector is None or labels is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):

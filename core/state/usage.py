@@ -67,7 +67,7 @@ class UsageTable:
         return used
 
     def detach(self, view: FreeCapacity) -> None:
-        """Stops keeping a view up to date."""
+        """Stops keeping a view up to date, if it was; its free amounts stay as they are."""
         self._followers = [follower for follower in self._followers if follower.view is not view]
 
     def get_slot(self, node: str) -> int:
@@ -129,8 +129,8 @@ class UsageTable:
         self._beyond_slots = {slot for _, slot in self._beyond}
 
     def use_slot(self, slot: int, amounts: Resources, times: int) -> None:
-        """Adds `amounts` (canonical units) x `times` to what is in use on the node of a slot; negative times give back. The attached views
-        follow."""
+        """Adds `amounts` (canonical units) x `times` to what is in use on the node of a slot; negative times give back. The free
+        amounts of attached views change as well."""
         changes: dict[str, int] = {}
         for resource, amount in amounts.items():
             row = self._rows.get(resource)

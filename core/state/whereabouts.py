@@ -14,9 +14,11 @@ Path = tuple[str, ...]
 
 def describe_place(state: ClusterState, admission: Admission) -> str:
     """Returns, as a text, the lowest domain above the assigned ones that holds all pods of an admission. Without one it names the domains
-    of the highest level. In brackets are the nodes there, 3 at most by name.
+    of the highest level. In brackets are the assigned domains (nodes as a rule). Of several 3 are named at most, and how many more there
+    are.
 
-    Empty where nothing is placed by topology. The domain of a node that is gone is not known any more; nodes that exist are used.
+    Empty where nothing is placed by topology. The assigned ones alone are named where no level is above, or none of them exists any more.
+    Those that are gone do not count for the domain above.
     """
     places = state.find_places(admission.pod_sets)
     names, paths, levels = dict[str, None](), dict[Path, None](), Path()

@@ -54,8 +54,8 @@ class WholeView:
 
     def hold_place(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
         """Keeps a place on a node for a pod of a group that is not bound yet, in place of an earlier one. With None it removes the place,
-        if there is one, and calls `on_free`. `requests` are of the pod without its one of `pods`. The same node again changes nothing,
-        whatever the requests."""
+        if there is one, and calls `on_free`, which a move to another node does not. `requests` are of the pod without its one of `pods`.
+        The same node again changes nothing, whatever the requests."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
         if self._kept.get(key) == node:
             return

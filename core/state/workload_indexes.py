@@ -223,7 +223,8 @@ class StandingIndexes:
         self.unhealthy: dict[str, WorkloadFacts] = {}
 
     def put(self, key: str, standing: Standing) -> None:
-        """Records in all indexes what a workload holds now and whether it waits."""
+        """Records how a workload stands now in all indexes, in place of what they had for its key. Where it does not belong in an index any
+        more it is removed from that."""
         self.quota.put(key, standing)
         if standing.held is not None and standing.is_leaving:
             self.leaving.add(key)

@@ -67,7 +67,8 @@ class Standing:
 
 def judge_standing(facts: WorkloadFacts | None, assumed: Admission | None, *, is_replaced: bool, counts_spares: bool) -> Standing:
     """Returns what a workload holds and whether it waits, by its facts and the decision that is not observed yet. `counts_spares`: nodes
-    that are kept free for it use quota, too. An assumed decision stands over an observed admission."""
+    that are kept free for it use quota, too. `is_replaced`: another workload holds what is its own, so that it holds nothing. An assumed
+    decision stands over an observed admission; one that has finished holds only an assumed one."""
     held = assumed
     if held is None and facts is not None and not facts.finished:
         held = facts.admission

@@ -111,7 +111,8 @@ class Workloads:
 
     @property
     def quota(self) -> QuotaTree:
-        """Returns the quota of ClusterQueues and cohorts, with what is in use."""
+        """Returns the quota of ClusterQueues and cohorts, with what is in use: one tree, in which usage changes in place, until
+        `arrange`."""
         return self._indexes.quota.tree
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
@@ -139,11 +140,13 @@ class Workloads:
         return self._indexes.quota.get(key)
 
     def list_holders(self, cluster_queue: str) -> list[WorkloadFacts]:
-        """Returns the facts of the workloads that hold quota of a ClusterQueue, assumed decisions included, as a new list."""
+        """Returns the facts of the workloads that hold quota of a ClusterQueue, assumed decisions included, as a new list. Those with the
+        latest changes of what they hold come last; one that is not observed is left out."""
         return [self.facts[key] for key in self._indexes.quota.list_holders(cluster_queue) if key in self.facts]
 
     def list_local_holders(self, local_queue: str) -> list[WorkloadFacts]:
-        """Returns the facts of the workloads of a LocalQueue that hold quota, assumed decisions included, as a new list."""
+        """Returns the facts of the workloads of a LocalQueue that hold quota, assumed decisions included, as a new list. Those that have
+        held it longest come first."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
     def count_pending(self, local_queue: str) -> int:
@@ -190,8 +193,8 @@ class Workloads:
         return list(self._indexes.unhealthy.values())
 
     def get_arrival(self, key: str) -> int:
-        """Returns the place of a workload among all in the order in which they were first seen; a higher number came later. Raises
-        KeyError for one that is not there."""
+        """Returns the place of a workload among all in the order in which they were first seen; a higher number came later. One with
+        the same name and another uid counts anew. Raises KeyError for one that is not there."""
         return self._arrivals[key]
 
     def list_pending(self) -> Iterable[WorkloadFacts]:

@@ -268,7 +268,8 @@ class Client:
         """Applies fields to an object (server-side apply) and returns it as stored: exactly the fields of `body` are this manager's from
         now on. Creates it where it does not exist. JSON is valid YAML, so the body goes as it is.
 
-        Raises Conflict where metadata of `body` does not hold or, without `force`, another manager owns a field; and any other KubeError.
+        It is repeated on 429, as `get`. Raises Conflict where a uid or resourceVersion in `body` is not the present one, or where another
+        manager owns a field and `force` is False; and any other KubeError.
         """
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         whole["metadata"] = {**body.get("metadata", {}), "name": name}

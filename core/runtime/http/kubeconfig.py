@@ -43,7 +43,8 @@ def find_kubeconfig(given: str | None) -> str | None:
 
 def build_unusable_error(path: str | None, error: Exception) -> UnusableKubeconfig:
     """Returns what to raise for an error that came of reading the kubeconfig `path`, or of the service account of a pod where `path` is
-    None. Entries of users, which have credentials, are removed from its text.
+    None. Entries of users, which have credentials, are removed from its text. Python errors of a file of another shape (TypeError,
+    KeyError, AttributeError, UnicodeError) become one sentence about that.
     """
     why = _strip_entries(" ".join(str(error).split()))
     if path is None:

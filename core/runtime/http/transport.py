@@ -251,7 +251,7 @@ class Nowhere(Transport):
         self._generation, self._reload = 0, None
 
     async def aclose(self) -> None:
-        pass
+        """Does nothing: there are no connections."""
 
     async def _open(
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, content_type: str, fence: Fence | None

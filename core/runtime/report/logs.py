@@ -67,14 +67,15 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns a log record as one line of text for people, without credentials in its URLs: `prefix`, message, then its own fields (not
-        those of `add_fields`). It has no exception text."""
+        those of `add_fields`). White space is made single spaces, and there is no exception text."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
         return self._prefix + remove_credentials(" ".join(text.split()))
 
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
-    """Makes JSON lines on `stream` (None: stderr) the only output of all loggers. Calling it again replaces what it set up."""
+    """Makes JSON lines on `stream` (None: stderr) the only output of the root logger, and so of all that pass on to it; other handlers of
+    it are removed. `level` is a name in any case, or a number. Raises ValueError for an unknown name."""
     handler = _Handler(stream if stream is not None else _open_stderr())
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -84,7 +84,7 @@ class Informer:
 
     def add_handler(self, handler: Handler) -> None:
         """Adds a handler; an object for which it raises is set aside. One that is added late is first called with every object, marked
-        `initial`: at once, or after the end of `delay_handlers`."""
+        `initial`: at once, or by `Late.run_calls` where it is added inside `delay_handlers`."""
         handler = self._guard(handler)
         late = find_gathering()
         if late is not None:
@@ -143,7 +143,8 @@ class Informer:
         self._fold(InitDone())
 
     def put(self, obj: Obj) -> None:
-        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event."""
+        """Folds in one object, new or changed, and calls handlers, as if the server had sent an event. One that is older than a reply,
+        or has the known resourceVersion, changes nothing."""
         self._fold(Applied(obj))
 
     def observe_reply(self, obj: Obj) -> None:

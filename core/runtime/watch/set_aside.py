@@ -48,12 +48,13 @@ class SetAside:
         return self._objects.values()
 
     def count_by_resource(self) -> Mapping[str, int]:
-        """Returns how many objects are set aside by resource (`plural.group`)."""
+        """Returns how many objects are set aside by resource (`plural.group`), as a new map; only resources that have some are in it."""
         return Counter(str(resource) for resource, _ in self._objects)
 
     def add(self, resource: Resource, key: str, obj: Obj, error: Exception) -> None:
-        """Sets the object with a key aside for an error; does nothing where it is set aside already. Logs it and calls `on_add`, unless the
-        key was last logged less than `_REPORT_S` seconds ago, or with the same error less than `_REPEAT_S` seconds ago."""
+        """Records that an object with a key cannot be handled, because of an error; does nothing where it is recorded already. Logs it and
+        calls `on_add`, unless the key was last logged less than `_REPORT_S` seconds ago, or with the same error less than `_REPEAT_S`
+        seconds ago."""
         at, why = (resource, key), _cut(f"{type(error).__name__}: {error}")
         if at in self._objects:
             return
@@ -74,7 +75,7 @@ class SetAside:
 
     def remove(self, resource: Resource, key: str) -> None:
         """Removes the entry of an object, if there is one, so that it counts as set aside no longer and a new error is recorded. It tries
-        nothing again: the caller does."""
+        nothing again: the caller does. When its last error was logged stays known."""
         if self._objects:
             self._objects.pop((resource, key), None)
 

@@ -120,8 +120,8 @@ class Store:
             self._on_error(obj, error)
 
     def list_by_index(self, name: str, value: str) -> Objs:
-        """Returns the objects with the value `value` in the index, in the order of their keys. Raises KeyError where there is no such
-        index.
+        """Returns the objects with the value `value` in the index, in the order of their keys; empty where none has it. Raises KeyError
+        where there is no such index.
         """
         return [self._objects[key] for key in sorted(self._indexes[name].list_keys_of(value))]
 
@@ -130,8 +130,9 @@ class Store:
         return len(self._indexes[name].list_keys_of(value))
 
     def apply(self, event: Event) -> Changes:
-        """Applies one event and returns the changes, in their order; the objects of a list change with its end. There are none where the
-        event is older than a reply, or changes nothing. The same name with another uid is another object: deleted and created, two changes.
+        """Applies one event and returns the changes, in their order; the objects of a list change with its end. There are none where an
+        Applied is older than a reply, a Deleted has another uid than the object here, or nothing changes. The same name with another uid is
+        another object: deleted and created, two changes.
         """
         match event:
             case Init():
@@ -182,7 +183,8 @@ class Store:
 
     def apply_list(self, at_once: int | None = None, version: str = "") -> Iterator[Changes]:
         """Yields the changes of `apply(InitDone(version))`, of `at_once` objects at a time (None: all), each as if it had come by itself;
-        sets `synced` at the end. Nothing else may be folded in meanwhile but replies, and a new list, which makes this one void."""
+        sets `synced` at the end. Without a `version` no reply counts as newer than the list. Nothing else may be folded in meanwhile but
+        replies, and a new list, which makes this one void."""
         fresh = self._relisted if self._relisted is not None else {}
         self._relisted = None
         initial = not self.synced

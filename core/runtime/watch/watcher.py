@@ -80,8 +80,8 @@ class Watcher:
         self._silence_s = 0.0
 
     def compute_event_age(self, clock: Clock | None = None) -> float | None:
-        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. Used in liveness
-        checks and a gauge.
+        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. `clock`
+        None: the watcher's own. Used in liveness checks and a gauge.
         """
         return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
 
@@ -91,7 +91,7 @@ class Watcher:
         return not is_behind(self.version, version) or self.delivered > opened
 
     def refresh(self, version: str) -> None:
-        """Opens the stream again, if there is one: within some seconds the watcher `has_reached` the version.
+        """Opens the stream again, or makes the next one short if none is open. Within some seconds the watcher `has_reached` the version.
 
         Where that stream ends before it has reached the version all is listed.
         """
