@@ -73,8 +73,9 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """Queues an event, Warning by default, on the object for which a Workload was made: its controller, or the oldest pod of a pod
-        group. Users look at their job, and need not know that there is a Workload. Does nothing where that object is not observed."""
+        """Queues an event, Warning by default, as `record_event` does, on the object for which a Workload was made: its controller, or the
+        oldest pod of a pod group. Users look at their job, and need not know that there is a Workload. Does nothing where that object is
+        not observed or is another one by now, or without `observed`."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.record_event(*made_for, reason, message, warning=warning)

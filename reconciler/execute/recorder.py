@@ -33,7 +33,7 @@ class Recorder:
         self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
 
     def record_decision(self, *, found: bool, seconds: float) -> None:
-        """Records the seconds that one decision on a workload took. `found`: whether it admits the workload."""
+        """Records the seconds that one decision on a workload took. `found`: whether it admits the workload. It counts no workload."""
         self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
 
     def record_placement(self, choices: Iterable[Choice], traceparent: str | None) -> None:
@@ -114,7 +114,7 @@ class Recorder:
     # --- plugins of other packages --------------------------------------------------------------------
 
     def record_plugin(self, plugin: str) -> None:
-        """Sets the counters of a plugin to zero, so that their first count is seen as an increase."""
+        """Adds 0 to the counters of a plugin, one for each result: they exist then, and their first count is seen as an increase."""
         for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
             self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
 

@@ -68,9 +68,9 @@ class NodesOfWorkload:
         return found
 
     def find_outside(self, facts: WorkloadFacts, names: Names) -> Mapping[tuple[str, str], Outside]:
-        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname in it. Each has the
-        reason, the time since when, and whether it is reported. Remembers that time.
-        """
+        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname in it. Only
+        assignments down to the hostname count. Each node has the reason, the time since when, and whether it is reported as lost. Remembers
+        that time. `names` are from `name_nodes`."""
         state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._users.outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():

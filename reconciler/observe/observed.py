@@ -401,7 +401,8 @@ class Observed(Informers):
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether the node of a name is gone or not ready, so that no kubelet reports what ends on it; False for an empty name."""
+        """Whether the node of a name is gone or has no condition Ready that is True, so that no kubelet reports what ends on it; False for
+        an empty name."""
         node = self.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not is_condition_true(node, "Ready"))
 

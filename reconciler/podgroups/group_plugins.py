@@ -92,8 +92,9 @@ class GroupPlugins:
         return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
 
     def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
-        """Returns the events that can help a group that waits: those of room for pods, and those that are named by a generator by which it
-        is placed. A generator of another package that names none counts for all."""
+        """Returns the events that can help a group that waits. These are those of room for pods, of aliases where it asks for a level, and
+        of devices where it has claims. To these come what the generators that place it name; one of another package that names none counts
+        for all."""
         events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
         events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
         for which, ours in self._generators:
@@ -162,8 +163,9 @@ class GroupPlugins:
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas. They are in
-        the order of the names, with `; ` between. Empty where none was; the conditions of the group get it."""
+        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas; of several
+        replicas the last one's reason. They are in the order of the names, with `; ` between. Empty where none was; the conditions of the
+        group get it."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
@@ -179,7 +181,7 @@ class GroupPlugins:
         raise AssertionError("the event is never set")
 
     async def close(self) -> None:
-        """Ends the processes of all plugins."""
+        """Ends the processes of all plugins that run. The next question to a plugin starts its process again."""
         await asyncio.gather(*(process.close() for process in self._processes.values()))
 
     @property

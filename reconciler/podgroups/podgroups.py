@@ -255,7 +255,8 @@ class PodGroups:
         return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
     def count_states(self) -> dict[str, int]:
-        """Returns how many replicas of groups that have pods are placed and how many wait, by the values of the metric's label `state`."""
+        """Returns how many replicas of groups that have pods are placed and how many wait, by the values of the metric's label `state`.
+        Placed are those with `is_scheduled` in their last step. Replicas without a step yet are not counted."""
         placed = sum(self._is_placed.values())
         return {GROUP_PLACED: placed, GROUP_WAITS: len(self._is_placed) - placed}
 

@@ -291,7 +291,7 @@ class Scheduler:
         return self._cycle.makes_room
 
     async def drain(self) -> None:
-        """Stops deciding; returns once all verdicts that are being written are written."""
+        """Stops deciding; returns once all verdicts that are being written are written. Reasons that are to be written later are not."""
         self._is_draining = True
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -61,9 +61,9 @@ class DriftAudit:
                     await self._relabelled.wait()
 
     async def audit(self) -> None:
-        """Compares the running pods of all workloads with their assignments once and writes the condition of each workload that changed.
-        Sets `counts`: workloads by the kind of their first drift. A workload that cannot be judged is set aside; a write that fails is
-        logged."""
+        """Compares the running pods of all workloads with their assignments once and writes the condition of each workload for which it
+        changes. Sets `counts`: workloads by the kind of their first drift, 0 for kinds without any. A workload that cannot be judged is set
+        aside; a write that fails is logged."""
         found: Counter[DriftKind] = Counter()
         keys = list(self._observed.state.workloads.facts)
         seen = 0
