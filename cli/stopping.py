@@ -55,8 +55,9 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses `parts` (admissions, evictions); returns lines that report it. A pause that is there already stands, with its reason. Raises
-    Unable where it cannot be written or, with `wait`, does not come into force in time, and KubeError."""
+    """Pauses `parts` (admissions, evictions); returns lines that report it, one for each and with `wait` one more. A pause that is there
+    already stands, with its reason. Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S`
+    seconds, though it is written; and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await find_own_name(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
@@ -68,9 +69,9 @@ async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequenc
 
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
-    """Ends a pause of `parts`; returns lines that report it. Raises Unable where it cannot be written or, with `wait`, does not come into
-    force in time, and KubeError.
-    """
+    """Ends a pause of `parts`; returns lines that report it, one for each and with `wait` one more. A part that is not paused is no error.
+    Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S` seconds, though it is written;
+    and KubeError."""
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:

@@ -151,9 +151,8 @@ def find_controller(obj: Json | None) -> Mapping[str, Any]:
 
 
 def run_on_own_loop(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
-    """Returns the same look-up for a large review that runs on a loop of its own: it is made on the present loop, to which the client's
-    session belongs.
-    """
+    """Returns the same look-up for a large review that runs on a loop of its own: it is made on the loop in which this is called, to which
+    the client's session belongs. Raises RuntimeError where none runs."""
     home = asyncio.get_running_loop()
 
     async def search(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:

@@ -78,9 +78,9 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """Returns all objects of all files (`-`: stdin), with the items of each List, in their order. Mistakes are added to `wrong`, each with
-    its place.
-    """
+    """Returns all objects of all files (`-`: stdin), with the items of each List in its place, in their order. Mistakes are added to
+    `wrong`, each with its place: files that cannot be read, are empty or have an error of syntax, and documents that are no object of
+    Kubernetes. These are left out. A name, namespace, uid or resourceVersion that is null is removed."""
     found: list[Document] = []
     for path in paths:
         try:

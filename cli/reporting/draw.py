@@ -63,7 +63,8 @@ def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
 
 
 def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
-    """Prints pod sets, as `report_admission` returns them, with their flavors and domains, `_SHOWN_DOMAINS` of each at most."""
+    """Prints pod sets, as `report_admission` returns them: their pods, flavors, first 12 domains with the number of the others, and the
+    nodes that are kept free."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
         pods = show_count(pod_set["count"], "pod")

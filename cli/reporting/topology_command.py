@@ -91,8 +91,10 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
 
 
 def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
-    """Returns a topology with each of its flavors over its nodes, sorted by name, as plain data. `pod` None: fits are counted of one unit
-    (core, byte, piece) of the first resource that is shown. Raises KeyError for a topology that is not there."""
+    """Returns a topology with each of its flavors over its nodes, sorted by name, as plain data. A flavor has its levels with the largest
+    fit, and its tree of `domains` with amounts as quantities. It names the nodes that are left out, and those that take no pods. `pod`
+    None: fits are counted of one unit (core, byte, piece) of the first resource that is shown. Raises KeyError for a topology that is not
+    there."""
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
     views = [view for flavor in flavors if (view := state.get_view(flavor)) is not None]
     return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_report_flavor(state, view, pod) for view in views]}
