@@ -125,7 +125,8 @@ def read_settings(decisions: DecisionInputs) -> Settings:
 
 
 def choose_target(source: ClusterSource) -> Target:
-    """Returns the API server to read, also where files are read instead. Raises BadInput where both are given."""
+    """Returns the API server to read; where files are read instead, one that is not used. Raises BadInput where files are given together
+    with a kubeconfig or a context."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
@@ -133,13 +134,13 @@ def choose_target(source: ClusterSource) -> Target:
 
 def choose_namespace(source: ClusterSource) -> str:
     """Returns the namespace of what names none, as for kubectl: what was given, else the context's, else `default`. Where files are read no
-    context counts."""
+    context counts, and a kubeconfig that cannot be read is no error here."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE
 
 
 def list_kinds() -> tuple[JobKind, ...]:
-    """Returns all kinds of job, those of other packages, too. Raises Failure where a package's kinds cannot be used."""
+    """Returns all kinds of job: topogate's own, then those of other packages. Raises Failure where a package's kinds cannot be used."""
     try:
         return with_integrations(plugins.load(INTEGRATIONS))
     except (plugins.BrokenPlugin, UnusableIntegration) as error:

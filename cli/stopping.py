@@ -37,9 +37,8 @@ class Unable(Exception):
 
 
 def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
-    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig and any
-    KubeError.
-    """
+    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig (exit code 2) and
+    for any KubeError (1), and what else `work` raises."""
 
     async def connect() -> list[str]:
         async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
@@ -160,9 +159,9 @@ async def find_own_name(client: Client) -> str:
 
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
-    """Waits until every ClusterQueue shows the new state. Returns one line: that it is in force, or why that is not known. Raises Unable
-    where queues do not show it within `WAIT_S` seconds, or cannot be listed then.
-    """
+    """Waits until every ClusterQueue shows the new state of all `parts`. Returns one line: that it is in force, or why that is not known
+    (queues may not be listed, or there is none). Raises Unable where queues do not show it within `WAIT_S` seconds, or cannot be listed
+    then."""
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
         try:

@@ -247,7 +247,8 @@ class Deciding:
         return tuple(part.controller for part in parts if part is not None)
 
     def read_gauges(self) -> Reading:
-        """Returns the present values of all gauges and of the controllers' queues, per instrument by label values."""
+        """Returns the present values of all gauges (`Gauges.read`) and of the controllers' queues (`read_controllers`), per instrument by
+        label values."""
         return {**self.gauges.read(), **read_controllers(self.controllers)}
 
     async def run(self) -> None:

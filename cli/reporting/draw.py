@@ -22,7 +22,8 @@ GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
 
 def make_console() -> Console:
-    """Returns a console on stdout. What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
+    """Returns a console on stdout. What goes into a pipe or a file has lines of up to 1,000 columns, unless COLUMNS is set: it is not cut
+    to the width of a terminal that is not there."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
 
@@ -88,7 +89,8 @@ def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1)
 
 
 def describe_excluded(excluded: Report, total: int) -> str:
-    """Returns a text on how many of all nodes an attempt left out, and why."""
+    """Returns a text on how many of all `total` nodes an attempt left out, and why: they have too few of a free resource, or `reason` as it
+    is. `excluded` has `count` and `reason`."""
     nodes = f"{excluded['count']} of {show_count(total, 'node')}"
     resource = _RESOURCE.fullmatch(excluded["reason"])
     return f"{nodes} have too few free {resource[1]}" if resource is not None else f"{nodes} cannot be used: {excluded['reason']}"

@@ -30,9 +30,8 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 
 
 def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Report | None:
-    """Returns the report on the PodGroup that is meant, or that the pods which are meant name; None where they name none. Raises what
-    `find_group` raises.
-    """
+    """Returns the report (`explain_group`) on the PodGroup that `find_group` finds: the one that is named, or that of the named pod or job.
+    None where that finds none. Raises what `find_group` raises."""
     group = find_group(outlook.observed, asked, namespace)
     return explain_group(outlook, group) if group is not None else None
 

@@ -76,7 +76,8 @@ class Storms:
         return found if found is not None and self._clock.now() < found.until else None
 
     def is_affected(self, workload: WorkloadFacts) -> bool:
-        """Whether a workload has pods in a topology with a storm: by the flavors of its pod sets with a topology assignment."""
+        """Whether a workload has pods in a topology with a storm: by the flavors of its pod sets with a topology assignment. False for a
+        workload without an admission."""
         given = workload.admission.pod_sets if workload.admission is not None else ()
         names = {flavor for pod_set in given if pod_set.assignment is not None for flavor in pod_set.flavors.values()}
         flavors = self._observed.state.flavors

@@ -33,12 +33,13 @@ class Again:
         return bool(self._keys)
 
     async def refold_all(self) -> None:
-        """Reads all queued keys again, in portions, those that come meanwhile, too; returns once none is left. Raises what `look` raises."""
+        """Reads all queued keys again, in portions, those that come meanwhile, too; returns once none is left. Raises as `refold_some`."""
         while self.refold_some():
             await self._clock.sleep(0)
 
     async def run(self) -> Never:
-        """Reads keys again whenever some are added, and calls `done` each time none is left. Never returns."""
+        """Reads keys again whenever some are added, and calls `done` each time none is left. Never returns; what `look` or `done` raises
+        ends it."""
         while True:
             await self._has_keys.wait()
             self._has_keys.clear()

@@ -109,7 +109,8 @@ def load(order: Json) -> Any:
 
 
 def list_events(plugin: Any, known: Sequence[str]) -> list[str] | None:
-    """Returns the events that a plugin names in `events`, sorted; None where it names none. Raises _Refused where one is not `known`."""
+    """Returns the events that a plugin names in `events`, sorted; None where it names none. Raises _Refused where one is not `known`, or
+    `events` is no list, tuple or set."""
     events = getattr(plugin, "events", None)
     if events is None:
         return None

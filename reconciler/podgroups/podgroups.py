@@ -269,8 +269,9 @@ class PodGroups:
 
     async def reconcile(self, key: GroupKey) -> Result:
         """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). While
-        admissions are paused no pod gets a place. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises
-        KubeError where a write fails; a refusal (Invalid, Forbidden) is reported in the condition."""
+        admissions are paused no pod gets a place. Plugins of other packages are asked, and waited for. Returns RequeueAfter with the
+        seconds until it is to be judged again, else Done. Raises KubeError where a write fails, but not for pods that are gone or were
+        changed; a refusal (Invalid, Forbidden) is reported in the condition."""
         if key == ALL:
             self._wake()
             return Done()

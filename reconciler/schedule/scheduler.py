@@ -225,7 +225,8 @@ class Scheduler:
                 await self._clock.sleep(pacing.REASONS_REFRESH_S)
 
     async def run_cycle(self) -> None:
-        """Runs one batch of decisions, long ones to their end. The writes of the verdicts are under way when it returns, see `settle`."""
+        """Runs one batch of decisions, long ones to their end; none while it is drained. A workload with a decision that raises is set
+        aside until it changes. The writes of the verdicts are under way when it returns, see `settle`."""
         while not self._is_draining and await self._run_part():
             try:
                 for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, pacing.PIECE_S).is_left), False):
