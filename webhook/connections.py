@@ -125,9 +125,8 @@ class Connections:
                 self._cut(fd, "idle")
 
     async def watch(self) -> Never:
-        """Cuts idle connections once a second and logs how many were cut for want of room. Memory of many cut connections goes back to the
-        system. Never returns.
-        """
+        """Calls `close_overdue` once a second, and logs how many connections `add` cut or did not keep since there were too many. Memory of
+        many cut connections goes back to the system. Never returns."""
         while True:
             await self._clock.sleep(_LOOK_S)
             self.close_overdue()

@@ -161,8 +161,8 @@ class ServingCertificate:
 
 
 async def warn_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
-    """Logs that the served certificate has ended, once for each that does: otherwise only probes and API servers would
-    know. Never returns."""
+    """Logs an error when the served certificate has ended, once for each that does: otherwise only probes and API servers would know. Looks
+    every `POLL_S` seconds. Never returns."""
     logged: datetime | None = None
     while True:
         end = certificate.not_after

@@ -220,8 +220,9 @@ def sort_out(
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
-    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid and
-    resourceVersion. A node without conditions becomes ready. Raises Unconvertible for an object of v1beta1 that cannot be converted."""
+    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid
+    (`KIND/NAME`) and resourceVersion. A node with a status but no conditions becomes ready. Raises Unconvertible for an object of v1beta1
+    that cannot be converted."""
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
     metadata = {**(obj.get("metadata") or {})}

@@ -67,9 +67,8 @@ class StuckPods:
         return [pacing.STUCK_LOOK_S] if stuck else []
 
     async def drop(self, workload: Obj | None, key: str) -> None:
-        """Removes what is remembered of a workload that does not run or is gone (`workload` None), and ends its condition. Raises KubeError
-        where that is not written.
-        """
+        """Removes the rejected pods that are remembered of a workload that does not run or is gone (`workload` None), and ends its
+        condition about them. Raises KubeError where that is not written."""
         self._observed.state.observe_stuck(key, None)
         if workload is not None:
             await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.format_now(), runs=False)))

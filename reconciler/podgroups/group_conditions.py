@@ -56,7 +56,8 @@ class GroupConditions:
     async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
         """Records the step of a replica, and writes the condition of its group where all replicas with pods have one and it has changed. A
         replica without pods (`has_pods`) counts only where the group has no condition and no replica with pods; else its step is removed. A
-        change is logged and emitted as an event, too. Raises KubeError, but not where the group is gone."""
+        change is logged and emitted as an event, too, but not where only the group's generation is another. Raises KubeError, but not where
+        the group is gone."""
         before = (group.get("status") or {}).get("conditions") or []
         judged, there = self._judged.setdefault(_find_named(key), {}), self.list_replicas(key.namespace, key.name)
         if has_pods or not (before or there):

@@ -77,9 +77,8 @@ class GroupPlugins:
     # --- for one decision -----------------------------------------------------------------------------------------
 
     def start_answers(self) -> Answers:
-        """Returns empty answers for a decision that begins now. Plugins that failed a short while ago are skipped in it, with the
-        reason.
-        """
+        """Returns empty answers for a decision that begins now. Plugins that rest after a failure are recorded in it as skipped, with the
+        reason."""
         now = self._clock.monotonic()
         return Answers({which: trouble.why for which, trouble in self._troubles.items() if now < trouble.until_s})
 
@@ -105,9 +104,9 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks the plugin that a question names, and adds its answer to `answers`. Where it fails, rests after a failure, or is asked too
-        often, it is recorded there as skipped: the decision is made without it. A failure is logged and counted, and begins a rest that
-        doubles each time."""
+        """Asks the plugin that a question names, after other questions to it, and adds its answer to `answers`. Where it fails, rests after
+        a failure, or `answers` has had too many questions, it is recorded there as skipped: the decision is made without it. A failure is
+        logged and counted, and begins a rest that doubles until the plugin answers."""
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):

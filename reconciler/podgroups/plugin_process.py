@@ -200,7 +200,8 @@ class PluginProcess:
 
     async def ask(self, question: Question) -> Any:
         """Returns what the plugin answers to a question, whatever JSON that is. Starts its process where none runs, and once more where one
-        that has answered before is gone. Raises PluginFailed where it gives no answer in time or a failure; its process is ended then."""
+        that has answered before is gone. Raises PluginFailed where the process cannot be started or ends, or the plugin fails or gives no
+        answer in time; its process is ended then."""
         return await self._request(question)
 
     async def load(self) -> None:

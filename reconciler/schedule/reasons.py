@@ -59,8 +59,8 @@ class Reasons:
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:
-        """Yields all refusals that are to be written later, and removes them; then the new reasons of workloads with the requests of
-        another one."""
+        """Yields all refusals that are to be written later, and removes them. Then yields refusals of workloads that have the same requests
+        as one that was refused for a new reason: they get that reason."""
         for uid in list(self._later):
             yield self._later.pop(uid)
         steps = 2 * sum(1 for _ in self._observed.state.workloads.list_pending()) + 2  # to the end of a walk, and once over all

@@ -51,7 +51,8 @@ class DriftAudit:
             self._relabelled.set()
 
     async def run(self) -> None:
-        """Audits soon after its start, once in `pacing.AUDIT_S` seconds, and soon after a node got other labels. Never returns."""
+        """Audits `pacing.DRIFT_SETTLE_S` seconds after its start, then once in `pacing.AUDIT_S` seconds and soon after a node's level or
+        flavor labels have changed. Never returns."""
         while True:  # at first without a wait: leaders that follow one another within a minute would never look
             await self._clock.sleep(pacing.DRIFT_SETTLE_S)  # a rack is relabelled node by node
             self._relabelled.clear()
