@@ -42,8 +42,9 @@ class Reasons:
 
     def defer(self, judged: Judged) -> bool:
         """Returns True and queues a verdict to be written later by `run`, if it is a refusal that can wait; False if the caller is to write
-        it now. Drops what was to be written of the workload before, in both cases. A refusal can wait if the workload has the same reason
-        already; of others about `pacing.REASONS_FIRST_PER_S` a second are for the caller."""
+        it now. Drops what was to be written of the workload before, in both cases. Refusals of the second pass, with victims, or that break
+        a rule cannot wait. One with the same reason as before can; of others about `pacing.REASONS_FIRST_PER_S` a second are for the
+        caller."""
         uid = judged.verdict.workload.uid
         self._later.pop(uid, None)
         seconds = self._find_delay(judged.verdict)
