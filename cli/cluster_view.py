@@ -76,7 +76,7 @@ async def list_events(client: Client, obj: Obj) -> list[Obj]:
 
 
 async def list_warnings(client: Client, namespace: str) -> list[Obj] | None:
-    """Returns the Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure."""
+    """Returns the Warning events of a namespace, the oldest first; None where they may not be read. Raises Failure for any other error."""
     with report_in_a_line(f"list {r.EVENTS}", r.EVENTS):
         try:
             page = await client.list(r.EVENTS, namespace, field_selector="type=Warning")
@@ -94,8 +94,9 @@ def find_event_time(event: Obj) -> str:
 
 
 async def read_cluster(files: Sequence[Path], target: Target, settings: Settings, kinds: Sequence[JobKind], namespace: str) -> Outlook:
-    """Returns the cluster that files describe, if there are any, else the live one. `namespace` is of objects in files that name none.
-    Warns on stderr of documents that are not used. Raises Failure, of which BadInput for all mistakes in the files."""
+    """Returns the cluster that files describe, if there are any, else the live one, with the places that are kept for pods of groups.
+    `namespace` is of objects in files that name none; `target` counts only without files. Warns on stderr of documents that are not used.
+    Raises Failure, of which BadInput for all mistakes in the files, and for an unusable kubeconfig."""
     if not files:
         async with connect(target) as client:
             return await list_cluster(client, settings, kinds)
@@ -111,7 +112,8 @@ def build_offline(
     documents: Sequence[Document], settings: Settings, kinds: Sequence[JobKind], namespace: str, wrong: list[str]
 ) -> tuple[Outlook, list[Document]]:
     """Returns a cluster that files describe, and the documents that are not used; mistakes are added to `wrong`, also that there is no
-    node. `namespace` is of objects that name none. A Namespace that only `namespace` or a LocalQueue names is added."""
+    node. Objects with mistakes are left out of it. `namespace` is of objects that name none. A Namespace that only `namespace` or a
+    LocalQueue names is added."""
     outlook = Outlook(Client.make_offline(), SystemClock(), settings, kinds)
     specs = {r.get_resource(kind): kind.spec_shape for kind in (*kinds, *list_pod_kinds(kinds))}
     cluster = sort_out(documents, (informer.resource for informer in outlook.observed.informers), namespace, wrong, specs)
@@ -131,8 +133,8 @@ def build_offline(
 
 def add_related(outlook: Outlook, documents: Sequence[Document], namespace: str, wrong: list[str]) -> list[Document]:
     """Adds to a live cluster what jobs and pods of the same files refer to, in place of what has the name there. These are PodGroups, level
-    aliases, PersistentVolumeClaims, objects of devices, and kinds that job kinds refer to. Returns all other documents; mistakes are added
-    to `wrong`."""
+    aliases, PersistentVolumeClaims, objects of devices, and kinds that job kinds refer to. Returns all other documents, unused; mistakes
+    are added to `wrong`, and objects with mistakes are in neither."""
     observed = outlook.observed
     devices = observed.devices.informers if observed.devices is not None else ()
     referred = (*observed.related.informers.values(), observed.pod_groups, observed.node_topologies, observed.volumes.claims, *devices)
@@ -152,7 +154,8 @@ def warn_of_unused_documents(documents: Sequence[Document]) -> None:
 
 
 async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
-    """Returns the nodes of files or else of the live cluster. Raises Failure, of which BadInput for all mistakes in the files."""
+    """Returns what is read of the nodes of files or, without files, of the live cluster. Other objects in the files are passed over. Raises
+    Failure, of which BadInput for all mistakes in the files, and for an unusable kubeconfig."""
     if not files:
         async with connect(target) as client:
             with report_in_a_line(f"list {r.NODES}", r.NODES):
@@ -166,7 +169,8 @@ async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
 
 async def list_present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:
     """Returns copies, each with its kind, of the queues, flavors and topologies that exist by the names of those of `wanted`, in the same
-    order. What may not be read counts as missing, and mistakes in files are passed over. Raises Failure."""
+    order. It looks into the files, else into the live cluster. What may not be read counts as missing, and mistakes in files are passed
+    over. Raises Failure where the API server gives another error, of which BadInput for an unusable kubeconfig."""
     resources = {resource.kind: resource for resource in (r.TOPOLOGIES, r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)}
     if files:
         of_files = sort_out(read_documents(files, []), resources.values(), "default", []).objects

@@ -30,7 +30,8 @@ DEFAULT_NAMESPACE = "default"
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
     """Runs `topogate plan`: prints a report on each job (`form`: `json` or `yaml`; None: for people). Returns the exit code: 0 where all
-    would be admitted, 3 where one would wait. Raises Failure, as all commands do."""
+    would be admitted, 3 where one would wait. Raises Failure, as all commands do; wrong settings end the process with status 2 (see
+    `read_settings`)."""
     settings, target = read_settings(decisions), choose_target(source)
     reports = run(plan_command.plan(files, source.files, target, choose_namespace(source), settings, list_kinds()))
     return plan_command.print_reports(reports, form, make_console())
@@ -38,7 +39,8 @@ def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs
 
 def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
     """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name (`form`: `json` or `yaml`; None: for
-    people). Raises Failure."""
+    people). Raises Failure, of which BadInput for words or a kind that are not known. Where an object has no Workload the message has its
+    last warning event, if it is read from a live cluster. Wrong settings end the process with status 2."""
     settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
 
     async def read() -> Report:
@@ -78,8 +80,9 @@ def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInput
 def show_topology(
     name: str | None, source: ClusterSource, decisions: DecisionInputs, form: str | None, view: topology_command.View
 ) -> None:
-    """Runs `topogate topology`: prints a report on the Topology `name` (None: all), and draws pictures where `view` wants them, on the
-    terminal only without `form`. Raises Failure."""
+    """Runs `topogate topology`: prints a report on the Topology `name` (None: all), as data with `form` (`json` or `yaml`). Draws pictures
+    where `view` wants them: into its file, and on the terminal only without `form`. Raises Failure, of which BadInput for a pod or resource
+    that cannot be used. Wrong settings end the process with status 2."""
     counted = topology_command.read_pod(view.pod) if view.pod is not None else None
     target, settings = choose_target(source), read_settings(decisions)
     outlook = run(cluster_view.read_cluster(source.files, target, settings, list_kinds(), choose_namespace(source)))
@@ -99,7 +102,8 @@ def show_topology(
 
 
 def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
-    """Runs `topogate topology suggest`: prints objects as YAML, and remarks on stderr. Raises Failure."""
+    """Runs `topogate topology suggest`: prints objects as YAML on stdout, and on stderr remarks, also on objects of these names that exist
+    and differ. Changes nothing in the cluster. Raises Failure."""
     target = choose_target(source)
     suggestion = suggesting.suggest(run(cluster_view.list_nodes(source.files, target)), names)
     there = run(cluster_view.list_present(source.files, target, suggestion.objects))
@@ -121,7 +125,8 @@ def read_settings(decisions: DecisionInputs) -> Settings:
 
 
 def choose_target(source: ClusterSource) -> Target:
-    """Returns the API server to read, also where files are read instead. Raises BadInput where both are given."""
+    """Returns the API server to read; where files are read instead, one that is not used. Raises BadInput where files are given together
+    with a kubeconfig or a context."""
     if source.files and (source.kubeconfig is not None or source.context is not None):
         raise BadInput("--nodes reads files instead of a cluster: leave out --kubeconfig and --context, or leave out --nodes")
     return Target(source.kubeconfig, source.context)
@@ -129,13 +134,13 @@ def choose_target(source: ClusterSource) -> Target:
 
 def choose_namespace(source: ClusterSource) -> str:
     """Returns the namespace of what names none, as for kubectl: what was given, else the context's, else `default`. Where files are read no
-    context counts."""
+    context counts, and a kubeconfig that cannot be read is no error here."""
     named = source.namespace or (None if source.files else find_namespace(source.kubeconfig, source.context))
     return named or DEFAULT_NAMESPACE
 
 
 def list_kinds() -> tuple[JobKind, ...]:
-    """Returns all kinds of job, those of other packages, too. Raises Failure where a package's kinds cannot be used."""
+    """Returns all kinds of job: topogate's own, then those of other packages. Raises Failure where a package's kinds cannot be used."""
     try:
         return with_integrations(plugins.load(INTEGRATIONS))
     except (plugins.BrokenPlugin, UnusableIntegration) as error:

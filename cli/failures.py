@@ -31,8 +31,9 @@ class BadInput(Failure):
 
 @contextmanager
 def report_in_a_line(what: str, resource: Resource | None = None) -> Iterator[None]:
-    """Raises Failure for a KubeError, and BadInput for an UnusableKubeconfig, inside the context. The message says that `what` was to be
-    done. For a missing `resource` of Kueue's API group it says that CustomResourceDefinitions are to be installed."""
+    """Raises Failure for a KubeError, and BadInput for an UnusableKubeconfig, inside the context; other errors pass. The message says that
+    `what` was to be done. For a missing `resource` of Kueue's API group it says that CustomResourceDefinitions are to be installed. For a
+    missing right, and a `what` that begins with `list `, it names the ClusterRole that has it."""
     try:
         yield
     except UnusableKubeconfig as error:

@@ -42,7 +42,7 @@ class NamedObject:
 
 def read_asked(words: Iterable[str]) -> NamedObject:
     """Returns the kind, in lower case, and the name that a user gives. Accepted are `workload NAME`, `job NAME`, `KIND/NAME`, as `kubectl
-    get -o name` prints it, too, and a workload's name alone. Raises BadInput.
+    get -o name` prints it, too, and a workload's name alone. Raises BadInput for anything else; whether there is such a kind is not judged.
     """
     given = list(words)
     if len(given) == 1:
@@ -80,8 +80,8 @@ def find_group(observed: Observed, asked: NamedObject, namespace: str) -> Obj | 
 
 def find_workload(observed: Observed, asked: NamedObject, namespace: str) -> Obj:
     """Returns the Workload that is meant; of several of one job one that is admitted, else the first by name. Finished ones count only
-    where all are. Raises BadInput for an unknown kind. Raises Failure where there is no such object, where it has several Workloads and is
-    no job, or none (NoWorkload)."""
+    where all are. For a PodGroup it is that of the group of queued pods with its name. Raises BadInput for an unknown kind. Raises Failure
+    where there is no such object, where it has several Workloads and is no job, or none (NoWorkload)."""
     workloads = observed.workloads
     if asked.kind in _WORKLOAD:
         return _get(observed, workloads, asked, namespace)

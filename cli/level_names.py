@@ -59,8 +59,8 @@ class FoundLevels:
 
 
 def find_levels(nodes: Nodes) -> FoundLevels:
-    """Returns the levels of a topology of these nodes, the widest first and the hostname last where nodes have it, with remarks on them. No
-    levels where no label is of use."""
+    """Returns the levels of a topology of these nodes, with remarks on them: node labels, the widest first, and the hostname last where any
+    node has it. With the hostname there are `MOST_LEVELS` at most. No levels where no label is of use."""
     remarks: list[str] = []
     network = _choose_network(nodes, remarks)
     if network:

@@ -37,9 +37,8 @@ class Unable(Exception):
 
 
 def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
-    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig and any
-    KubeError.
-    """
+    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig (exit code 2) and
+    for any KubeError (1), and what else `work` raises."""
 
     async def connect() -> list[str]:
         async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
@@ -55,8 +54,9 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
-    """Pauses `parts` (admissions, evictions); returns lines that report it. A pause that is there already stands, with its reason. Raises
-    Unable where it cannot be written or, with `wait`, does not come into force in time, and KubeError."""
+    """Pauses `parts` (admissions, evictions); returns lines that report it, one for each and with `wait` one more. A pause that is there
+    already stands, with its reason. Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S`
+    seconds, though it is written; and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await find_own_name(client)
     before = await set_stops(client, namespace, {part: Stop(part, since, by, reason) for part in parts})
@@ -68,9 +68,9 @@ async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequenc
 
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
-    """Ends a pause of `parts`; returns lines that report it. Raises Unable where it cannot be written or, with `wait`, does not come into
-    force in time, and KubeError.
-    """
+    """Ends a pause of `parts`; returns lines that report it, one for each and with `wait` one more. A part that is not paused is no error.
+    Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S` seconds, though it is written;
+    and KubeError."""
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
     for part in parts:
@@ -159,9 +159,9 @@ async def find_own_name(client: Client) -> str:
 
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
-    """Waits until every ClusterQueue shows the new state. Returns one line: that it is in force, or why that is not known. Raises Unable
-    where queues do not show it within `WAIT_S` seconds, or cannot be listed then.
-    """
+    """Waits until every ClusterQueue shows the new state of all `parts`. Returns one line: that it is in force, or why that is not known
+    (queues may not be listed, or there is none). Raises Unable where queues do not show it within `WAIT_S` seconds, or cannot be listed
+    then."""
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
         try:

@@ -61,9 +61,9 @@ class Suggestion:
 
 
 def suggest(nodes: Sequence[NodeFacts], names: Names) -> Suggestion:
-    """Returns a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue, in this order, for nodes with accelerators, or all workers
-    where none has any. Raises BadInput without any node. Raises Failure where no label is of use, no node has all labels, or the nodes have
-    none in common for a flavor."""
+    """Returns a Topology, a ResourceFlavor, a ClusterQueue and a LocalQueue, in this order, with remarks. They are for nodes with
+    accelerators, or all workers where none has any; the quota is all that these nodes have. Raises BadInput without any node. Raises
+    Failure where no label is of use, no node has all labels, or the nodes have none in common for a flavor."""
     remarks: list[str] = []
     chosen = _choose_nodes(nodes, remarks)
     found = find_levels({node.name: node.labels for node in chosen})

@@ -107,9 +107,9 @@ class Reconciler:
         return self.deciding.read_gauges() if self.deciding is not None else {}
 
     async def run(self, election: LeaderElection | None) -> None:
-        """Follows what there is, and decides while it is elected, or always without an election. Never returns. Raises what ends a part in
-        an exception group: LeadershipLost among others.
-        """
+        """Lists and watches the cluster, and makes decisions: at once where `election` is None, else while it is won, once the watches have
+        caught up with what was written before. Never returns. Raises what ends a part, in an exception group: LeadershipLost, or
+        TimeoutError where a watch does not catch up, among others."""
 
         async def wait_and_lead() -> None:
             await self.observed.wait_for_watches(self._client, self._clock)
@@ -124,8 +124,8 @@ class Reconciler:
                 await self.lead()
 
     async def follow(self, group: asyncio.TaskGroup) -> None:
-        """Starts tasks in `group` that list everything and keep it up to date. Sets `is_complete` and returns once all is listed, but for
-        kinds that cannot be listed for a while."""
+        """Starts tasks in `group` that list everything and keep it up to date, and that end what is reserved for a time. Sets `is_complete`
+        and returns once all is listed, but for kinds that cannot be listed for a while."""
         start_eternal(group, "what cannot be seen", self.troubles.run())
         start_eternal(group, "pages given back", self._give_back())
         start_eternal(group, "the time", self._observe_time())
@@ -151,8 +151,8 @@ class Reconciler:
             give_back_pages()
 
     async def lead(self) -> None:
-        """Sets `deciding`, and decides and writes on what `follow` keeps up to date. Never returns; raises what ends a part, in an
-        exception group."""
+        """Creates the deciding parts and sets `deciding`; then decides and writes by what `follow` keeps up to date. Never returns; raises
+        what ends a part, in an exception group."""
         with delay_handlers() as late:
             deciding = self._prepare()
         await late.run_calls(self._clock)
@@ -247,7 +247,8 @@ class Deciding:
         return tuple(part.controller for part in parts if part is not None)
 
     def read_gauges(self) -> Reading:
-        """Returns the present values of all gauges and of the controllers' queues, per instrument by label values."""
+        """Returns the present values of all gauges (`Gauges.read`) and of the controllers' queues (`read_controllers`), per instrument by
+        label values."""
         return {**self.gauges.read(), **read_controllers(self.controllers)}
 
     async def run(self) -> None:
@@ -269,7 +270,8 @@ class Deciding:
             await asyncio.Event().wait()  # the process ends soon
 
     async def drain(self) -> None:
-        """Stops all parts: begins nothing more, and returns once all that is under way has been written, and all events."""
+        """Stops the scheduler and all controllers: they begin nothing more. Returns once the writes that are under way have been answered,
+        and all queued events are written. `run` goes on, with the audits."""
         self._is_draining = True
         await asyncio.gather(self.scheduler.drain(), *(controller.drain() for controller in self.controllers))
         await self._executor.reporter.settle()

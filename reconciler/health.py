@@ -29,8 +29,8 @@ class Health:
         self.stopping = False
 
     def find_unready_reason(self) -> str:
-        """Returns why the process is not ready, as text; empty where it is. It is ready once all is listed and, with an election, the
-        holder of the lease is known, until it is asked to stop."""
+        """Returns why the process is not ready, as text; empty where it is. It is ready once all has been listed once and, with an
+        election, the holder of the lease is known, until it is asked to stop. What cannot be listed later is not looked at."""
         if self.stopping:
             return "stopping"
         if self.reconciler is None:
@@ -42,8 +42,10 @@ class Health:
         return "" if self.election is None or self.election.holder else "the holder of the lease is not known"
 
     def find_dead_reason(self) -> str:
-        """Returns what has stood still for too long, as text with seconds: watches for `WATCH_SILENT_S`, controllers and the scheduler for
-        `QUEUE_STUCK_S`. Empty if nothing has, and while it starts or stops."""
+        """Returns what has stood still for too long, as text with seconds; empty if nothing has, before there is a reconciler, and once it
+        is asked to stop. It looks at watches of listed kinds that have received nothing for `WATCH_SILENT_S`. While this process decides,
+        it looks for two more things, each for `QUEUE_STUCK_S`. These are controllers with a due key that finish none, and a scheduler with
+        changes on which it does not decide."""
         if self.reconciler is None or self.stopping:
             return ""
         silent = (self._describe_silence(informer) for informer in self.reconciler.observed.informers)

@@ -75,8 +75,9 @@ def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
 
 
 def list_owner_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """Returns the rights that the admission plugin OwnerReferencesPermissionEnforcement requires of a client that
-    writes a Workload which blocks the deletion of its owner."""
+    """Returns the rights (API group, resource, verb) that the admission plugin OwnerReferencesPermissionEnforcement requires of a client
+    that writes a Workload which blocks the deletion of its owner. They are `update` of the finalizers of jobs, of what owns queued pods,
+    and of pods."""
     owners = (*(r.get_resource(kind) for kind in kinds), *(r.get_resource(kind) for kind in POD_SETS), r.PODS)
     return {right for owner in owners for right in list_rights(owner, "update", subresource="finalizers")}
 

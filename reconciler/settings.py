@@ -85,9 +85,9 @@ class Settings:
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
-    """Returns the settings of a command line and an environment (None: of this process). Ends the process with a message and status 2 if
-    they, or the file that they name, are wrong.
-    """
+    """Returns the settings of a command line and an environment (None: of this process), and of the file that they name. Starts each chosen
+    plugin of another package once, to try it. Ends the process with a message and status 2 if any of that is wrong; a plugin that cannot be
+    tried now gives a warning in the settings."""
     parser = make_parser(prog)
     given = parser.read(arguments, environ)
     file, in_file, warnings = Configuration(), list[str](), list[str]()

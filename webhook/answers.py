@@ -18,7 +18,7 @@ def get_metadata_map(obj: Json | None, name: str) -> Json:
 
 
 def is_going(obj: Json) -> bool:
-    """Whether an object is being deleted: taking its finalizers off must not fail because of a rule."""
+    """Whether an object is being deleted (it has a deletionTimestamp): taking its finalizers off must not fail because of a rule."""
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 

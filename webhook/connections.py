@@ -56,8 +56,9 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Returns a bound socket of an address that does not listen yet. Connections that it accepts are counted; those that `add` does not
-        keep are closed at once. Raises OSError, which names the address where that cannot be bound."""
+        """Returns a bound socket of an address that does not listen yet; IPv6 addresses take no IPv4. Connections that it accepts are
+        counted; those that `add` does not keep are closed at once. Raises OSError: one that names the address where that cannot be bound,
+        and the resolver's own for an unknown host."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
         found.connections = self
@@ -94,7 +95,7 @@ class Connections:
         return True
 
     def remove(self, fd: int) -> None:
-        """Removes the connection with a file descriptor, which is closed."""
+        """Removes the record of the connection with a file descriptor, which is closed; does nothing where there is none."""
         self._open.pop(fd, None)
 
     def begin(self, fd: int) -> None:
@@ -116,16 +117,16 @@ class Connections:
             found.is_busy, found.has_reviewed, found.since = False, found.has_reviewed or reviewed, self._clock.monotonic()
 
     def close_overdue(self) -> None:
-        """Cuts connections that have been without a request for more than `IDLE_S` seconds."""
+        """Shuts down and removes connections that have been without a request for more than `IDLE_S` seconds. One with a request that is
+        not answered yet stays."""
         now = self._clock.monotonic()
         for fd, found in list(self._open.items()):
             if not found.is_busy and now - found.since > IDLE_S:
                 self._cut(fd, "idle")
 
     async def watch(self) -> Never:
-        """Cuts idle connections once a second and logs how many were cut for want of room. Memory of many cut connections goes back to the
-        system. Never returns.
-        """
+        """Calls `close_overdue` once a second, and logs how many connections `add` cut or did not keep since there were too many. Memory of
+        many cut connections goes back to the system. Never returns."""
         while True:
             await self._clock.sleep(_LOOK_S)
             self.close_overdue()

@@ -57,8 +57,8 @@ class Intake:
     @asynccontextmanager
     async def read(self, content: StreamReader, most: int, within_s: float) -> AsyncIterator[bytes]:
         """Yields a whole body and releases its bytes at the end. Raises BodyTooLarge for more bytes than `most`, and TimeoutError after
-        `within_s` seconds. Raises GivenUp where it is overdue and another body needs its room. Raises NoRoom where it is the oldest of
-        bodies that all wait for room."""
+        `within_s` seconds, of which waiting for room is a part. Raises GivenUp where it is overdue and another body needs its room. Raises
+        NoRoom where it is the oldest of bodies that all wait for room."""
         now = asyncio.get_running_loop().time()
         body = _Arriving(now, now, asyncio.timeout(within_s))
         self._arriving[body] = None

@@ -24,8 +24,9 @@ _CHANGED = ("affinity", "tolerations", "nodeSelector", "topologySpreadConstraint
 
 
 def build_limits(written_by_another: str) -> dict[str, Any]:
-    """Returns the policy that limits fields of pods behind a gate of topogate's, without a binding. `written_by_another` is a CEL
-    expression: whether another than topogate writes, as its own changes come from flavors and assignments."""
+    """Returns the policy that limits fields of new pods, and of pods with changed placement fields, behind a gate of topogate's; without a
+    binding. Pods of started jobs are exempt. `written_by_another` is a CEL expression: whether another than topogate writes, as its own
+    changes come from flavors and assignments."""
     rules = (
         (
             "spec.affinity and spec.topologySpreadConstraints",

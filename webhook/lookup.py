@@ -43,9 +43,10 @@ class Lookup:
         self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
-        """Returns whether an object above one, by way of controllers of known kinds and `_MOST_STEPS` at most, has the label of a queue.
-        Then the one is not queued itself. An owner that is not there with the uid of the reference ends the search. Raises LookupFailed
-        where the API server gives no answer in time, or any error but that an object is not there."""
+        """Returns whether a queued object controls an object, directly or by way of others: one of a kind in `queued` with the label of a
+        queue. Those between must be of known kinds too, and `_MOST_STEPS` are looked up at most. The object itself is not queued then. An
+        owner that is not there with the uid of the reference ends the search. Raises LookupFailed where the API server gives no answer in
+        time, or any error but that an object is not there."""
         return bool(await self._list_above(obj, namespace))
 
     async def _list_above(self, obj: Json, namespace: str) -> list[Json]:
@@ -70,9 +71,8 @@ class Lookup:
         return None if found is None or found["metadata"]["uid"] != owner.get("uid") else found
 
     async def expand(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
-        """Returns a job with what it refers to filled in. Returns it unchanged where that is not there, is too large, or cannot be read
-        now: it is judged again afterwards.
-        """
+        """Returns a job with what it refers to filled in. Returns it unchanged where it refers to nothing, or what it refers to is not
+        there, is too large, or cannot be read now: it is judged again afterwards."""
         reference = kind.find_reference(job) if isinstance(kind, Referring) else None
         if reference is None or not isinstance(kind, Referring):
             return job
@@ -151,9 +151,8 @@ def find_controller(obj: Json | None) -> Mapping[str, Any]:
 
 
 def run_on_own_loop(look_up: Callable[Asked, Coroutine[Any, Any, Found]]) -> Callable[Asked, Awaitable[Found]]:
-    """Returns the same look-up for a large review that runs on a loop of its own: it is made on the present loop, to which the client's
-    session belongs.
-    """
+    """Returns the same look-up for a large review that runs on a loop of its own: it is made on the loop in which this is called, to which
+    the client's session belongs. Raises RuntimeError where none runs."""
     home = asyncio.get_running_loop()
 
     async def search(*args: Asked.args, **kwargs: Asked.kwargs) -> Found:

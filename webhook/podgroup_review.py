@@ -39,8 +39,8 @@ class GroupReviews:
                 self.handlers[build_hook_path(VALIDATE_GROUP, kind.group, kind.version, kind.kind)] = self._validate(kind)
 
     def is_served(self, kind: object, job: Json) -> bool:
-        """Whether a job of a kind that can be placed as a PodGroup asks for that by its annotation, and the feature gate is on. Nothing is
-        amiss then if it has no queue."""
+        """Whether a job asks to be placed as a PodGroup by its annotation, its kind can be, and the feature gate is on. Nothing is amiss
+        then if it has no queue. The value of the annotation is not looked at."""
         return self._is_on and isinstance(kind, Grouping) and PODGROUP_TOPOLOGY in get_metadata_map(job, "annotations")
 
     def _make_mutator(self, kind: Grouping) -> Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]:

@@ -68,9 +68,9 @@ class Reviews:
 
     async def answer(self, path: str, request: AdmissionRequest) -> dict[str, Any]:
         """Returns the answer to a review of a hook's path, as JSON: an AdmissionReview. Opens a span for it. An object nested too deeply is
-        refused. A job's creation begins a trace, whatever trace its annotation names: the annotation may be a copy of another job's, or
-        forged, so that the named trace is only linked. Later reviews are part of the trace that the annotation names. Raises KeyError for a
-        path without a hook."""
+        refused; so is, with 503, one for which a needed look-up fails. A job's creation begins a trace, whatever trace its annotation
+        names: the annotation may be a copy of another job's, or forged, so that the named trace is only linked. Later reviews are part of
+        the trace that the annotation names. Raises KeyError for a path without a hook."""
         known = get_metadata_map(request.object, "annotations").get(TRACEPARENT_ANNOTATION)
         begins = path in self._beginnings and request.operation == "CREATE"
         with make_tracer(TRACER).start_as_current_span(

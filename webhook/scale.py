@@ -51,9 +51,10 @@ class ScaleReviews:
         return (resource.group, resource.plural) in self._several and QUEUE_NAME_LABEL in labels
 
     async def handle(self, request: AdmissionRequest) -> dict[str, Any]:
-        """Returns the answer to a review, as JSON. It refuses another number of replicas of a part, more pods of a running object, and more
-        Workloads than an object may have. All else, an unknown resource too, is allowed. Where the object cannot be looked up it asks for
-        another try (503)."""
+        """Returns the answer to a review, as JSON. It refuses another number of replicas of a started object that another one controls. It
+        refuses more pods of a running job that nothing controls, unless its pods have the topology gate; and more Workloads than a queued
+        object may have. All else is allowed, also for an unknown resource, a missing object or an unchanged number. Where the object cannot
+        be looked up it asks for another try (503)."""
         asked = get(request.object, _REPLICAS)
         resource = self._resources.get((request.resource.group, request.resource.resource))
         if resource is None or asked == get(request.old_object, _REPLICAS):

@@ -114,9 +114,9 @@ def make_parser() -> OneLineParser:
 
 
 def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
-    """Returns the settings of a command line and an environment (None: of this process). Ends the process with a message and status 2 if
-    they, or the file that they name, are wrong.
-    """
+    """Returns the settings of a command line and an environment (None: of this process), and of the file that they name. Of the gates it
+    has POD_GROUPS alone. Ends the process with a message and status 2 if any of that is wrong, missing or not meant for the chosen
+    certificate; whether certificate files exist is not looked at."""
     parser = make_parser()
     given = parser.read(arguments, environ)
     file, in_file = ConfigurationFile(), list[str]()

@@ -58,8 +58,8 @@ class HeldCertificate:
         self._digest = hashlib.sha256(certificate).hexdigest()[:16]
 
     def reload(self) -> bool:
-        """Verifies clients by the content of the CA file if that has changed and can be used, and returns True. Returns False where it is
-        unchanged, no pair was given yet, or the file cannot be used, which is logged once per reason."""
+        """Verifies clients by the content of the CA file if that has changed and can be used, in new handshakes, and returns True. Returns
+        False where it is unchanged, no pair was given yet, or the file cannot be used, which is logged once per reason."""
         try:
             ca = _read_ca(self._client_ca)
             if ca == self._ca or self._pair is None:
@@ -111,8 +111,9 @@ class ServingCertificate:
         self.context.sni_callback = self._select_certificate
 
     def reload(self) -> bool:
-        """Serves the content of the certificate, key and client CA files if it has changed and can be used, and returns True. Returns False
-        where it is unchanged or still being written, and where it cannot be read or used: that is logged once per reason, not raised."""
+        """Serves the content of the certificate, key and client CA files, in new handshakes, if it has changed and can be used, and returns
+        True. Returns False where it is unchanged or still being written, and where it cannot be read or used: that is logged once per
+        reason, not raised."""
         try:
             content = self._read()
             digest = _compute_digest(content)
@@ -160,8 +161,8 @@ class ServingCertificate:
 
 
 async def warn_of_end(certificate: HeldCertificate | ServingCertificate, clock: Clock) -> Never:
-    """Logs that the served certificate has ended, once for each that does: otherwise only probes and API servers would
-    know. Never returns."""
+    """Logs an error when the served certificate has ended, once for each that does: otherwise only probes and API servers would know. Looks
+    every `POLL_S` seconds. Never returns."""
     logged: datetime | None = None
     while True:
         end = certificate.not_after

@@ -22,12 +22,11 @@ from webhook.policy_expressions import (
 
 
 def build_unqueued_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
-    """Returns the policy for objects without a queue that describe the placement of their pods, or name a queue where
-    it has no effect. Such an object runs wherever there is room.
+    """Returns the policy for objects without a queue that describe the placement of their pods, or name a queue where it has no effect;
+    without a binding, which makes it a warning. Such an object runs wherever there is room.
 
-    The webhook gets no request for them, so that a webhook that is down blocks only objects that use it. The policy
-    applies to new objects only, and not to those that a controller creates: no user reads warnings for these.
-    """
+    The webhook gets no request for them, so that a webhook that is down blocks only objects that use it. The policy applies to new objects
+    outside of managed namespaces only, and not to those that a controller creates: no user reads warnings for these."""
     so = f"without the label {QUEUE_NAME_LABEL} this object is neither queued nor placed"
     validations = [
         _build_misspelt_warning("label", QUEUE_NAME_LABEL),

@@ -29,7 +29,8 @@ def find_wrong_amounts(path: str, amounts: object) -> Iterator[Mistake]:
 
 
 def find_wrong_amounts_of_pod(path: str, spec: Any) -> Iterator[Mistake]:
-    """Yields the mistakes in a pod's spec at a path, in any JSON: in its requests and limits, those of its containers, and its overhead."""
+    """Yields the mistakes in a pod's spec at a path, in any JSON: in its requests and limits, those of its containers and init containers,
+    and its overhead. What is no map or list where one belongs is passed over."""
     if not isinstance(spec, dict):
         return
     asking = [(path, spec)]

@@ -78,9 +78,9 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
-    """Returns all objects of all files (`-`: stdin), with the items of each List, in their order. Mistakes are added to `wrong`, each with
-    its place.
-    """
+    """Returns all objects of all files (`-`: stdin), with the items of each List in its place, in their order. Mistakes are added to
+    `wrong`, each with its place: files that cannot be read, are empty or have an error of syntax, and documents that are no object of
+    Kubernetes. These are left out. A name, namespace, uid or resourceVersion that is null is removed."""
     found: list[Document] = []
     for path in paths:
         try:
@@ -220,8 +220,9 @@ def sort_out(
 
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
-    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid and
-    resourceVersion. A node without conditions becomes ready. Raises Unconvertible for an object of v1beta1 that cannot be converted."""
+    """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid
+    (`KIND/NAME`) and resourceVersion. A node with a status but no conditions becomes ready. Raises Unconvertible for an object of v1beta1
+    that cannot be converted."""
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
     metadata = {**(obj.get("metadata") or {})}

@@ -25,8 +25,9 @@ from reconciler.settings import Settings
 async def plan(
     files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
 ) -> list[Report]:
-    """Returns one report per job and per replica of a group of pods, in this order. `nodes` are the files of the cluster; without any the
-    live one is read. Warns on stderr of documents that are not used. Raises Failure; BadInput names every mistake in all files."""
+    """Returns one report per Workload that would be made for the jobs, then one per replica of a group of pods. A job without any, such as
+    one with no replicas, has none. `nodes` are the files of the cluster; without any the live one is read. Warns on stderr of documents
+    that are not used. Raises Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)

@@ -39,8 +39,8 @@ class Grouped:
 
 
 def sort_out_groups(documents: Iterable[Document], known: Mapping[tuple[str, str], Queued], namespace: str, wrong: list[str]) -> Grouped:
-    """Returns the groups of jobs that ask for one, the pods that name a group, and all other documents, PodGroups among them. Mistakes are
-    added to `wrong`."""
+    """Returns the groups of jobs that ask for one, the pods that name a group, and all other documents, PodGroups among them. The pods of a
+    job are those that its controller would make. Mistakes are added to `wrong`; a document with any is in none of the three."""
     found = Grouped([], [], [])
     for document in documents:
         kind = known.get(document.api)

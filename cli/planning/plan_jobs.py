@@ -177,7 +177,7 @@ class Planner:
 
 
 def index_kinds_by_api(kinds: Sequence[JobKind]) -> dict[tuple[str, str], Queued]:
-    """Returns all kinds that can be planned, by apiVersion and kind."""
+    """Returns all kinds that can be planned, by (apiVersion, kind): `kinds`, then those that are queued as or through pods."""
     return {(r.get_resource(kind).api_version, kind.kind): kind for kind in (*kinds, *list_pod_kinds(kinds))}
 
 

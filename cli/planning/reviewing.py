@@ -63,9 +63,8 @@ class Reviewing:
         return admitted
 
     async def review_workload(self, document: Document, workload: Obj) -> Admitted:
-        """Returns a Workload that the reconciler would create for a document, as the webhook lets it pass, with its warnings. Raises
-        BadInput.
-        """
+        """Returns a Workload that the reconciler would create for a document, as the webhook lets it pass, with its warnings. It is
+        complete, with a uid of its own. Raises BadInput, which names the document and every field that is refused."""
         rules = next(rules for rules in OBJECTS if rules.kind == r.WORKLOADS.kind)
         admitted = await self._admit(document, workload, Resource(GROUP, VERSION, rules.plural, rules.kind))
         return Admitted(self._complete(admitted.obj, r.WORKLOADS, workload["metadata"]["namespace"]), admitted.warnings)

@@ -22,7 +22,8 @@ GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
 
 def make_console() -> Console:
-    """Returns a console on stdout. What goes into a pipe or a file is not cut to the width of a terminal that is not there."""
+    """Returns a console on stdout. What goes into a pipe or a file has lines of up to 1,000 columns, unless COLUMNS is set: it is not cut
+    to the width of a terminal that is not there."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
 
@@ -63,7 +64,8 @@ def render_fewer(console: Console, report: Report, indent: int = 1) -> None:
 
 
 def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1) -> None:
-    """Prints pod sets, as `report_admission` returns them, with their flavors and domains, `_SHOWN_DOMAINS` of each at most."""
+    """Prints pod sets, as `report_admission` returns them: their pods, flavors, first 12 domains with the number of the others, and the
+    nodes that are kept free."""
     for pod_set in pod_sets:
         flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "none"
         pods = show_count(pod_set["count"], "pod")
@@ -87,7 +89,8 @@ def render_places(console: Console, pod_sets: Iterable[Report], indent: int = 1)
 
 
 def describe_excluded(excluded: Report, total: int) -> str:
-    """Returns a text on how many of all nodes an attempt left out, and why."""
+    """Returns a text on how many of all `total` nodes an attempt left out, and why: they have too few of a free resource, or `reason` as it
+    is. `excluded` has `count` and `reason`."""
     nodes = f"{excluded['count']} of {show_count(total, 'node')}"
     resource = _RESOURCE.fullmatch(excluded["reason"])
     return f"{nodes} have too few free {resource[1]}" if resource is not None else f"{nodes} cannot be used: {excluded['reason']}"

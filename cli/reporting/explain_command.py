@@ -49,8 +49,10 @@ _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": B
 
 
 def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
-    """Returns all that is known of a workload as plain data, with what would be decided on it now (`now`), which changes the outlook's
-    state. `events` are those of the workload, as far as there still are any."""
+    """Returns all that is known of a workload as plain data: `kind`, `namespace`, `name`, `localQueue`, `state`, and more where it applies.
+    `now` is what would be decided on it now; that changes the outlook's state. It is missing for a workload that is finished, admitted
+    without lost nodes, or not to be decided on. One that cannot be read has the state `unreadable`. `events` are those of the workload, as
+    far as there still are any, the oldest first."""
     key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
     metadata, owner = workload["metadata"], find_controller(workload)
@@ -165,7 +167,7 @@ def has_missing_pods(report: Report) -> bool:
 def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | None) -> Report:
     """Returns, under `podWarning`, the last warning since the admission about a pod of a workload or what creates it; empty where there is
     none. `warnings` are all of the namespace, the oldest first. Where they are None, since they may not be listed, the message names the
-    command to list them."""
+    command to list them. Raises KeyError for a workload that cannot be read."""
     namespace = workload["metadata"]["namespace"]
     if warnings is None:
         command = f"kubectl get events -n {namespace} --field-selector type=Warning"

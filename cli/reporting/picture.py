@@ -47,12 +47,13 @@ class Legend:
         self._places = {job: place for place, job in enumerate(jobs)}
 
     def get_colour(self, job: str) -> str:
-        """Returns the colour of a job as `#rrggbb`, which several jobs share where there are more of them than `COLOURS`. Of other uses it
-        is grey, a browner one for OUT."""
+        """Returns the colour of a job as `#rrggbb`, which several jobs share where there are more of them than `COLOURS`. Of other uses,
+        and of a job that is not in the legend, it is grey; a browner one for OUT."""
         return COLOURS[self._places[job] % len(COLOURS)] if job in self._places else "#bcaaa4" if job == OUT else "#888888"
 
     def get_letter(self, job: str) -> str:
-        """Returns the letter of a job, which several jobs share where there are more than 26; of other uses their sign."""
+        """Returns the letter of a job, which several jobs share where there are more than 26. For other uses it returns their sign, and any
+        other text as it is."""
         return "abcdefghijklmnopqrstuvwxyz"[self._places[job] % 26] if job in self._places else job
 
 

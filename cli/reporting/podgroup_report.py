@@ -30,9 +30,8 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 
 
 def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Report | None:
-    """Returns the report on the PodGroup that is meant, or that the pods which are meant name; None where they name none. Raises what
-    `find_group` raises.
-    """
+    """Returns the report (`explain_group`) on the PodGroup that `find_group` finds: the one that is named, or that of the named pod or job.
+    None where that finds none. Raises what `find_group` raises."""
     group = find_group(outlook.observed, asked, namespace)
     return explain_group(outlook, group) if group is not None else None
 
@@ -81,8 +80,9 @@ def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
 
 
 def report_step(step: GroupStep) -> Report:
-    """Returns what would become of one replica now, as plain data: `outcome` (`placed` or `waits`), `reason`, `message`, and `places` (pods
-    by node) where it gets some. With an explanation it also has what each of the `placements` lacks, and which nodes are `excluded`."""
+    """Returns what would become of one replica now, as plain data: `outcome` (`placed` where it gets places or its condition is True, else
+    `waits`), `reason`, `message`, and `places` (pods by node) where it gets some. With an explanation it also has what each of the
+    `placements` lacks, and which nodes are `excluded`."""
     places: Counter[str] = Counter(node for _, node in step.keep)
     is_placed = bool(step.keep) or step.is_scheduled
     report: Report = {"outcome": "placed" if is_placed else "waits", "reason": step.reason, "message": step.message}
@@ -165,7 +165,8 @@ def _render_now(console: Console, now: Report, said: str, indent: int) -> None:
 
 
 def render_places_of_group(console: Console, now: Report, indent: int) -> None:
-    """Prints where the pods of a replica would go, or what each placement lacks."""
+    """Prints where the pods of a replica would go, or what each of the first 12 placements lacks and which nodes are left out. `now` is
+    from `report_step`; prints nothing where it has neither."""
     if "places" in now:
         write(console, format_labelled("would go to", _format_nodes(now["places"])), indent=indent)
     for one in now.get("placements", ())[:_SHOWN]:

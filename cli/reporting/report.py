@@ -18,11 +18,11 @@ _NAMED_FIXES = 20  # nodes of one change that are listed one by one
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:
-    """Returns for each pod set its name, pods, flavors and domains, as plain data. A domain has its levels and values from the top, and its
-    pods.
+    """Returns for each pod set, as plain data, its `name`, pods (`count`), `flavors` by resource, and `domains`. A domain has its `levels`
+    and `values` from the top, and its pods (`count`).
 
-    Nodes that are kept free for it are named, where there are any, and the pods that it asks for where these are more than `count`.
-    """
+    Where they apply there are `spares` (nodes that are kept free for it) and `awaitsTopology` (its domains are found later). With fewer
+    pods than it asks for it has `asked` and `minimum`."""
     asked = {each.pod_set: {"asked": each.asked, "minimum": each.least} for each in list_shortfalls(facts, admission)} if facts else {}
     return [
         {
@@ -68,7 +68,7 @@ def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | 
 
 
 def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
-    """Returns a sentence for each pod set that has a place; before them `together`, if it is not empty."""
+    """Returns a sentence for each choice, that is for each pod set that has a place; before them `together`, if it is not empty."""
     return [text for text in (together, *map(str, choices)) if text]
 
 

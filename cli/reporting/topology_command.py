@@ -91,8 +91,10 @@ def find_names(state: ClusterState, name: str | None) -> list[str]:
 
 
 def report_topology(state: ClusterState, name: str, pod: PodShape | None) -> Report:
-    """Returns a topology with each of its flavors over its nodes, sorted by name, as plain data. `pod` None: fits are counted of one unit
-    (core, byte, piece) of the first resource that is shown. Raises KeyError for a topology that is not there."""
+    """Returns a topology with each of its flavors over its nodes, sorted by name, as plain data. A flavor has its levels with the largest
+    fit, and its tree of `domains` with amounts as quantities. It names the nodes that are left out, and those that take no pods. `pod`
+    None: fits are counted of one unit (core, byte, piece) of the first resource that is shown. Raises KeyError for a topology that is not
+    there."""
     flavors = sorted(flavor.name for flavor in state.flavors.values() if flavor.topology == name)
     views = [view for flavor in flavors if (view := state.get_view(flavor)) is not None]
     return {"name": name, "levels": list(state.topologies[name].levels), "flavors": [_report_flavor(state, view, pod) for view in views]}
@@ -171,7 +173,8 @@ def _show_sum(tree: TopologyTree, resource: str, amount: int) -> str:
 
 
 def render(console: Console, report: Report, *, shows_hosts: bool) -> None:
-    """Prints the tree of each flavor, down to the lowest level, or to the one above where that is the hostname and not `shows_hosts`."""
+    """Prints for each flavor its levels with the largest fits, the nodes that are left out or take no pods, and its tree. The tree goes
+    down to the lowest level, or to the one above where that is the hostname and not `shows_hosts`."""
     write(console, Text(f"Topology {report['name']}", HEAD))
     if not report["flavors"]:
         write(console, "no ResourceFlavor names it in topologyName: nothing is placed by it", WAITING, 1)
@@ -225,9 +228,10 @@ def _format_line(domain: Report) -> Text:
 
 
 def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
-    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor, with the name of its job. It is FOREIGN
-    for other pods, OUT where it is free on a node that takes none, and None where it is free. Raises BadInput where no node has any, or one
-    has more than `_SEATS_AT_MOST`."""
+    """Returns a seat per whole unit of a resource (cores, bytes, pieces) on each node of a flavor. A seat has the name of its job, by the
+    owner of the Workload, else that of the Workload. It is FOREIGN for other pods, OUT where it is free on a node that takes none, and None
+    where it is free. Jobs have what is reserved for them, whether their pods are there or not. Raises BadInput where no node has any, or
+    one has more than 64."""
     state, tree = observed.state, view.capacity.tree
     unit = 1000 if resource == "cpu" else 1
     row = view.capacity.axis.get(resource)

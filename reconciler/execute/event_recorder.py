@@ -53,9 +53,9 @@ class Reporter:
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
     ) -> None:
         """Queues an event on an object of `resource`, which `run` writes, with `MOST_CHARACTERS` of the message at most. Drops it if the
-        same one (uid, reason, message) came within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S` a
-        second. Warning and Normal events (`warning`) have such a rate each; those with `is_minor` are dropped at half of both limits. All
-        but repeated ones are counted when they are dropped."""
+        same one (uid, reason, message) was queued within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S`
+        a second, after a burst. Warning and Normal events (`warning`) have such a rate each; those with `is_minor` are dropped at half of
+        both limits. All but repeated ones are counted when they are dropped."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
@@ -73,14 +73,16 @@ class Reporter:
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
-        """Queues an event, Warning by default, on the object for which a Workload was made: its controller, or the oldest pod of a pod
-        group. Users look at their job, and need not know that there is a Workload. Does nothing where that object is not observed."""
+        """Queues an event, Warning by default, as `record_event` does, on the object for which a Workload was made: its controller, or the
+        oldest pod of a pod group. Users look at their job, and need not know that there is a Workload. Does nothing where that object is
+        not observed or is another one by now, or without `observed`."""
         made_for = self._find_made_for(workload)
         if made_for is not None:
             self.record_event(*made_for, reason, message, warning=warning)
 
     def report_set_aside(self, aside: Aside) -> None:
-        """Queues a Warning event on an object that cannot be handled: users and administrators see it where the object is."""
+        """Queues a Warning event, as `record_event` does, on an object that cannot be handled, with the reason in `aside`. Users and
+        administrators see it where the object is."""
         why = f"topogate cannot handle this {aside.resource.kind} and has set it aside until it changes: {aside.why}. Correct or delete it"
         self.record_event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 

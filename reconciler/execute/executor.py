@@ -74,7 +74,8 @@ class Executor:
         return from_time(self._clock.now())
 
     def is_moving(self, workload: str) -> bool:
-        """Whether a write is under way that gives pods of a Workload (key: namespace/name) other places than its present ones, or fewer."""
+        """Whether a write of this process is under way that changes or removes the admission which a Workload (key: namespace/name) has:
+        its pods get other places, or fewer. A first admission does not count."""
         return workload in self._moving
 
     async def read(self, resource: Resource, namespace: str | None, name: str) -> Obj:
@@ -84,9 +85,9 @@ class Executor:
 
     async def write(self, write: Write) -> Obj:
         """Sends one write with its guard; returns what the API server answers: the object as it is from now on, but for deletions. With the
-        guards WAITING and AS_JUDGED, and for status with SAME, it reads the object anew after a Conflict, `ATTEMPTS` tries in all. Raises
-        Conflict where its guard fails, NotFound where the object is gone or another one, and any other KubeError. Raises Paused, after an
-        event, where a pause holds it."""
+        guards WAITING and AS_JUDGED, and where it applies a status with SAME, it reads the object anew after a Conflict, `ATTEMPTS` tries
+        in all. Raises Conflict where its guard fails, NotFound where the object is gone, and either where another one has its name; and any
+        other KubeError. Raises Paused, after an event, where a pause holds it."""
         self._hold_paused(write)
         metadata = write.seen["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
@@ -124,8 +125,8 @@ class Executor:
 
     async def write_in_turn(self, write: Write) -> Obj:
         """Sends one of many writes; returns and raises the same as `write`. As many are under way at once, of all controllers together, as
-        the API server accepts. A write that it sheds is sent again when it allows that.
-        """
+        the API server accepts. A write that it sheds (429) is sent again when it allows that, and raises TooManyRequests only after many
+        refusals."""
         return await self._throttle.run(lambda: self.write(write))
 
     @property
@@ -135,9 +136,10 @@ class Executor:
 
     async def execute(self, plan: Plan, left: Left | None = None) -> Result:
         """Executes the steps of a plan one after the other. Returns RequeueAfter with the seconds that the plan names, else Done. `left`
-        gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the error of the first step that
-        fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). A step passes over what it names
-        in `passes`. Raises Retryable where the plan has a problem."""
+        gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the KubeError of the first step that
+        fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). Of writes that one step does
+        together, one error is raised: the first that is no refusal, else the first. A step that meets what it names in `passes` is passed
+        over. Raises Paused at once where a pause holds a write, and Retryable where the plan has a problem."""
         left, failed = Left() if left is None else left, list[KubeError]()
         for step in plan.steps:
             try:
@@ -154,8 +156,9 @@ class Executor:
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
         """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn; times for which plans ask are
-        dropped. A plan for 50,000 items would keep the event loop from all else. Later plans follow after a refusal (BadRequest, Forbidden,
-        Invalid) or a Conflict, and the first such error is raised at the end. Raises any other error of `execute` at once."""
+        dropped. A plan for 50,000 items would keep the event loop from all else. `left` is that of `execute`, for all plans. Later plans
+        follow after a refusal (BadRequest, Forbidden, Invalid) or a Conflict, and the first such error is raised at the end. Raises any
+        other error of `execute` at once."""
         rest, failed = iter(items), list[KubeError]()
         while some := list(islice(rest, pacing.MOST_PLANNED)):
             try:

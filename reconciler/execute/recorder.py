@@ -27,13 +27,13 @@ class Recorder:
     # --- the scheduler ------------------------------------------------------------------------------
 
     def record_cycle(self, *, succeeded: bool, seconds: float) -> None:
-        """Counts a cycle in which a decision was made, and records its `seconds`. It succeeded if a workload got quota."""
+        """Counts a cycle in which a decision was made, and records its `seconds`, both by its result: success if a workload got quota."""
         result = m.SUCCESS if succeeded else m.INADMISSIBLE
         self._sink.add(m.ADMISSION_ATTEMPTS, result)
         self._sink.record(m.ADMISSION_ATTEMPT_DURATION, seconds, result)
 
     def record_decision(self, *, found: bool, seconds: float) -> None:
-        """Records the seconds that one decision on a workload took. `found`: whether it admits the workload."""
+        """Records the seconds that one decision on a workload took. `found`: whether it admits the workload. It counts no workload."""
         self._sink.record(m.DECISION_DURATION, seconds, m.FOUND if found else m.REFUSED)
 
     def record_placement(self, choices: Iterable[Choice], traceparent: str | None) -> None:
@@ -69,8 +69,7 @@ class Recorder:
 
     def record_admission(self, queues: QueuesOfWorkload, waited_s: float, checked_s: float | None, traceparent: str | None) -> None:
         """Counts a workload that was admitted, and records the seconds since it was queued (`waited_s`) and those that its checks took
-        (`checked_s`; None: it has none).
-        """
+        (`checked_s`; None: it has none, and nothing is recorded). Labels are those of `record_quota`."""
         self._add(m.ADMITTED_WORKLOADS, queues)
         self._record(m.ADMISSION_WAIT, waited_s, queues, traceparent)
         if checked_s is not None:
@@ -78,14 +77,13 @@ class Recorder:
 
     def record_ready(self, queues: QueuesOfWorkload, waited_s: float, admitted_s: float, traceparent: str | None) -> None:
         """Records a workload with pods that became ready: the seconds since it was queued (`waited_s`) and since it was admitted
-        (`admitted_s`).
-        """
+        (`admitted_s`). Labels are those of `record_quota`."""
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
     def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
         """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
-        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty."""
+        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
@@ -114,7 +112,7 @@ class Recorder:
     # --- plugins of other packages --------------------------------------------------------------------
 
     def record_plugin(self, plugin: str) -> None:
-        """Sets the counters of a plugin to zero, so that their first count is seen as an increase."""
+        """Adds 0 to the counters of a plugin, one for each result: they exist then, and their first count is seen as an increase."""
         for result in sorted(m.PLUGIN_ANSWERS.labels[1].values or ()):
             self._sink.add(m.PLUGIN_ANSWERS, plugin, result, by=0)
 

@@ -36,12 +36,13 @@ _decision: OrderedDict[str, str] = OrderedDict()  # by traceparent: that of the 
 
 
 def convert_to_nanoseconds(moment: datetime) -> int:
-    """Returns the nanoseconds from 1970 to a moment, as spans count time."""
+    """Returns the nanoseconds from 1970 to a moment (with a time zone), as spans count time; whole microseconds."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Returns the moment that a time of the API names; None where `text` is None or empty. Raises ValueError for any other text."""
+    """Returns the moment that a time of the API names, with its time zone; None where `text` is None or empty. Raises ValueError for any
+    other text."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
@@ -54,9 +55,8 @@ def find_traceparent(obj: Mapping[str, Any]) -> str | None:
 
 
 def find_decision(obj: Mapping[str, Any]) -> str | None:
-    """Returns the traceparent of the latest decision on a workload that this process made, else of its trace; a link target. None where it
-    has no trace.
-    """
+    """Returns the traceparent of the latest decision on a workload that this process has traced (`explain`; of the last 4,096 workloads),
+    else of the workload's own trace. It is a link target. None where the workload has no trace."""
     own_trace = find_traceparent(obj)
     return _decision.get(own_trace, own_trace) if own_trace is not None else None
 
@@ -82,10 +82,11 @@ def trace_step(
     end: datetime | None = None,
     links: Iterable[str | None] = (),
 ) -> Iterator[Span]:
-    """Opens and yields a span in the trace of one workload, linked to the present cycle and to `links`. It ends with an error status if the
-    step raises, at `end` if that is given. `start` and `end` are for what has happened already; `links` are the
-    traceparents of its causes. For a workload without a trace of its own (nothing was traced when its job was created) the span is part of
-    the cycle."""
+    """Opens and yields a span in the trace of one workload, linked to the current span and to `links`, the traceparents of its causes
+    (None: no link). It ends with the step, or at `end` if that is given, and has an error status if the step raises. `start` and `end` are
+    for what has happened already. A `start` in whole seconds moves to the step that this process saw as its cause in that second.
+    Beside `attributes` it has the namespace. For a workload without a trace (nothing was traced when its job was created) the span is part
+    of the current one."""
     traceparent, began = find_traceparent(obj), time.time_ns()
     own_trace = build_context(traceparent)
     span: Span | None = None
@@ -152,8 +153,8 @@ def trace_cycle() -> Iterator[Span]:
 
 def explain(span: Span, workload: Mapping[str, Any], outcome: Admissible | NotAdmissible) -> None:
     """Adds the explanation of a decision to its span: each flavor tried, per level the best domain, the reasons that exclude nodes, the
-    chosen nodes, and the victims. Remembers the current span as the latest decision on the workload, for `find_decision`. Does nothing
-    where the span is not recorded."""
+    chosen nodes, and the victims (`MOST_SPAN_EVENTS` of each list at most). Remembers the current span as the latest decision on the
+    workload, for `find_decision`. Does nothing where the span is not recorded."""
     if not span.is_recording():
         return
     own_trace, here = find_traceparent(workload), get_current_traceparent()

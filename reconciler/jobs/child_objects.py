@@ -15,8 +15,8 @@ from reconciler.observe.observed import Observed
 
 
 def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
-    """Returns the objects of queued kinds below a job, each after its kind: what its controller made, and what that made in turn. Each is
-    there once, in no order."""
+    """Returns the objects of queued kinds below a job, as pairs (kind, object): what its controller made, and what that made in turn, by
+    owner references. The job itself is not there. Each is there once, in no order."""
     found = []
     key = show_as_owner(job)
     for below in observed.owners.list_descendants(key) - {key}:
@@ -28,9 +28,9 @@ def find_parts(observed: Observed, job: Obj) -> list[tuple[JobKind, Obj]]:
 
 
 def limit_facts(observed: Observed, facts: WorkloadFacts) -> WorkloadFacts:
-    """Returns the facts of a workload with no higher requests than quota was reserved for; `facts` itself where nothing is admitted, or its
-    ClusterQueue is gone.
-    """
+    """Returns the facts of a workload with no higher requests than quota was reserved for, a pod of each pod set: what a LimitRange or a
+    RuntimeClass has added since is cut off. Only resources that the ClusterQueue covers are cut. Returns `facts` itself where none is
+    higher, nothing is admitted, or its ClusterQueue is gone."""
     queue = observed.state.cluster_queues.get(facts.admission.cluster_queue) if facts.admission is not None else None
     if facts.admission is None or queue is None:
         return facts
@@ -49,10 +49,10 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
 
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
-    """Returns what was made for a running job beyond the admission of its `workload`, as text: the first such thing of parts that the job
-    itself controls and that run. Empty if there is none, or nothing is admitted. It may be more pods, larger ones, or an unknown pod set.
-    The controller of a job that refers to its templates reads these when it makes a part. It makes a part that was deleted by what they are
-    then."""
+    """Returns, as text, the first thing that was made for a running job beyond the admission of its `workload`: more pods of a pod set in
+    one part, larger ones, or an unknown pod set. Looks only at parts that the job itself controls, and that are neither suspended nor
+    finished. Empty if there is none, or nothing is admitted. The controller of a job that refers to its templates reads these when it makes
+    a part. It makes a part that was deleted by what they are then."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""

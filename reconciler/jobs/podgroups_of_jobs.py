@@ -85,9 +85,10 @@ class PodGroupsOfJobs:
         return await self.reconcile(item.key)
 
     async def reconcile(self, key: JobKey) -> Result:
-        """Writes the PodGroup of a job where it is missing or differs, and reports its new condition as an event of the job. Returns
-        RequeueAfter where the write met another one or was refused, or a PodGroup of another owner has the name (with an event); else Done.
-        Raises any KubeError but Conflict, NotFound, Invalid and Forbidden."""
+        """Writes the PodGroup of a job where it is missing or differs, and reports its new condition as an event of the job. Does nothing
+        for a job that is gone, is being deleted or asks for no group. Returns RequeueAfter where the write met a Conflict or NotFound;
+        also, with a Warning event, where it is refused (Invalid, Forbidden) or a PodGroup of another owner has the name. Else returns Done.
+        Raises any other KubeError."""
         kind, informer = self._kinds[key.kind]
         job, said = informer.store.get(key.job), self._untold.pop(key, None)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)

@@ -25,9 +25,9 @@ from reconciler.observe.slim import list_writers
 
 
 def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool, is_elastic_with_topology: bool) -> JobFacts:
-    """Returns what is observed of a job, its Workload and its pods. Not filled in are the time and what the process remembers: suspensions,
-    reported pods. `is_elastic_on` and `is_elastic_with_topology` are the feature gates of that name.
-    """
+    """Returns what is observed of a job, its Workload and its pods; what it has of pods are functions that look when they are called. Not
+    filled in are the time and what the process remembers: suspensions, reported pods. `is_elastic_on` and `is_elastic_with_topology` are
+    the feature gates of that name."""
     job, missing = observed.related.expand(kind, job)
     bare = JobFacts(kind, job, "", is_elastic_on=is_elastic_on, is_elastic_with_topology=is_elastic_with_topology)
     job = _read_size(observed, bare)
@@ -60,10 +60,10 @@ def read_classes(observed: Observed) -> Classes:
 
 
 def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, generation: object = None) -> bool:
-    """Returns whether pods of a workload that were created before a resource version may run without having been observed. False where all
-    its pod sets have a topology assignment: the gate holds their pods back. Otherwise True until the watch of pods has passed `version`,
-    within seconds: call it again then. With another `generation` of the job, which may have created pods in between, the answer is
-    determined again."""
+    """Returns whether pods of a workload that were created before a resource version may run without having been observed. False where
+    nothing is admitted, and where all its pod sets have a topology assignment: the gate holds their pods back. Otherwise True until the
+    watch of pods has passed `version`, within seconds: call it again then. With another `generation` of the job, which may have created
+    pods in between, the answer is determined again."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     given = facts.admission.pod_sets if facts is not None and facts.admission is not None else ()
     if all(pod_set.assignment is not None for pod_set in given):

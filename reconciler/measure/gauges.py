@@ -74,9 +74,9 @@ class Gauges:
             self._gated.setdefault(workload, {})[key] = change.obj["metadata"].get("creationTimestamp") or ""
 
     def read(self) -> Reading:
-        """Returns the present values of all gauges, per instrument by label values, in the unit of the instrument's name. A flavor with a
-        view that is not built keeps the values of before.
-        """
+        """Returns the present values of all gauges, per instrument by label values, in the unit of the instrument's name; those of
+        controllers are in `read_controllers`. Of a flavor with a view that is not built now, nodes and levels keep the values of the last
+        read. By LocalQueue it has values only where that is on."""
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
         rows[m.PAUSED] = {(what,): self._observed.state.pause.find_stop(what) is not None for what in PAUSABLE}
         for name in self._observed.state.topologies if self._storms is not None else ():

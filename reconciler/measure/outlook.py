@@ -42,11 +42,10 @@ class Outlook:
         self.state = self.observed.state
 
     def decide(self, keys: Collection[str]) -> dict[str, Verdict]:
-        """Returns the verdicts on the workloads with these keys, by key, made after those on all that have their turn before them. A
-        workload has none if it has no turn now: it does not wait, or is to be queued again later only.
+        """Returns the verdicts on the workloads with these keys, by key. Like the reconciler it decides first on all that have their turn
+        before them. A key has none if the workload is unknown, does not wait, or is to be queued again later only.
 
-        As in the reconciler what is admitted on the way is used from then on, here in the state alone.
-        """
+        As in the reconciler what is admitted on the way is used from then on, here in the state alone."""
         settings = self.settings
         cycle = Cycle(
             self.state,
@@ -66,9 +65,8 @@ class Outlook:
         return found
 
     def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
-        """Returns the pods of one replica of a group, and the next step for them if no more pods came, with the default plugins. Changes
-        nothing.
-        """
+        """Returns the pods of one replica of a group, in the order of their keys, and its next step. Pods that are over are there, too. The
+        step is planned with the default plugins, and as if no more pods would come. Changes nothing."""
         members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 

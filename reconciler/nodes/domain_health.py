@@ -92,9 +92,10 @@ class DomainHealth:
         return await self.reconcile(str(item.key))
 
     async def reconcile(self, key: str) -> Result:
-        """Evicts a running workload when one of its domains has lacked room for `not_ready_delay_s` seconds. Waits in a storm, and while a
-        decision on it is being written. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError
-        where a write fails, and Paused while evictions are paused."""
+        """Evicts a running workload where domains of several nodes that it is assigned to have lacked room for its pods for
+        `not_ready_delay_s` seconds; the time goes on as long as any of them does. Waits in a storm, and while a decision on it is being
+        written. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError where a write fails, and
+        Paused while evictions are paused."""
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:

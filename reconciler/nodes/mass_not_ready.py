@@ -68,21 +68,24 @@ class Storms:
 
     def find(self, topology: str) -> Storm | None:
         """Returns the storm in the topology of a name: so many of its nodes turned not ready at once that the network is the likelier
-        cause. None where there is none now, or its time is over. Looks again at most once in `pacing.STORMS_EVERY_S` seconds."""
+        cause. It lasts until all nodes that it took are ready again, or its time is over. None where there is none now, or no such
+        topology. Looks again only after a node's readiness has changed, at most once in `pacing.STORMS_EVERY_S` seconds."""
         if self._is_stale and self._clock.monotonic() >= self._next_look:
             self._refresh()
         found = self._found.get(topology)
         return found if found is not None and self._clock.now() < found.until else None
 
     def is_affected(self, workload: WorkloadFacts) -> bool:
-        """Whether a workload has pods in a topology with a storm: by the flavors of its pod sets with a topology assignment."""
+        """Whether a workload has pods in a topology with a storm: by the flavors of its pod sets with a topology assignment. False for a
+        workload without an admission."""
         given = workload.admission.pod_sets if workload.admission is not None else ()
         names = {flavor for pod_set in given if pod_set.assignment is not None for flavor in pod_set.flavors.values()}
         flavors = self._observed.state.flavors
         return any(flavors[name].topology and self.find(flavors[name].topology or "") for name in names if name in flavors)
 
     async def run(self) -> None:
-        """Logs storms that begin and end, and calls `on_change` then. Never returns."""
+        """Looks at once when a node's readiness changes, and every `pacing.STORMS_LOOK_S` seconds; logs storms that begin and end, and
+        calls `on_change` then. An error in that is logged, and the next look tries again. Never returns."""
         reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):

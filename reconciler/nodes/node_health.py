@@ -126,9 +126,11 @@ class NodeHealth:
         return await self.reconcile(str(item.key))
 
     async def reconcile(self, key: str) -> Result:
-        """Judges all nodes of an admitted workload: deletes pods that wait for lost nodes, and writes which nodes are lost, or evicts it.
-        Of one that lost its place it deletes pods that still wait for it. In a storm it waits. Returns RequeueAfter with the seconds until
-        it is to be judged again, else Done. Raises KubeError where a write fails, and Paused while evictions are paused."""
+        """Judges all nodes of an admitted workload: deletes pods that wait for lost nodes, writes which nodes are lost
+        (`status.unhealthyNodes`) or evicts it, and reports pods that their node rejects. Does nothing while it is in a storm and would lose
+        more nodes. Of a workload without an admission it deletes pods that still wait for its former nodes; of any that does not run it
+        ends the report of rejected pods. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError
+        where a write fails, and Paused while evictions are paused."""
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
         if workload is None or facts is None or not facts.runs:

@@ -35,9 +35,8 @@ class NodeUsers:
         self.placed: dict[str, dict[Domain, str]] = {}  # by workload and domain: its node, when that was last there
 
     def put(self, key: str, facts: WorkloadFacts | None) -> tuple[frozenset[str], frozenset[str]]:
-        """Stores the present hosts of a workload (`facts` None: it is gone). Returns the hostnames from before and the present ones. Drops
-        all that is remembered of a workload without hosts.
-        """
+        """Stores the present hosts of a workload, as `list_hosts` returns them (`facts` None: it is gone). Returns two sets: the hostnames
+        from before, and the present ones. Drops all that is remembered of a workload without hosts."""
         before, hosts = self.hosts.get(key, frozenset()), list_hosts(facts)
         for host in before - hosts:
             self.by_host[host].discard(key)
@@ -105,17 +104,17 @@ class NodeMemory:
             self._unready.setdefault(name, now)
 
     def note_pod(self, key: str, facts: PodFacts | None) -> None:
-        """Records since when kube-scheduler finds no node for the pod with a key (`facts` None: it is gone). The API keeps the time since
-        which a pod was not scheduled for any reason.
-        """
+        """Records since when kube-scheduler finds no node for the pod with a key: when this process first saw it. The record goes when the
+        pod has a node, is not refused any more, or is gone (`facts` None). The API keeps the time since which a pod was not scheduled for
+        any reason."""
         if facts is None or facts.node or not facts.unschedulable_since:
             self._refused.pop(key, None)
         else:
             self._refused.setdefault(key, self._format_now())
 
     def adjust_pod(self, pod: PodFacts, node: str) -> PodFacts:
-        """Returns a pod that waits for a node with the time since which it is refused while that node is well. A pod that was not refused
-        is unchanged.
+        """Returns a copy of a pod that kube-scheduler refuses and that waits for the node of a name, with `unschedulable_since` as seen
+        here: when it was first refused or, if that is later, since when the node is well. A pod without a record (`note_pod`) is unchanged.
         """
         refused = self._refused.get(pod.key)
         return pod if refused is None else replace(pod, unschedulable_since=max(refused, self._well_since.get(node, "")))
@@ -126,18 +125,17 @@ class NodeMemory:
         return self._gone_at.get(name, -pacing.NODE_GONE_S) + pacing.NODE_GONE_S - self._clock.monotonic()
 
     def find_node(self, host: str) -> str:
-        """Returns the name of the node with a hostname, also of one that is gone. Where another node has the hostname as its name, and the
-        node is not known, returns a text of `show_missing`.
-        """
+        """Returns the name of the node with a hostname, also of one that is gone; a hostname that is not known comes back as it is. Where
+        another node has the hostname as its name, and the node is not known, returns a text of `show_missing`."""
         node = self._observed.nodes.store.get(host)
         if node is not None and get_hostname(node) == host:
             return host
         return self._named.get(host, host if node is None else show_missing(host))
 
     def read_node(self, name: str) -> Obj | None:
-        """Returns the node of a name, a copy where times differ from the API's; None where it is gone. Taints without a time, or with a
-        future one, get the time at which they were first seen. Its condition Ready gets the time at which this process saw that change,
-        where that is known."""
+        """Returns the node of a name, a copy where times differ from the API's; None where it is gone. NoExecute taints without a time, or
+        with a future one, get the time at which they were first seen. Its condition Ready gets the time at which this process saw that
+        change, where that is known."""
         node, seen = self._observed.nodes.store.get(name), self._tainted.get(name)
         if node is not None and name in self._unready:
             conditions = [

@@ -28,9 +28,10 @@ class NodesOfWorkload:
 
     async def name_nodes(self, facts: WorkloadFacts, pods: Sequence[PodFacts]) -> Names:
         """Returns, and remembers, the node's name for each domain that a workload's assignment names (pod set, level values), also of one
-        that is gone. A node that another pod set uses by another flavor does not count. `pods` are all that name the workload. Where labels
-        do not show it any more it is the node of the pods that were sent there, also for a restarted process. That holds even if another
-        node has had the labels meanwhile; where there are no such pods it is the last known one."""
+        that is gone. It is the only node with these labels in the pod set's flavor. Where there is none or several, it is the node of the
+        workload's pods that were sent there, or else the last known one. That holds even if another node has had the labels meanwhile.
+        Where that is another domain's node, a text of `show_missing` stands for it. `pods` are all that name the workload. Only assignments
+        down to the hostname count."""
         before, now, unclear = self._users.placed.get(facts.key, {}), dict[Domain, str](), list[Domain]()
         for given in facts.admission.pod_sets if facts.admission is not None else ():
             places = self._observed.state.find_places([given])
@@ -68,9 +69,9 @@ class NodesOfWorkload:
         return found
 
     def find_outside(self, facts: WorkloadFacts, names: Names) -> Mapping[tuple[str, str], Outside]:
-        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname in it. Each has the
-        reason, the time since when, and whether it is reported. Remembers that time.
-        """
+        """Returns existing nodes that are not where the workload's assignment has them, by pod set and their hostname in it. Only
+        assignments down to the hostname count. Each node has the reason, the time since when, and whether it is reported as lost. Remembers
+        that time. `names` are from `name_nodes`."""
         state, found, now = self._observed.state, dict[tuple[str, str], Outside](), self._clock.now()
         before = self._users.outside.get(facts.key, {})
         for given in facts.admission.pod_sets if facts.admission is not None else ():

@@ -44,8 +44,9 @@ class SpareCounts(NamedTuple):
 
 
 def find_unsaid(change: Change) -> str | None:
-    """Returns a workload's annotation of borrowed nodes as it was before a change, or None. None where the change left it alone, or no pod
-    set that keeps its place has lost a borrowed node."""
+    """Returns a workload's annotation of borrowed nodes as it was before a change that removed a borrowed node from it. That counts only
+    where the annotation has changed, and the node's pod set has the same places as before. Pod sets are compared in order. None in all
+    other cases."""
     if change.old is None or change.new is None:
         return None
     said, says = ((each["metadata"].get("annotations") or {}).get(BORROWED_SPARES) for each in (change.old, change.new))
@@ -142,8 +143,9 @@ class Spares:
 
     async def reconcile(self, key: str) -> Result:
         """Fills up and writes the spare nodes of a workload, reports them in its condition, and restores its annotation of borrowed nodes.
-        Returns RequeueAfter while it may hold spares, else Done. Raises KubeError where a write fails.
-        """
+        Fills nothing while it is evicted, has lost nodes or is in a storm, or others are evicted to make room. What could not be written is
+        not held. Ends the condition of a workload that holds no place or has finished. Returns RequeueAfter while it may hold spares, else
+        Done. Raises KubeError where a write fails."""
         state, workload = self._observed.state, self._observed.workloads.store.get(key)
         facts = state.workloads.facts.get(key)
         if key in self._unsaid:

@@ -19,9 +19,8 @@ from reconciler.observe.observed import Observed
 
 
 def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -> list[Obj]:
-    """Returns the waiting pods of a workload to which `admission` gives no place any more, though the present one does. They are deleted,
-    so that others are made.
-    """
+    """Returns the waiting pods of a workload, as observed, to which `admission` gives no place, though the workload's own admission does.
+    The caller deletes them, so that others are made. Only pod sets with a topology assignment count."""
     pods = [pod for pod in observed.list_pods(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
     moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
@@ -43,9 +42,9 @@ class StuckPods:
         self.on_change: list[Callable[[], None]] = []
 
     async def note(self, workload: Obj, facts: WorkloadFacts, judged: Mapping[str, tuple[NodeShare, NodeVerdict]]) -> list[float]:
-        """Records and reports the pods of a workload that their node rejects though it serves others; calls `on_change` where that is new.
-        `judged` has the share and the verdict of each node, by name. Pods that no controller makes again (`WorkloadFacts.remade`) do not
-        count.
+        """Records the pods of a workload that their node rejects though it serves others, in place of those before, and reports them in its
+        condition. Calls `on_change` where there are some, and others than before. `judged` has the share and the verdict of each node, by
+        name. Pods that no controller makes again (`WorkloadFacts.remade`) do not count.
 
         Returns the seconds after which to look again: one value, or none where no pod is stuck. Raises KubeError where the condition is not
         written."""
@@ -68,9 +67,8 @@ class StuckPods:
         return [pacing.STUCK_LOOK_S] if stuck else []
 
     async def drop(self, workload: Obj | None, key: str) -> None:
-        """Removes what is remembered of a workload that does not run or is gone (`workload` None), and ends its condition. Raises KubeError
-        where that is not written.
-        """
+        """Removes the rejected pods that are remembered of a workload that does not run or is gone (`workload` None), and ends its
+        condition about them. Raises KubeError where that is not written."""
         self._observed.state.observe_stuck(key, None)
         if workload is not None:
             await self._executor.execute(make_plan(report_stuck(workload, (), self._executor.format_now(), runs=False)))

@@ -41,11 +41,12 @@ class Devices(Served):
         )
 
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Evaluates the expressions of a group's claim `templates` for all devices, in turns, and stores the answers in the slices.
+        """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices, and stores the answers in the
+        slices. The event loop has its turns meanwhile. Unknown templates are passed over.
 
         Expressions may take too long for the devices of one slice, or for those of all slices within `pacing.DEVICES_BUDGET_S` seconds.
-        They are refused then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take 20
-        minutes."""
+        Refusals are stored then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take
+        20 minutes."""
         now = self._clock.monotonic()
         self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
         turn = _Turn(self._clock)

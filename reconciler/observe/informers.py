@@ -107,7 +107,8 @@ class Informers:
 
     @property
     def stages(self) -> tuple[tuple[Informer, ...], ...]:
-        """Returns the informers without which there is no state, in groups: each group is listed once the one before has been."""
+        """Returns the informers without which there is no state, in groups: each group is listed once the one before has been. They are
+        definitions and configuration with nodes, then pods, then Workloads."""
         configuration = (
             self.pauses,
             self.namespaces,
@@ -135,9 +136,8 @@ class Informers:
 
     @property
     def optional(self) -> dict[str, Informer]:
-        """Returns the informers of resources that a cluster may lack, by kind or resource. These are most kinds of job, our own kind in an
-        older installation, and the autoscaler's in most.
-        """
+        """Returns the informers of resources that a cluster may lack, by kind or resource: jobs and what owns pods, what jobs refer to,
+        ProvisioningRequests with their configurations, and topogate's PodGroups and NodeTopologies, which an older installation lacks."""
         may_lack = (self.provisioning_configs, self.provisioning_requests, self.pod_groups, self.node_topologies)
         others = {str(informer.resource): informer for informer in may_lack}
         return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}
@@ -159,7 +159,8 @@ class Informers:
         written it.
 
         A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited for. While that server
-        is unavailable it waits. Raises TimeoutError where a watch delivers nothing for two minutes."""
+        cannot be read this is tried once a second. Raises TimeoutError where a watch is still behind after `pacing.CATCH_UP_S` seconds (two
+        minutes)."""
         while True:
             try:
                 page = await client.list_page(r.WORKLOADS, limit=1)

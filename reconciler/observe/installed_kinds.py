@@ -37,12 +37,11 @@ class InstalledKinds:
 
     async def start(self) -> None:
         """Starts the informers of installed kinds, and returns when all kinds that the cluster has, and does not lose meanwhile, have been
-        listed once.
+        listed once. From then on, too, each kind is watched while its definition is served; when that ends, all its objects are dropped.
 
         A custom kind that cannot be listed for a while is left out, if nothing that has been listed is of one of its objects (`is_used`):
         its conversion webhook may be gone, or a right may be missing, and other jobs need neither. It is used once it has been listed. What
-        is of an object that is not seen would be taken for something that nothing owns.
-        """
+        is of an object that is not seen would be taken for something that nothing owns."""
         for key, informer in self._jobs.items():
             if is_built_in(informer.resource):
                 self._run(key)
@@ -97,13 +96,14 @@ class InstalledKinds:
 
 
 def is_built_in(resource: Resource) -> bool:
-    """Whether a resource is the API server's own: groups of custom resources have a dot in their names."""
+    """Whether a resource counts as the API server's own: its group has no dot in its name, as core, `apps` and `batch`. Own groups with a
+    dot, such as `storage.k8s.io`, do not count."""
     return "." not in resource.group
 
 
 def is_served(resource: Resource, definitions: Iterable[Obj]) -> bool:
-    """Whether a cluster with these CustomResourceDefinitions has a resource in the version that topogate uses; always True for a built-in
-    one."""
+    """Whether a cluster with these CustomResourceDefinitions has a resource in the version that topogate uses (see `is_serving`); always
+    True where `is_built_in`."""
     if is_built_in(resource):
         return True
     return any(definition["metadata"]["name"] == _name(resource) and is_serving(definition, resource) for definition in definitions)

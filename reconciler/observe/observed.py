@@ -325,9 +325,8 @@ class Observed(Informers):
         return PodFacts.fill_node(key, pod["metadata"].get("uid", ""), node) if isinstance(node, str) and node else None
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Starts all informers in `group` and returns when each has been listed once; those of kinds that cannot be listed for a while may
-        not be.
-        """
+        """Starts all informers in `group`, stage by stage, and returns when each has been listed once. Kinds that cannot be listed for a
+        while, or are not served, may not be listed then; see `InstalledKinds.start` and `Served.start`."""
         for stage in self.stages:
             for informer in stage:
                 start_eternal(group, f"informer {informer.resource}", informer.run())
@@ -361,7 +360,8 @@ class Observed(Informers):
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
         """Replaces all objects, and the state folded from them, by those at hand, by resource, without any API server. A resource that is
-        not in `objects` becomes empty. Where they have no PersistentVolumeClaims none is missing."""
+        not in `objects` becomes empty, and one that is not watched is ignored. Where they have no PersistentVolumeClaims none is missing.
+        """
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
@@ -401,7 +401,8 @@ class Observed(Informers):
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether the node of a name is gone or not ready, so that no kubelet reports what ends on it; False for an empty name."""
+        """Whether the node of a name is gone or has no condition Ready that is True, so that no kubelet reports what ends on it; False for
+        an empty name."""
         node = self.nodes.store.get(name) if name else None
         return bool(name) and (node is None or not is_condition_true(node, "Ready"))
 

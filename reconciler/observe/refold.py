@@ -19,25 +19,27 @@ class Again:
         self._has_keys = asyncio.Event()
 
     def add(self, keys: Iterable[str]) -> None:
-        """Queues keys of objects that `run` reads again; a key that is queued already keeps its turn."""
+        """Queues keys of objects that `run`, or another call, reads again; a key that is queued already keeps its turn."""
         self._keys |= dict.fromkeys(keys)
         if self._keys:
             self._has_keys.set()
 
     def refold_some(self) -> bool:
-        """Reads `at_once` of the queued keys again; returns whether any are left."""
+        """Reads `at_once` of the queued keys again, in the order in which they were added; returns whether any are left. Raises what `look`
+        raises for a key, which is not queued any more then."""
         for key in list(islice(self._keys, self._at_once)):
             del self._keys[key]
             self._look(key)
         return bool(self._keys)
 
     async def refold_all(self) -> None:
-        """Reads all queued keys again, in portions; returns once none is left."""
+        """Reads all queued keys again, in portions, those that come meanwhile, too; returns once none is left. Raises as `refold_some`."""
         while self.refold_some():
             await self._clock.sleep(0)
 
     async def run(self) -> Never:
-        """Reads keys again whenever some are added, and calls `done` each time none is left. Never returns."""
+        """Reads keys again whenever some are added, and calls `done` each time none is left. Never returns; what `look` or `done` raises
+        ends it."""
         while True:
             await self._has_keys.wait()
             self._has_keys.clear()

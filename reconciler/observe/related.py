@@ -36,9 +36,8 @@ class Related:
         return self._sizes[at][1]
 
     def expand(self, kind: JobKind, job: Obj) -> tuple[Obj, str | None]:
-        """Returns a job with what it refers to filled in, and None. Where that is missing or too large, returns the job unchanged, and the
-        reason as text.
-        """
+        """Returns a job with what it refers to filled in, and None. A job of a kind that refers to nothing comes back as it is, with None.
+        Where the object is not named, missing or too large, returns the job unchanged, and the reason as text."""
         if not isinstance(kind, Referring):
             return job, None
         reference = kind.find_reference(job)

@@ -42,14 +42,15 @@ class Served:
 
     @property
     def lack(self) -> str:
-        """Returns why the objects cannot be used, as text; empty where they can. Only with `are_missing` it is permanent."""
+        """Returns why the objects cannot be used, as text; empty where all have been listed. With `are_missing` it stays until the API
+        server serves them; otherwise they have not been listed yet."""
         if self.are_missing:
             return f"the API server does not serve {self._names}"
         return "" if all(informer.synced for informer in self.informers) else f"{self._names} have not been listed yet"
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Starts the informers and returns when all have been listed once, or cannot be for a while: rights may be missing that nothing
-        else needs. Where they are not served, they are started once they are."""
+        """Starts the informers and returns when all have been listed once, or after `pacing.LISTED_S` seconds: rights may be missing that
+        nothing else needs. Where they are not served, or that is not known, it returns at once, and they are started once they are."""
         if await self.is_served():
             self._run(group)
             with contextlib.suppress(TimeoutError):

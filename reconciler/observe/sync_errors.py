@@ -50,7 +50,8 @@ class Troubles:
 
     def describe_errors(self) -> str:
         """Returns a text on what keeps the watches of `awaited` from receiving anything now, and what would correct it; empty where nothing
-        does."""
+        does. Of a kind that has been listed only Forbidden, NotFound and Unauthorized count. Only the most severe error is named, see
+        `describe`."""
         troubles = [
             (informer, error)
             for informer in self._observed.awaited

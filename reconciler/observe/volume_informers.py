@@ -39,7 +39,8 @@ class ObservedVolumes:
         return self._rules.adjust(facts, workload, self._get_stateful_set(workload))
 
     def expect_all(self, is_complete: bool) -> None:
-        """Sets whether a PersistentVolumeClaim that is not observed does not exist."""
+        """Sets what a PersistentVolumeClaim that is not observed means. True: it does not exist, and Workloads that name it are refused
+        until it does. False: it is not known, and restricts nothing."""
         self._rules = replace(self._rules, misses=is_complete)
 
     def _observe_claim(self, change: Change) -> None:

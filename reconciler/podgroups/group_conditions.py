@@ -37,7 +37,8 @@ class GroupConditions:
         self._there.setdefault(_find_named(key), set()).add(key)
 
     def remove_replica(self, key: GroupKey) -> None:
-        """Removes a replica of a group that has no pods any more."""
+        """Removes the record that a replica of a group has pods; does nothing for an unknown one. Its step stays until `report` or
+        `remove_group`."""
         there = self._there.get(_find_named(key), set())
         there.discard(key)
         if not there:
@@ -49,13 +50,14 @@ class GroupConditions:
         return self._there.get((namespace, name), set())
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """Removes the verdicts on the replicas of a group that is gone."""
+        """Removes the recorded steps of the replicas of a group that is gone. Which of them have pods stays recorded."""
         self._judged.pop((namespace, name), None)
 
     async def report(self, group: Obj, key: GroupKey, step: GroupStep, *, has_pods: bool) -> None:
         """Records the step of a replica, and writes the condition of its group where all replicas with pods have one and it has changed. A
         replica without pods (`has_pods`) counts only where the group has no condition and no replica with pods; else its step is removed. A
-        change is logged and emitted as an event, too. Raises KubeError, but not where the group is gone."""
+        change is logged and emitted as an event, too, but not where only the group's generation is another. Raises KubeError, but not where
+        the group is gone."""
         before = (group.get("status") or {}).get("conditions") or []
         judged, there = self._judged.setdefault(_find_named(key), {}), self.list_replicas(key.namespace, key.name)
         if has_pods or not (before or there):

@@ -77,9 +77,8 @@ class GroupPlugins:
     # --- for one decision -----------------------------------------------------------------------------------------
 
     def start_answers(self) -> Answers:
-        """Returns empty answers for a decision that begins now. Plugins that failed a short while ago are skipped in it, with the
-        reason.
-        """
+        """Returns empty answers for a decision that begins now. Plugins that rest after a failure are recorded in it as skipped, with the
+        reason."""
         now = self._clock.monotonic()
         return Answers({which: trouble.why for which, trouble in self._troubles.items() if now < trouble.until_s})
 
@@ -92,8 +91,9 @@ class GroupPlugins:
         return Plugins(tuple(generators), tuple(scorers), feasible_limit=self._feasible_limit)
 
     def list_events(self, facts: PodGroupFacts) -> Set[GroupEvent]:
-        """Returns the events that can help a group that waits: those of room for pods, and those that are named by a generator by which it
-        is placed. A generator of another package that names none counts for all."""
+        """Returns the events that can help a group that waits. These are those of room for pods, of aliases where it asks for a level, and
+        of devices where it has claims. To these come what the generators that place it name; one of another package that names none counts
+        for all."""
         events = ROOM_EVENTS | (DevicePlacement.events if facts.claim_templates else frozenset())
         events |= {GroupEvent.NODE_TOPOLOGY_CHANGED} if facts.levels else set()  # it may name an alias
         for which, ours in self._generators:
@@ -104,9 +104,9 @@ class GroupPlugins:
         return events
 
     async def answer(self, question: Question, answers: Answers) -> None:
-        """Asks the plugin that a question names, and adds its answer to `answers`. Where it fails, rests after a failure, or is asked too
-        often, it is recorded there as skipped: the decision is made without it. A failure is logged and counted, and begins a rest that
-        doubles each time."""
+        """Asks the plugin that a question names, after other questions to it, and adds its answer to `answers`. Where it fails, rests after
+        a failure, or `answers` has had too many questions, it is recorded there as skipped: the decision is made without it. A failure is
+        logged and counted, and begins a rest that doubles until the plugin answers."""
         which = question.which
         answers.times += 1
         if answers.times > OFTEN + 2 * len(self._processes):
@@ -162,8 +162,9 @@ class GroupPlugins:
         return key in self._missed
 
     def describe_missed(self, namespace: str, name: str) -> str:
-        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas. They are in
-        the order of the names, with `; ` between. Empty where none was; the conditions of the group get it."""
+        """Returns `plugin NAME was skipped: WHY` for each plugin that was missing in the last decisions on a group's replicas; of several
+        replicas the last one's reason. They are in the order of the names, with `; ` between. Empty where none was; the conditions of the
+        group get it."""
         mine = [missed for key, missed in sorted(self._missed.items()) if (key.namespace, key.name) == (namespace, name)]
         missed = {which.name: why for of_replica in mine for which, why in of_replica.items()}
         return "; ".join(f"plugin {plugin} was skipped: {why}" for plugin, why in sorted(missed.items()))
@@ -179,7 +180,7 @@ class GroupPlugins:
         raise AssertionError("the event is never set")
 
     async def close(self) -> None:
-        """Ends the processes of all plugins."""
+        """Ends the processes of all plugins that run. The next question to a plugin starts its process again."""
         await asyncio.gather(*(process.close() for process in self._processes.values()))
 
     @property

@@ -93,8 +93,8 @@ def plan_next_step(
     waited_s: float,
 ) -> GroupStep:
     """Returns the next step of one replica of a group, with the reason and message of its condition; writes nothing. `group` None: there is
-    no such PodGroup. `members`: all pods of the replica. `waited_s`: the seconds since the last of them came. Raises Unanswered where a
-    plugin of another package is to be asked first."""
+    no such PodGroup. `members`: all pods of the replica. `waited_s`: seconds since the last of them came. A mistake in the group is a step
+    with the reason `Invalid`, no error. Raises Unanswered where a plugin of another package is to be asked first."""
     kept = tuple(member for member in members if member.is_live and member.gated and member.place)
     if group is None:
         return GroupStep(False, INVALID, "there is no such PodGroup", give_back=kept)

@@ -31,9 +31,8 @@ class GroupTraces:
         self._let_go: dict[GroupKey, datetime] = {}
 
     async def begin(self, group: Obj) -> Obj:
-        """Returns the group with its trace, which begins here and is written to the group where it has none. Returns it unchanged while
-        tracing is off, or where the write met another one. Raises any other KubeError.
-        """
+        """Returns a group as it is where its annotation names a trace. Else begins one, writes that annotation and returns the group as
+        written. Returns it unchanged while tracing is off, and where the write met a Conflict or NotFound. Raises any other KubeError."""
         metadata = group["metadata"]
         if tracing.find_traceparent(group) is not None:
             return group
@@ -48,7 +47,7 @@ class GroupTraces:
                 return group  # its event is on the way
 
     def drop(self, group: Obj) -> None:
-        """Drops what is remembered of the replicas of a group that is gone."""
+        """Drops what is remembered of the replicas of a group that is gone: when their pods were ungated, for `bound`."""
         metadata = group["metadata"]
         for key in [key for key in self._let_go if (key.namespace, key.name) == (metadata["namespace"], metadata["name"])]:
             del self._let_go[key]
@@ -66,7 +65,8 @@ class GroupTraces:
 
     @contextmanager
     def trace_release(self, group: Obj, key: GroupKey, places: Sequence[Place]) -> Iterator[None]:
-        """Opens a span for the writes that ungate pods, which are made in the context, and records when they began."""
+        """Opens a span for the writes that ungate pods, which are made in the context; it has the number of pods by node. Records when the
+        first of them began for a replica, if the span is recorded."""
         began = self._clock.now()
         with tracing.trace_step(t.UNGATE, group, _build_attributes(key, len(places))) as span:
             _add_places(span, places)

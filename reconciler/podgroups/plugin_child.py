@@ -73,7 +73,8 @@ class Cluster:
         return {"name": shown["name"], "rank": shown["rank"], "nodes": [self._names[at] for at in shown["nodes"]]}
 
     def read_candidate(self, shown: Json) -> Json:
-        """Returns a candidate: a placement with its pods, its room and, for each pod set, the pods by the name of the node."""
+        """Returns a candidate: a placement (`read_placement`), with `pods` and `room` as they are in `shown`. Its `assignment` has, for
+        each pod set, the number of pods by the name of the node."""
         sets = [{self._names[at]: count for at, count in zip(*of_set, strict=True)} for of_set in shown["assignment"]]
         return {**self.read_placement(shown), "pods": shown["pods"], "room": shown["room"], "assignment": sets}
 
@@ -93,8 +94,8 @@ class Cluster:
 
 
 def load(order: Json) -> Any:
-    """Returns the plugin that an order (`Launch.order` as JSON) names, made with its arguments. Raises _Refused where it cannot be used so,
-    and whatever the plugin raises."""
+    """Returns the plugin that an order (`Launch.order` as JSON) names, made with its arguments. Raises _Refused where it is not callable,
+    takes other arguments, has `assume` or `revert`, or lacks the method of its role; and whatever the plugin raises."""
     target = importlib.metadata.EntryPoint(order["name"], order["value"], "").load()
     if not callable(target):
         raise _Refused(why="the entry point is neither a class nor a function that makes a plugin")
@@ -108,7 +109,8 @@ def load(order: Json) -> Any:
 
 
 def list_events(plugin: Any, known: Sequence[str]) -> list[str] | None:
-    """Returns the events that a plugin names in `events`, sorted; None where it names none. Raises _Refused where one is not `known`."""
+    """Returns the events that a plugin names in `events`, sorted; None where it names none. Raises _Refused where one is not `known`, or
+    `events` is no list, tuple or set."""
     events = getattr(plugin, "events", None)
     if events is None:
         return None
@@ -134,9 +136,9 @@ def _judge_arguments(target: Callable[..., Any], given: Mapping[str, Any]) -> No
 
 
 def answer(plugin: Any, cluster: Cluster, question: Json) -> Any:
-    """Returns the plugin's checked answer: for SCORE the scores in the order of the candidates, else placements with nodes by their
-    indexes. Raises _Nonsense, and whatever the plugin raises.
-    """
+    """Returns the plugin's checked answer. For SCORE these are the scores in the order of the candidates, as finite numbers. Else they are
+    placements: `name`, `rank`, `nodes` by their indexes, and as `parent` what `Parents.find` returns. Raises _Nonsense for any other
+    answer, and whatever the plugin raises."""
     nodes = cluster.list_nodes(question)
     if question["ask"] == SCORE:
         candidates = [cluster.read_candidate(shown) for shown in question["candidates"]]

@@ -200,11 +200,13 @@ class PluginProcess:
 
     async def ask(self, question: Question) -> Any:
         """Returns what the plugin answers to a question, whatever JSON that is. Starts its process where none runs, and once more where one
-        that has answered before is gone. Raises PluginFailed, and its process is ended."""
+        that has answered before is gone. Raises PluginFailed where the process cannot be started or ends, or the plugin fails or gives no
+        answer in time; its process is ended then."""
         return await self._request(question)
 
     async def load(self) -> None:
-        """Starts the process and loads the plugin, without a question. Raises PluginFailed, and its process is ended."""
+        """Starts the process and loads the plugin, without a question, and sets `events`; does nothing where it runs. Raises PluginFailed,
+        and its process is ended."""
         await self._request(None)
 
     async def close(self) -> None:

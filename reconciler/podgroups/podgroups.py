@@ -255,7 +255,8 @@ class PodGroups:
         return -max((one.priority for one in seen), default=0), min((one.created for one in seen), default=""), key
 
     def count_states(self) -> dict[str, int]:
-        """Returns how many replicas of groups that have pods are placed and how many wait, by the values of the metric's label `state`."""
+        """Returns how many replicas of groups that have pods are placed and how many wait, by the values of the metric's label `state`.
+        Placed are those with `is_scheduled` in their last step. Replicas without a step yet are not counted."""
         placed = sum(self._is_placed.values())
         return {GROUP_PLACED: placed, GROUP_WAITS: len(self._is_placed) - placed}
 
@@ -268,8 +269,9 @@ class PodGroups:
 
     async def reconcile(self, key: GroupKey) -> Result:
         """Plans and writes the next step of one replica of a group, or queues all that wait and that an event may help (`ALL`). While
-        admissions are paused no pod gets a place. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises
-        KubeError where a write fails; a refusal (Invalid, Forbidden) is reported in the condition."""
+        admissions are paused no pod gets a place. Plugins of other packages are asked, and waited for. Returns RequeueAfter with the
+        seconds until it is to be judged again, else Done. Raises KubeError where a write fails, but not for pods that are gone or were
+        changed; a refusal (Invalid, Forbidden) is reported in the condition."""
         if key == ALL:
             self._wake()
             return Done()

@@ -41,9 +41,10 @@ class Reasons:
         self._is_stale = asyncio.Event()
 
     def defer(self, judged: Judged) -> bool:
-        """Returns True and writes a verdict later, if it is a refusal that can wait; False if the caller is to write it now. Drops what was
-        to be written of the workload before.
-        """
+        """Returns True and queues a verdict to be written later by `run`, if it is a refusal that can wait; False if the caller is to write
+        it now. Drops what was to be written of the workload before, in both cases. Refusals of the second pass, with victims, or that break
+        a rule cannot wait. One with the same reason as before can; of others about `pacing.REASONS_FIRST_PER_S` a second are for the
+        caller."""
         uid = judged.verdict.workload.uid
         self._later.pop(uid, None)
         seconds = self._find_delay(judged.verdict)
@@ -59,8 +60,8 @@ class Reasons:
         self._is_stale.set()
 
     def drain(self) -> Iterator[Judged]:
-        """Yields all refusals that are to be written later, and removes them; then the new reasons of workloads with the requests of
-        another one."""
+        """Yields all refusals that are to be written later, and removes them. Then yields refusals of workloads that have the same requests
+        as one that was refused for a new reason: they get that reason."""
         for uid in list(self._later):
             yield self._later.pop(uid)
         steps = 2 * sum(1 for _ in self._observed.state.workloads.list_pending()) + 2  # to the end of a walk, and once over all

@@ -225,7 +225,8 @@ class Scheduler:
                 await self._clock.sleep(pacing.REASONS_REFRESH_S)
 
     async def run_cycle(self) -> None:
-        """Runs one batch of decisions, long ones to their end. The writes of the verdicts are under way when it returns, see `settle`."""
+        """Runs one batch of decisions, long ones to their end; none while it is drained. A workload with a decision that raises is set
+        aside until it changes. The writes of the verdicts are under way when it returns, see `settle`."""
         while not self._is_draining and await self._run_part():
             try:
                 for _ in iter(lambda: self._cycle.run_piece(StepTime(self._clock, pacing.PIECE_S).is_left), False):
@@ -291,7 +292,7 @@ class Scheduler:
         return self._cycle.makes_room
 
     async def drain(self) -> None:
-        """Stops deciding; returns once all verdicts that are being written are written."""
+        """Stops deciding; returns once all verdicts that are being written are written. Reasons that are to be written later are not."""
         self._is_draining = True
         while self._tasks:
             await asyncio.wait(self._tasks)

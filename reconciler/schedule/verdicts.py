@@ -43,7 +43,7 @@ class Loop(Protocol):
     """What is asked of the loop that decides."""
 
     def drop_decision(self, uid: str) -> None:
-        """Drops what was decided on the workload with a uid: it is decided on again."""
+        """Drops what was decided on the workload with a uid, so that it is decided on again in a later cycle."""
 
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges the workload with a uid again after some seconds, whether anything has changed or not."""
@@ -92,8 +92,8 @@ class Verdicts:
 
     async def write(self, judged: Judged) -> None:
         """Writes one decision on a workload, an admission or a refusal, and evicts its victims. Returns once it is written or reverted, or
-        a task looks up what became of it; raises nothing for a write that fails. One that is reverted is decided on again after a pause
-        that doubles."""
+        a task looks up what became of it; raises nothing for a write that fails, whatever the error. One that is reverted is decided on
+        again after a pause that doubles. Raises what `Preemptions.evict_all` raises."""
         verdict = judged.verdict
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)

@@ -51,7 +51,8 @@ class DriftAudit:
             self._relabelled.set()
 
     async def run(self) -> None:
-        """Audits soon after its start, once in `pacing.AUDIT_S` seconds, and soon after a node got other labels. Never returns."""
+        """Audits `pacing.DRIFT_SETTLE_S` seconds after its start, then once in `pacing.AUDIT_S` seconds and soon after a node's level or
+        flavor labels have changed. Never returns."""
         while True:  # at first without a wait: leaders that follow one another within a minute would never look
             await self._clock.sleep(pacing.DRIFT_SETTLE_S)  # a rack is relabelled node by node
             self._relabelled.clear()
@@ -61,9 +62,9 @@ class DriftAudit:
                     await self._relabelled.wait()
 
     async def audit(self) -> None:
-        """Compares the running pods of all workloads with their assignments once and writes the condition of each workload that changed.
-        Sets `counts`: workloads by the kind of their first drift. A workload that cannot be judged is set aside; a write that fails is
-        logged."""
+        """Compares the running pods of all workloads with their assignments once and writes the condition of each workload for which it
+        changes. Sets `counts`: workloads by the kind of their first drift, 0 for kinds without any. A workload that cannot be judged is set
+        aside; a write that fails is logged."""
         found: Counter[DriftKind] = Counter()
         keys = list(self._observed.state.workloads.facts)
         seen = 0
