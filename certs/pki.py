@@ -165,7 +165,7 @@ def _is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
         constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension):
         return False
     return constraints.ca
 
@@ -173,7 +173,7 @@ def _is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 def _list_alternative_names(leaf: x509.Certificate) -> list[x509.GeneralName]:
     try:
         return list(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except x509.ExtensionNotFound:
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):  # a certificate with unusable extensions is for no name
         return []
 
 

@@ -114,4 +114,5 @@ def _time(text: bytes) -> datetime | None:
         found = datetime.fromisoformat(text.decode())
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    # Times at the ends of the calendar cannot be added to, or not be written in UTC.
+    return found if found.tzinfo is not None and 1970 <= found.year < 9000 else None

@@ -94,11 +94,12 @@ def read_documents(paths: Iterable[Path], wrong: list[str]) -> list[Document]:
 
 def _load(path: Path) -> list[Any]:
     try:
-        text = (Path("/dev/stdin") if str(path) == "-" else path).read_bytes()
+        with (Path("/dev/stdin") if str(path) == "-" else path).open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
     if len(text) > MAX_BYTES:
-        raise BadInput(f"{path}: it has {len(text)} bytes; {MAX_BYTES} are read at most")
+        raise BadInput(f"{path}: it has more than {MAX_BYTES} bytes, which is as much as is read")
     try:
         if text[:1] == b"{":  # what kubectl writes as JSON is YAML, too, but is read ten times as fast
             return [json.loads(text)]

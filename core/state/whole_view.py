@@ -54,15 +54,17 @@ class WholeView:
 
     def hold_place(self, group: str, pod: str, node: str | None, requests: Resources, traits: PodTraits = NO_TRAITS) -> None:
         """Keeps a place on a node for a pod of a group that is not bound yet, in place of an earlier one. With None it removes the place,
-        if there is one, and calls `on_free`, which a move to another node does not. `requests` are of the pod without its one of `pods`.
+        if there is one. `on_free` is called where it leaves a node. `requests` are of the pod without its one of `pods`.
         The same node again changes nothing, whatever the requests."""
         key: PodSetKey = (f"podgroup {group}", pod, None)
-        if self._kept.get(key) == node:
+        before = self._kept.get(key)
+        if before == node:
             return
         if node is None:
             del self._kept[key]
             self._ledger.reserve(key, None)
+        else:
+            self._kept[key] = node
+            self._ledger.reserve(key, Reservation(with_pod(requests), ((node, 1),), traits=traits))
+        if before is not None:
             self._on_free()
-            return
-        self._kept[key] = node
-        self._ledger.reserve(key, Reservation(with_pod(requests), ((node, 1),), traits=traits))

@@ -9,6 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,3 +146,15 @@ def connect(folder, ca: KeyPair, pair: KeyPair) -> str | None:
                 return secured.version()
         finally:
             thread.join()
+
+
+def test_certificate_with_unreadable_names_is_for_no_name() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, AT, AT + timedelta(days=1))
+    odd = builder.add_extension(x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"no names"), critical=False)
+    chain = odd.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    assert validate(chain, CA.certificate + chain, NAMES[0], AT) == [
+        "the certificate is not for topogate.ns.svc",
+        "no CA of the bundle signed the certificate",
+    ]

@@ -280,7 +280,9 @@ def test_a_spoilt_next_ca_is_as_good_as_none(name):
     assert (found.next, found.signer) == (None, ASKED.signer)
 
 
-@pytest.mark.parametrize("text", [b"", b"yesterday", b"\xff", b"2026-03-04T05:06:07"])
+@pytest.mark.parametrize(
+    "text", [b"", b"yesterday", b"\xff", b"2026-03-04T05:06:07", b"9999-12-31T23:59:30+00:00", b"0001-01-01T00:00:00+09:00"]
+)
 def test_a_spoilt_time_is_as_good_as_none(text):
     found = from_data(to_data(REST) | {"trusted-since": text}, START)
     assert isinstance(found, SecretData)

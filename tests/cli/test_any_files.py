@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cli.planning.documents import MAX_BYTES, read_documents
 from tests.cli.commands import BLOCK, RACK, Commands, Obj, build_job, build_node, build_queues
 from tests.cli.lives import build_queued_job
 from tests.podgroups.devices import build_claim, build_device_class, build_resource_slice, build_template, pool_of_nodes
@@ -139,3 +140,9 @@ def test_random_json_in_files_is_used_or_reported(topogate: Commands, data: st.D
         assert ran.code in (0, 2, 3), ran.err
         for words in (["explain", "job", "there"], ["topology", "--seats"], ["topology", "suggest"]):
             assert here.run(*words, *files).code in (0, 1, 2)
+
+
+def test_file_without_an_end_is_read_no_further_than_the_limit() -> None:
+    wrong: list[str] = []
+    assert read_documents([Path("/dev/zero")], wrong) == []
+    assert wrong == [f"/dev/zero: it has more than {MAX_BYTES} bytes, which is as much as is read"]

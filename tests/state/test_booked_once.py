@@ -107,6 +107,18 @@ def test_a_place_of_a_group_that_is_given_up_helps_workloads_that_wait():
     assert list_admitted(scene.run()) == {"w"}
 
 
+def test_place_of_a_group_that_moves_helps_workloads_that_wait() -> None:
+    scene = Scene()
+    scene.rack("r", 2)
+    scene.state.whole.hold_place("ns/g", "pod", "r-n0", {"cpu": 4000}, NO_TRAITS)
+    woken: list[int] = []
+    scene.state.on_free.append(lambda: woken.append(scene.state.changes))
+    scene.state.whole.hold_place("ns/g", "pod", "r-n0", {"cpu": 4000}, NO_TRAITS)
+    assert not woken
+    scene.state.whole.hold_place("ns/g", "pod", "r-n1", {"cpu": 4000}, NO_TRAITS)
+    assert woken
+
+
 @pytest.mark.parametrize(("named", "taken"), [("old", f"{NAMESPACE}/old"), (f"{NAMESPACE}/old", f"{NAMESPACE}/old"), ("other/old", None)])
 def test_a_workload_takes_the_place_of_one_in_its_own_namespace_alone(named: str, taken: str | None):
     """Found defect C12: a workload of one namespace could release the booking of another's."""
