@@ -86,7 +86,10 @@ def resume(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Let admissions, evictions, or all go on. What has waited is decided on at once."""
+    """Let admissions, evictions, or all go on. What has waited is decided on at once.
+
+    What is not paused is no error. Exit code 1: it cannot be done, or it is written and ClusterQueues do not say so; 2: bad input.
+    """
     from cli.stopping import release
     from core.runtime.clock import SystemClock
 

@@ -49,7 +49,9 @@ _HELD = (r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)  # by a finalizer w
 
 
 def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
-    """Returns the rights (API group, resource, verb) that the reconciler needs in all namespaces, with those on the job kinds `kinds`."""
+    """Returns the rights (API group, resource, verb) that the reconciler needs in all namespaces, with those on the job kinds `kinds`. A
+    subresource follows its resource after a slash. Those of `list_owner_rights`, which only some clusters ask for, are not among them.
+    """
     granted: set[Right] = set()
     for resource in (*_ONLY_SEEN, *map(r.get_resource, POD_SETS)):
         granted |= list_rights(resource, *_SEEN)

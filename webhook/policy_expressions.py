@@ -61,7 +61,8 @@ def list_rules(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:
 
 
 def build_pod_rule(operation: str) -> Rule:
-    """Returns the rule that matches one operation on pods."""
+    """Returns an entry (JSON) of `resourceRules` of a policy, for `build_policy`: it matches one operation, such as `CREATE`, on pods.
+    Their subresources do not match."""
     return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation], "scope": "Namespaced"}
 
 

@@ -54,8 +54,8 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
-    """Returns errors, and no warnings, of a Workload. Requests and limits of containers, and overhead, must be maps of quantities of at
-    least 0; `resources` of the whole pod are not looked at. Slices must have a size of at least 1 that divides the pods, and
+    """Returns errors, and no warnings, of a Workload. Requests and limits of pods and containers, and overhead, must be maps of quantities
+    of at least 0. Slices must have a size of at least 1 that divides the pods, and
     `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or two with a `minCount`, are an error. So are pod sets
     other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods."""
     spec = workload.get("spec") or {}
@@ -98,6 +98,8 @@ def _validate_pod_set(path: str, pod_set: Json) -> Iterator[FieldError]:
             for kind in ("requests", "limits"):
                 amounts = (container.get("resources") or {}).get(kind) or {}
                 yield from _validate_quantities(f"{path}.template.spec.{part}[{i}].resources.{kind}", amounts)
+    for kind in ("requests", "limits"):
+        yield from _validate_quantities(f"{path}.template.spec.resources.{kind}", (spec.get("resources") or {}).get(kind) or {})
     yield from _validate_quantities(f"{path}.template.spec.overhead", spec.get("overhead") or {})
     request, count = pod_set.get("topologyRequest") or {}, int(pod_set.get("count") or 0)
     layers = request.get("podsetSliceRequiredTopologyConstraints") or []

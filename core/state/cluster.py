@@ -136,8 +136,9 @@ class ClusterState:
             self.changes += 1
 
     def observe_stuck(self, key: str, stuck: NodesByPodSet | None) -> None:
-        """Records the pods of a workload that nodes do not take, though they serve others of it, as pods per node by pod set; None: it has
-        none now. `changes` counts any difference."""
+        """Records the pods of a workload that nodes do not take, though they serve others of it, in place of those before. `stuck` has a
+        tuple of (node, pods) pairs for each pod set, sorted by node; None, never an empty map: it has none now. `changes` counts any
+        difference, also one of order."""
         self.changes += _update(self.stuck, key, stuck)
 
     def observe_daemon_set(self, key: str, daemon_set: DaemonSetFacts | None) -> None:

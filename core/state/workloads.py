@@ -183,8 +183,8 @@ class Workloads:
         return self._indexes.lending.find_borrowers(host)
 
     def list_awaiting_topology(self) -> list[WorkloadFacts]:
-        """Returns the facts of workloads that hold quota, by an observed admission, and have a pod set with places still to be found
-        (`delayed`)."""
+        """Returns the facts of active workloads that hold quota by an observed admission, and have a pod set with places still to be found
+        (`delayed`). Evicted ones are left out, and so are those with a decision on its way. The list is new."""
         return list(self._indexes.awaiting.values())
 
     def list_unhealthy(self) -> list[WorkloadFacts]:

@@ -136,8 +136,12 @@ class Informers:
 
     @property
     def optional(self) -> dict[str, Informer]:
-        """Returns the informers of resources that a cluster may lack, by kind or resource: jobs and what owns pods, what jobs refer to,
-        ProvisioningRequests with their configurations, and topogate's PodGroups and NodeTopologies, which an older installation lacks."""
+        """Returns the informers of resources that a cluster may lack, in a new dict. Jobs and what they refer to have `Kind.group` as a key
+        (`Job.batch`), what owns pods has its kind (`StatefulSet`).
+
+        By `plural.group` it has ProvisioningRequests with their configurations, and topogate's PodGroups and NodeTopologies, which an older
+        installation lacks. Those of `built_in` are not in it.
+        """
         may_lack = (self.provisioning_configs, self.provisioning_requests, self.pod_groups, self.node_topologies)
         others = {str(informer.resource): informer for informer in may_lack}
         return {**self.jobs, **self.parents, **self.between, **self.related.informers, **others}

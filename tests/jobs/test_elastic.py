@@ -63,3 +63,10 @@ def test_under_a_reservation_only_an_elastic_workload_may_shrink(elastic: bool, 
     new = deepcopy(old)
     new["spec"]["podSets"][0] |= changed
     assert list_fields(validate_workload(new, old)) == (["spec.podSets"] if refused else [])
+
+
+@pytest.mark.parametrize("kind", ["requests", "limits"])
+def test_resources_of_a_whole_pod_that_are_no_quantities_are_named(kind: str) -> None:
+    workload = build_workload_json("w", [build_pod_set_json("main", 4)])
+    workload["spec"]["podSets"][0]["template"]["spec"]["resources"] = {kind: {"cpu": "-1"}}
+    assert list_fields(validate_workload(workload, None)) == [f"spec.podSets[0].template.spec.resources.{kind}[cpu]"]

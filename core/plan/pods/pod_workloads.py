@@ -163,7 +163,12 @@ def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json],
 
 def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
     """Returns a new Workload (JSON) for a unit, active and with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`; None:
-    it gets none. Of the annotations it keeps those about placement and provisioning, and the trace."""
+    it gets none.
+
+    Of the annotations it keeps those about placement and provisioning, and the trace; all `marks` are added. Of the labels it keeps
+    PRIORITY_CLASS_LABEL alone, and JOB_UID_LABEL is added where there is a `job_uid`. A time limit in the labels becomes
+    `spec.maximumExecutionTimeSeconds`.
+    """
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
         "active": True,

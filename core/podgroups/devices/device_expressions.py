@@ -47,8 +47,8 @@ def parse_device_quantity(text: str) -> Fields:
 
 
 def has_at_least(value: Any, least: str) -> bool:
-    """Whether a capacity of a device is a quantity (`parse_device_quantity`) that is not less than `least`; False where it is none. Raises
-    InvalidQuantity where it is one and `least` is none."""
+    """Whether a capacity of a device is not less than the quantity `least`. It is one only as the map that `parse_device_quantity` returns.
+    False for anything else, text such as "10Gi" included. Raises InvalidQuantity where it is such a map and `least` is no quantity."""
     return isinstance(value, Mapping) and _QUANTITY in value and Fraction(value[_QUANTITY]) >= parse_exact_quantity(least)
 
 

@@ -97,8 +97,11 @@ def compute_usage(pod_sets: Iterable[PodSetFacts], queue: ClusterQueueFacts, rul
 def compute_spares_usage(
     unit: Iterable[PodSetFacts], placements: Iterable[tuple[str, PodSetPlacement]], queue: ClusterQueueFacts, rules: ResourceRules
 ) -> dict[str, int]:
-    """Returns the canonical amounts, by resource, that the spare nodes which pod sets ask for take from quota. Each counts as many pods as
-    the fullest node of the pod set's placement; a pod set without placement adds nothing."""
+    """Returns the canonical amounts, by resource, that the spare nodes which pod sets ask for take from quota, rounded up. Each counts as
+    many pods as the fullest node of the pod set's placement; without placement it counts none.
+
+    Resources are those of `compute_pod_set_usage`: the queue need not cover them, but for `pods`. Empty where no pod set asks for spares.
+    """
     most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
     total: dict[str, int] = {}
     for pod_set in unit:

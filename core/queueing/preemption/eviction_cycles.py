@@ -92,6 +92,8 @@ class Circles:
         """Records that a workload is admitted: its evictions so far do not count as futile. They still count for cycles."""
         for victim in self._victims.get(preemptor.party, ()):
             pair = victim, preemptor.party
+            if self._evicted[pair].times >= MOST_FUTILE:
+                self._changed.add(preemptor.party)
             self._evicted[pair] = self._evicted[pair]._replace(times=0)
 
     def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -103,8 +105,7 @@ class Circles:
         return frozenset(victim for victim in self._victims.get(party, ()) if self._evicted[victim, party].times >= MOST_FUTILE)
 
     def collect_changed(self) -> set[str]:
-        """Returns the parties for which `find_trait` may return something else than at the last call of this method. Those for which only
-        `note_admitted` has changed that are not among them."""
+        """Returns the parties for which `find_trait` may return something else than at the last call of this method."""
         changed, self._changed = self._changed, set()
         return changed
 

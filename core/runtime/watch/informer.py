@@ -79,7 +79,8 @@ class Informer:
 
     @property
     def synced(self) -> bool:
-        """Whether a first list is in the store and the handlers have been called with it."""
+        """Whether a first list is in the store and the handlers have been called with it. It stays so during later lists; `drop_all` makes
+        it False again."""
         return self._synced.is_set()
 
     def add_handler(self, handler: Handler) -> None:
@@ -159,6 +160,7 @@ class Informer:
         """
         self._fold(Init())
         self._fold(InitDone())
+        self.store.synced = False
         self._synced.clear()
         self.watcher.version = ""
 

@@ -128,7 +128,10 @@ def test_workload_that_was_evicted_for_nothing_again_and_again_is_spared_until_i
     assert remembered.collect_changed() == {"a", "b"}
     assert remembered.find_trait("b") != before
     remembered.note_admitted(FACTS["b"])
+    assert remembered.collect_changed() == {"b"}
     assert spared(remembered, "b") == set()
+    remembered.note_admitted(FACTS["b"])
+    assert remembered.collect_changed() == set()
     remembered.note(FACTS["b"], [FACTS["a"]])
     assert spared(remembered, "b") == set(), "none more than once since then"
 

@@ -66,5 +66,6 @@ def test_log_lines_contain_no_url_password(stream: io.StringIO):
 def test_line_for_people_has_no_credentials_of_a_url() -> None:
     record = logging.makeLogRecord({"msg": "%s gives no answer", "args": ("https://me:secret@host/api",), "proxy": "http://a:b@proxy"})
     line = logs.LineFormatter("topogate: ").format(record)
-    assert line.startswith("topogate: https://") and "secret" not in line
+    assert line.startswith("topogate: https://")
+    assert "secret" not in line
     assert "a:b" not in line

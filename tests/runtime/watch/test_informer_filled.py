@@ -9,6 +9,7 @@ from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden, Unreachable
 from core.runtime.watch.informer import Informer
 from core.runtime.watch.store import Change
+from core.runtime.watch.watch_step import Init, InitApply, InitDone
 
 PODS = Resource("", "v1", "pods", "Pod")
 
@@ -95,3 +96,15 @@ def test_observed_reply_is_transformed_and_reported_once():
     informer.put(build_pod("a", "2"))
     informer.observe_reply(build_pod("a", "1"))
     assert heard == [(None, "slim 1"), ("slim 1", "slim 2")]
+
+
+def test_list_after_all_were_dropped_counts_as_synced_only_when_it_is_whole() -> None:
+    informer = Informer(Listing([]), PODS)
+    informer.fill([build_pod("a")])
+    informer.drop_all()
+    assert not informer.synced
+    for event in (Init(), InitApply(build_pod("a", "2"))):
+        informer._fold(event)
+        assert not informer.synced
+    informer._fold(InitDone())
+    assert informer.synced
