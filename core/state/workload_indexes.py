@@ -148,6 +148,10 @@ class Lines:
         self._watches.append(set(self.pending))
         return self._watches[-1]
 
+    def remove_watch(self, watch: set[str]) -> None:
+        """Ends that keys are added to a set of `watch`; nothing happens for any other set."""
+        self._watches = [each for each in self._watches if each is not watch]
+
 
 class Lending:
     """Workloads that would lend nodes which are kept free for them, and those that were given such nodes."""

@@ -149,6 +149,11 @@ class Workloads:
         held it longest come first."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
+    def list_local_pending(self, local_queue: str) -> list[WorkloadFacts]:
+        """Returns the facts of the workloads of a LocalQueue (namespace/name) that wait for a decision, as in `list_pending`, as a new list
+        in no certain order."""
+        return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=False)]
+
     def count_pending(self, local_queue: str) -> int:
         """Returns the number of workloads of a LocalQueue that wait for a decision, as in `list_pending`."""
         return self._indexes.lines.count_line(local_queue, holds=False)
@@ -210,6 +215,10 @@ class Workloads:
         """Returns a new set of keys of workloads that wait. From now on each that begins or ends to wait, or changes, is added; the caller
         empties it (`Lines.watch`)."""
         return self._indexes.lines.watch()
+
+    def remove_pending_watch(self, watch: set[str]) -> None:
+        """Ends that keys are added to a set of `watch_pending`; nothing happens for any other set."""
+        self._indexes.lines.remove_watch(watch)
 
     def compute_usage_below(self, cluster_queue: str, priority: int, name: FlavorResource, *, inclusive: bool = False) -> int:
         """Returns what workloads of a priority below `priority` hold of a flavor and resource of a ClusterQueue, in canonical units.

@@ -20,7 +20,7 @@ from core.placement.refusals import truncate
 from core.queueing.cycle.growth import find_growth
 from core.queueing.cycle.rules import find_violation
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
+from core.queueing.flavors.outcome import CURABLE, Admissible, NotAdmissible, Preempting
 from core.queueing.flavors.spare_lending import Offer, list_offers, note_loans
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
@@ -36,7 +36,6 @@ PREEMPTION_STEPS = 300_000  # of a decision's
 CONFIRM_STEPS = 30_000  # of confirming a decision that was made in pieces
 _CUT = "the search for workloads to preempt stopped at its limit of steps"
 _CIRCLE = "until one of them ends it does not preempt workloads for which it was evicted itself, directly or through others: {}"
-_CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # by others going
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class Judge:
 
     def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotAdmissible) -> Pieces[NotAdmissible]:
         """A refusal that becomes a wait, if it helps that others go."""
-        if refused.reason not in _CURABLE:
+        if refused.reason not in CURABLE:
             return refused
         asked = compute_asked(self._state, workload, queue)
         by_share, unseen = self._sharing is not None, self._claims.list_unseen()
@@ -244,7 +243,7 @@ class Judge:
         has freed in one flavor while it frees room in the next.
         """
         policy = queue.fungibility
-        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in _CURABLE]
+        passed_over = [attempt.flavor for attempt in found.attempts if attempt.reason in CURABLE]
         preempting, asked = None, PreemptionQuestion(workload, queue, is_rather=True)
         if policy.when_can_preempt == STOP and passed_over and queue.preemption.is_possible:
             asked = replace(asked, queue=queue.copy_up_to(passed_over[0]), may_borrow=policy.when_can_borrow == STOP)

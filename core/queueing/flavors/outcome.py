@@ -22,6 +22,7 @@ from core.state.facts import WorkloadFacts
 
 # Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
 PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
+CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # reasons that may go where other workloads go
 
 _WHY = {
     REASON_IN_QUEUE: "prioritization in the ClusterQueue",

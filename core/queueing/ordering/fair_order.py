@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from core.model.quota_tree import Amounts, FlavorResource, Share
+from core.model.quota_tree import Amounts, FlavorResource, QuotaTree, Share
 from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.ordering.iteration_order import (
     Turn,
@@ -230,22 +230,30 @@ class FairTurns:
 
     def _compute_shares(self, queue: ClusterQueueFacts, asked: _Amounts) -> _Reckoned:
         tree = self._state.quota
-        amounts = self._estimate_usage(queue, dict(asked))
-        usage = tree.get_usage(queue.name)
-        borrows = any(amount and usage.get(name, 0) + amount > tree.get_nominal(queue.name, name) for name, amount in amounts.items())
-        return borrows, tuple(_build_sort_key(share) for share in tree.compute_shares(queue.name, amounts))
+        amounts = estimate_usage(tree, queue, dict(asked))
+        shares = tree.compute_shares(queue.name, amounts)
+        return is_borrowing(tree, queue, amounts), tuple(_build_sort_key(share) for share in shares)
 
-    def _estimate_usage(self, queue: ClusterQueueFacts, asked: dict[str, int]) -> Amounts:
-        """What it would take: of each group the first flavor that has enough left, or would if nothing were in use, or the first."""
-        tree = self._state.quota
-        likely: dict[FlavorResource, int] = {}
-        for group in queue.groups:
-            wanted = {resource: asked[resource] for resource in group.resources if resource in asked}
-            rest = [f for f in group.flavors if all(n <= tree.compute_available(queue.name, (f, r)) for r, n in wanted.items())]
-            rest = rest or [f for f in group.flavors if all(n <= tree.compute_potential(queue.name, (f, r)) for r, n in wanted.items())]
-            flavor = next(iter(rest or group.flavors), None)
-            likely |= {(flavor, resource): amount for resource, amount in wanted.items()} if flavor is not None else {}
-        return likely
+
+def estimate_usage(tree: QuotaTree, queue: ClusterQueueFacts, asked: Mapping[str, int]) -> Amounts:
+    """Returns what a workload would probably take of quota, by flavor and resource. Of each resource group it is the first flavor that has
+    enough left, or would have if nothing were in use, or the first. `asked`: canonical amounts by resource. Raises KeyError where the tree
+    does not have the queue."""
+    likely: dict[FlavorResource, int] = {}
+    for group in queue.groups:
+        wanted = {resource: asked[resource] for resource in group.resources if resource in asked}
+        rest = [f for f in group.flavors if all(n <= tree.compute_available(queue.name, (f, r)) for r, n in wanted.items())]
+        rest = rest or [f for f in group.flavors if all(n <= tree.compute_potential(queue.name, (f, r)) for r, n in wanted.items())]
+        flavor = next(iter(rest or group.flavors), None)
+        likely |= {(flavor, resource): amount for resource, amount in wanted.items()} if flavor is not None else {}
+    return likely
+
+
+def is_borrowing(tree: QuotaTree, queue: ClusterQueueFacts, amounts: Amounts) -> bool:
+    """Whether a queue has to borrow any of these canonical amounts beside what it uses. Raises KeyError where the tree does not have the
+    queue."""
+    usage = tree.get_usage(queue.name)
+    return any(amount and usage.get(name, 0) + amount > tree.get_nominal(queue.name, name) for name, amount in amounts.items())
 
 
 def _build_sort_key(share: Share) -> _Comparable:

@@ -16,6 +16,12 @@ MOST_ADDED = 2_000  # new workloads that one `sync` adds, in some 30 ms
 Order = tuple[int, str, str, int]  # lower goes first; no two are equal
 
 
+def build_order(workloads: Workloads, workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> Order:
+    """Returns the place of a workload among all, as a sort key: that of `queue_order`, then the order in which `workloads` came. Raises
+    KeyError where it is none of these."""
+    return (*queue_order(workload, rules), workloads.get_arrival(workload.key))
+
+
 @dataclass(eq=False, slots=True)
 class EquivalenceClass:
     """Workloads that are alike in all but their names and pod labels, the first to be served first."""
@@ -76,6 +82,10 @@ class Pending:
         self.last_number = 0  # of the workload that came last, or asked for something else
         self.is_behind = False  # whether another call is to come before all are decided on
 
+    def close(self) -> None:
+        """Ends that changes are recorded for it. For callers that read the order once: `sync` finds no more changes then."""
+        self._workloads.remove_pending_watch(self._changed)
+
     def sync(self) -> list[str]:
         """Adds, moves and removes workloads as they have changed since the last time. Returns uids of those that do not wait any more, or
         ask for something else.
@@ -131,7 +141,7 @@ class Pending:
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = EquivalenceClass(same)
-        order = (*queue_order(workload, self._rules), self._workloads.get_arrival(key))
+        order = build_order(self._workloads, workload, self._rules)
         insort(group.members, (order, workload))
         self._regrouped[group] = None
         is_same = before is not None and before.order == order and before.workload.uid == workload.uid

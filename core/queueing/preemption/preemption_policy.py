@@ -41,6 +41,19 @@ SHARE_STEPS = 60  # what it costs to compare shares
 Rank = tuple[Excess, int]  # with fair sharing how far its queue is beyond its own; priority
 
 
+def may_preempt_within(policy: str, workload: WorkloadFacts, other: WorkloadFacts) -> bool:
+    """Whether `withinClusterQueue` (`policy`) lets a workload preempt another one of its own ClusterQueue."""
+    if policy not in (LOWER_PRIORITY, LOWER_OR_NEWER):
+        return False
+    equal = policy == LOWER_OR_NEWER and queue_order(other) > queue_order(workload) and other.priority == workload.priority
+    return other.priority < workload.priority or equal
+
+
+def may_reclaim(policy: str, workload: WorkloadFacts, other: WorkloadFacts) -> bool:
+    """Whether `reclaimWithinCohort` (`policy`) names another one, of a ClusterQueue that uses the quota of others, to a workload."""
+    return policy == ANY or (policy != NEVER and other.priority < workload.priority)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A workload that may have to go, and what that would give and cost."""
@@ -139,7 +152,7 @@ class Rights:
         stage only where no earlier one makes room. None: a piece of the work has been done, and it may be interrupted. With `among`
         candidates are in no such order. Adds to `Memory.spared` those left out for cycles of evictions."""
         policy, priority = self._queue.preemption, self._workload.priority
-        own = [w for w in self._list_holders(self._queue.name) if self._is_lower(policy.within_queue, w)]
+        own = [w for w in self._list_holders(self._queue.name) if may_preempt_within(policy.within_queue, self._workload, w)]
         owned = [(w, REASON_IN_QUEUE) for w in own]
         others = [
             w
@@ -147,7 +160,7 @@ class Rights:
             if self._is_using_others(name)
             for w in self._list_holders(name)
         ]
-        named = [w for w in others if policy.reclaim == ANY or (policy.reclaim != NEVER and w.priority < priority)]
+        named = [w for w in others if may_reclaim(policy.reclaim, self._workload, w)]
         reclaimed = self._leave_out_spared(owned + [(w, REASON_RECLAIMED) for w in named], are_for_own=True)
         first = [Right((yield from self._list_candidates(reclaimed)), may_borrow=False)]
         if self._among is not None or self._world.quota.find_cohort(self._queue.name) is None:
@@ -202,12 +215,6 @@ class Rights:
         if self._among is not None:
             holders = [w for w in holders if w.key in self._among]
         return [w for w in holders if w.key not in self._leaving and w.admission is not None and not w.finished and not w.deleting]
-
-    def _is_lower(self, policy: str, other: WorkloadFacts) -> bool:
-        if policy not in (LOWER_PRIORITY, LOWER_OR_NEWER):
-            return False
-        equal = policy == LOWER_OR_NEWER and queue_order(other) > queue_order(self._workload) and other.priority == self._workload.priority
-        return other.priority < self._workload.priority or equal
 
     @cached_property
     def wanted(self) -> dict[str, int]:
