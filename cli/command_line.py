@@ -122,6 +122,40 @@ def explain(
     commands.explain(what, source, DecisionInputs(config, feature_gates or (), placement_profile), output)
 
 
+class QueueForm(StrEnum):
+    """How to print queues."""
+
+    JSON = "json"
+    YAML = "yaml"
+    WIDE = "wide"
+
+
+@app.command("queue")
+def show_queues(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CLUSTERQUEUE|LOCALQUEUE]", help="NAME, clusterqueue/NAME or localqueue/NAME; default: all.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it has changed, until interrupted.")] = False,
+    nodes: Nodes = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Of the LocalQueue; only its workloads are named, others are counted.")
+    ] = None,
+    output: Annotated[QueueForm | None, typer.Option("--output", "-o", help="More columns, or data instead of text.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Config = None,
+    feature_gates: Gates = None,
+) -> None:
+    """Show queues: what waits, in the order in which it is considered, what holds quota, and the quota.
+
+    Needs rights in one namespace only; what may not be read is reported.
+    """
+    from cli import commands
+
+    source = ClusterSource(nodes or (), kubeconfig, context, namespace)
+    commands.show_queues(name, source, DecisionInputs(config, feature_gates or ()), output, is_watched=watch)
+
+
 class _ShowsByDefault(TyperGroup):
     """`topology NAME` is `topology show NAME`."""
 

@@ -13,19 +13,24 @@ from cli.cluster_view import Target
 from cli.failures import BadInput, Failure
 from cli.inputs import ClusterSource, DecisionInputs
 from cli.planning import plan_command
+from cli.queue_reading import QueueReading, read_queues, watch
 from cli.reporting import explain_command as set_explains
 from cli.reporting import podgroup_report, topology_command
-from cli.reporting.draw import make_console, write_data
+from cli.reporting.draw import WAITING, make_console, write, write_data
+from cli.reporting.queue_drawing import render_queues
+from cli.reporting.queue_report import report_queues, select_queues
 from cli.reporting.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.plan.steps import api_resources as r
 from core.runtime import plugins
+from core.runtime.clock import SystemClock
 from core.runtime.http.kubeconfig import find_namespace
 from reconciler.settings import Settings, parse
 
 Result = TypeVar("Result")
 DEFAULT_NAMESPACE = "default"
+WIDE = "wide"
 
 
 def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> int:
@@ -99,6 +104,50 @@ def show_topology(
             topology_command.render(console, report, shows_hosts=view.hosts)
     if view.svg is not None or view.seats:
         topology_command.draw_picture(outlook.observed, names, view.resource, view.svg, console if view.seats and form is None else None)
+
+
+def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInputs, form: str | None, *, is_watched: bool) -> None:
+    """Runs `topogate queue`: prints the queues that `asked` means (None: all that concern the namespace that is given, or all). `form` is
+    `json` or `yaml` for data, `wide` for more columns. Where it `is_watched` it prints them again whenever they have changed, and on a
+    terminal every few seconds, until it is interrupted. Raises Failure, of which BadInput for a name that means no queue."""
+    settings, target, namespace = read_settings(decisions), choose_target(source), choose_namespace(source)
+    if is_watched and source.files:
+        raise BadInput("--watch needs a live cluster: leave out --nodes, or leave out --watch")
+    console, shown, kinds = make_console(), list[list[Report]](), list_kinds()
+
+    def show(reading: QueueReading) -> None:
+        selection = select_queues(reading, asked, namespace, is_given=source.namespace is not None)
+        reports = report_queues(reading, selection)
+        if shown == [reports] and not (console.is_terminal and form in (None, WIDE)):
+            return
+        if form in (None, WIDE):
+            if shown:
+                console.clear()
+                write(console)
+            if not reports:
+                where = f"LocalQueue in namespace {namespace}" if selection.namespace is not None else "ClusterQueue"
+                write(console, f"there is no {where}", WAITING)
+            render_queues(console, reports, reading.outlook.now(), is_wide=form == WIDE)
+        else:
+            if shown and form == "yaml":
+                typer.echo("---")
+            write_data(console, {"queues": reports}, form)
+        shown[:] = [reports]
+
+    async def read_live() -> None:
+        async with cluster_view.connect(target) as client:
+
+            async def read() -> QueueReading:
+                return await read_queues(client, settings, kinds, namespace)
+
+            if is_watched:
+                await watch(read, show, SystemClock())
+            show(await read())
+
+    if source.files:
+        show(QueueReading(run(cluster_view.read_cluster(source.files, target, settings, kinds, namespace))))
+    else:
+        run(read_live())
 
 
 def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:

@@ -21,7 +21,8 @@ from cli.reporting.draw import (
     render_refusal,
     write,
 )
-from cli.reporting.report import Report, report_admission, report_choices, report_found, report_refusal
+from cli.reporting.report import Report, describe_state, report_admission, report_choices, report_found, report_refusal
+from cli.reporting.waiting_report import render_waiting, report_refused, report_waiting
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -63,7 +64,7 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
     if facts is None:  # written past all checks
         return report | {"state": "unreadable", "message": "the Workload cannot be read; the reconciler leaves it alone"}
     queue = outlook.state.find_cluster_queue(facts)
-    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": _describe_state(facts)}
+    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": describe_state(facts)}
     reported = _find_reported_condition(workload, facts)
     if reported is not None:
         report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
@@ -88,22 +89,6 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
     return report | _place(outlook, facts, events) | _report_outlook(outlook, facts)
 
 
-def _describe_state(facts: WorkloadFacts) -> str:
-    if facts.finished:
-        return "finished"
-    if facts.deleting:
-        return "being deleted"
-    if facts.evicted and facts.quota_reserved:
-        return "stopping"
-    if not facts.active:
-        return "deactivated"
-    if facts.on_hold:
-        return "on hold"
-    if facts.admitted:
-        return "admitted"
-    return "quota reserved" if facts.quota_reserved else "waiting"
-
-
 def _find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
     """Returns the condition that explains the state of a workload."""
     types: Sequence[str] = {
@@ -112,7 +97,7 @@ def _find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
         "deactivated": (EVICTED, DEACTIVATION_TARGET, QUOTA_RESERVED),
         "admitted": (ADMITTED,),
         "quota reserved": (ADMITTED, QUOTA_RESERVED),
-    }.get(_describe_state(facts), (QUOTA_RESERVED,))
+    }.get(describe_state(facts), (QUOTA_RESERVED,))
     return next((found for kind in types if (found := find_condition(workload, kind)) is not None), None)
 
 
@@ -188,12 +173,14 @@ def _report_outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
     """What a reconciler that starts now would decide on it."""
     if not facts.active or facts.deleting or facts.on_hold or (facts.admitted and not facts.unhealthy_nodes):
         return {}
+    waiting = report_waiting(outlook, facts)  # before what comes first is admitted
     verdict = outlook.decide([facts.key]).get(facts.key)
+    positions = {"turn": waiting["turn"]} if waiting else {}
     if verdict is None:
-        return {}
+        return positions
     if isinstance(verdict.outcome, Admissible):
-        return {"now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome, facts)}}
-    return {"now": {"outcome": "waits", **report_refusal(verdict.outcome)}}
+        return {**positions, "now": {"outcome": "admitted", **report_found(outlook.state, verdict.outcome, facts)}}
+    return {**report_refused(outlook, waiting, verdict.outcome), "now": {"outcome": "waits", **report_refusal(verdict.outcome)}}
 
 
 # --- on a terminal ------------------------------------------------------------------------------------
@@ -228,6 +215,7 @@ def render(console: Console, report: Report) -> None:
     if "failedNodes" in report:
         write(console, format_labelled("failed nodes", ", ".join(report["failedNodes"]), BAD), indent=1)
     _render_place(console, report)
+    render_waiting(console, report)
     _render_outlook(console, report)
 
 

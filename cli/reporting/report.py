@@ -10,11 +10,36 @@ from core.placement.refusals import Explanation, LevelFact
 from core.queueing.flavors.outcome import Admissible, Attempt, NotAdmissible
 from core.queueing.flavors.spare_lending import show_loans
 from core.queueing.ordering.partial_admission import list_shortfalls
+from core.resource import Obj
 from core.state.cluster import ClusterState
-from core.state.facts import WorkloadFacts
+from core.state.facts import WorkloadFacts, find_controller
 
 Report = dict[str, Any]
 _NAMED_FIXES = 20  # nodes of one change that are listed one by one
+
+
+def describe_owner(workload: WorkloadFacts, obj: Obj) -> str:
+    """Returns the name of what a workload was made for, as `topogate explain` takes it (`job/NAME`); its own, as `workload/NAME`, where it
+    has no owner."""
+    owner = find_controller(obj)
+    return f"{owner['kind'].lower()}/{owner['name']}" if owner is not None else f"workload/{workload.key.partition('/')[2]}"
+
+
+def describe_state(facts: WorkloadFacts) -> str:
+    """Returns how far a workload is, in a word or two: one of `waiting`, `quota reserved`, `admitted`, `stopping`, `finished`, ..."""
+    if facts.finished:
+        return "finished"
+    if facts.deleting:
+        return "being deleted"
+    if facts.evicted and facts.quota_reserved:
+        return "stopping"
+    if not facts.active:
+        return "deactivated"
+    if facts.on_hold:
+        return "on hold"
+    if facts.admitted:
+        return "admitted"
+    return "quota reserved" if facts.quota_reserved else "waiting"
 
 
 def report_admission(state: ClusterState, admission: Admission, facts: WorkloadFacts | None) -> list[Report]:

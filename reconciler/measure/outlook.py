@@ -1,6 +1,7 @@
 """What the reconciler would decide now, for commands that only read: the same state, the same cycle, nothing written."""
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
@@ -55,20 +56,27 @@ class Outlook:
             settings.fair_sharing,
             shrinks=settings.gates.is_on(PARTIAL_ADMISSION),
         )
-        later = {facts.uid for facts in self.state.workloads.facts.values() if self.is_later(facts)}
         found: dict[str, Verdict] = {}
-        for verdict in cycle.run(is_held_back=later.__contains__):
+        for verdict in cycle.run(is_held_back=self.list_later().__contains__):
             if verdict.workload.key in keys:
                 found[verdict.workload.key] = verdict
             if len(found) == len(keys):
                 break
         return found
 
+    def now(self) -> datetime:
+        """Returns the present wall time in UTC, by which `is_later` judges."""
+        return self._clock.now()
+
     def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
         """Returns the pods of one replica of a group, in the order of their keys, and its next step. Pods that are over are there, too. The
         step is planned with the default plugins, and as if no more pods would come. Changes nothing."""
         members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
+
+    def list_later(self) -> set[str]:
+        """Returns the uids of the workloads that may be queued again only later than now (`is_later`)."""
+        return {facts.uid for facts in self.state.workloads.facts.values() if self.is_later(facts)}
 
     def is_later(self, workload: WorkloadFacts) -> bool:
         """Whether a workload may be queued again only later than now (`status.requeueState.requeueAt`); False where it has none."""

@@ -227,3 +227,11 @@ def test_fields_of_kueue_without_effect_are_stored_in_both_versions(kind: str):
         for part, field in KEPT[kind]:
             schema = version["schema"]["openAPIV3Schema"]["properties"][part]["properties"][field]
             assert schema.get("items", schema)["x-kubernetes-preserve-unknown-fields"] is True
+
+
+def test_columns_of_workloads_show_the_reason_and_with_wide_the_message():
+    (spec,) = [each for each in list_specs("kueue.x-k8s.io") if each["names"]["kind"] == "Workload"]
+    for version in spec["versions"]:
+        columns = {column["name"]: (column["jsonPath"], column.get("priority", 0)) for column in version["additionalPrinterColumns"]}
+        assert columns["Reason"] == (".status.conditions[?(@.type=='QuotaReserved')].reason", 0)
+        assert columns["Message"] == (".status.conditions[?(@.type=='QuotaReserved')].message", 1)

@@ -33,5 +33,6 @@ def test_each_word_is_shown_offline_or_needs_a_cluster():
     assert all(shown for command, shown in OFFLINE), "each with what it prints"
     assert {command for command, _ in BLOCKS} - {command for command, _ in OFFLINE} == {
         "explain job one-rack",
+        "queue research",  # tests/cli/test_queue.py
         "topology --seats --svg tree.svg",
     }

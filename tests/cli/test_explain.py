@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -40,6 +41,61 @@ def test_explain_of_a_waiting_workload_shows_its_condition_message_and_the_lack_
     assert f"best {RACK} b0/b0-r0: 4 of 5 pods, short of 8 nvidia.com/gpu (4 domains)" in ran.out
     assert f"would fit: in one {BLOCK}" in ran.out
     assert "now:" not in ran.out
+
+
+def build_full_queue() -> list[Any]:
+    """`low` and `mid` hold the quota of 64 GPUs; `high` and then `last` wait for it."""
+    jobs = [build_job("low", 2), build_job("mid", 6), build_job("high", 3), build_job("last", 1)]
+    queued = [document for job, priority in zip(jobs, (-10, 0, 1000, -20), strict=True) for document in build_queued_job(job, priority)]
+    running = decide_documents([*build_nodes(), *build_queues(gpus=64), *queued[:4]])
+    return decide_documents([*running, *queued[4:]])
+
+
+def test_explain_of_a_waiting_workload_shows_its_position_with_the_holders_and_the_reason_for_no_preemption(topogate: Commands):
+    file = topogate.write("cluster.yaml", *build_full_queue())
+    told = topogate.run("explain", "job", "high", "--nodes", file, "-o", "json").data
+    assert {name: told["turn"][name] for name in ("position", "waiting", "localPosition", "localWaiting", "beforeCount")} == {
+        "position": 1,
+        "waiting": 2,
+        "localPosition": 1,
+        "localWaiting": 2,
+        "beforeCount": 0,
+    }
+    (lack,) = told["missing"]
+    assert (lack["flavor"], lack["resource"], lack["needs"], lack["available"], lack["holders"]) == ("gpu", "nvidia.com/gpu", "24", "0", 2)
+    assert [(one["of"], one["amount"], one["priority"]) for one in lack["heldBy"]] == [
+        ("default/job/mid", "48", 0),
+        ("default/job/low", "16", -10),
+    ]
+    (sentence,) = told["notPreempted"]
+    assert re.fullmatch(
+        r"priority 1000 waits behind -10 \(default/job-low-\w+\) because withinClusterQueue of ClusterQueue research is Never", sentence
+    )
+    shown = topogate.run("explain", "job", "last", "--nodes", file).out
+    assert "position: 2 of 2 in the ClusterQueue, 2 of 2 in the LocalQueue\n" in shown
+    assert "before it: default/job/high (priority 1000)\n" in shown
+    assert "needs quota: 8 nvidia.com/gpu of flavor gpu, of which 0 are available\n" in shown
+    assert "held by default/job/mid 48 (priority 0, ClusterQueue research), default/job/low 16 (priority -10" in shown
+
+
+def test_explain_of_a_workload_without_a_place_shows_the_workloads_on_the_best_domain(topogate: Commands):
+    queued = [d for name, pods in (("small", 2), ("large", 4)) for d in build_queued_job(build_job(name, pods, required=RACK))]
+    running = decide_documents([*build_nodes(blocks=1, racks=1), *build_queues(), *queued[:2]])
+    file = topogate.write("cluster.yaml", *decide_documents([*running, *queued[2:]]))
+    told = topogate.run("explain", "job", "large", "--nodes", file, "-o", "json").data
+    (domain,) = told["occupied"]
+    assert (domain["domain"], domain["level"], domain["holders"]) == ("b0/b0-r0", RACK, 1)
+    assert (domain["heldBy"][0]["of"], domain["heldBy"][0]["amounts"]) == ("default/job/small", {"nvidia.com/gpu": "16"})
+    assert told["notPreempted"] == ["withinClusterQueue of ClusterQueue research is Never"]
+    shown = topogate.run("explain", "job", "large", "--nodes", file).out
+    assert f"on {RACK} b0/b0-r0: default/job/small 16 nvidia.com/gpu (priority 0)" in shown
+
+
+def test_explain_of_a_job_that_no_rack_could_hold_blames_no_other_workload(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
+    told = topogate.run("explain", "job", "a", "--nodes", topogate.write("cluster.yaml", *documents), "-o", "json").data
+    assert told["turn"]["position"] == 1
+    assert not {"missing", "occupied", "notPreempted"} & told.keys()
 
 
 def test_explain_of_a_preempted_workload_names_its_preemptor(topogate: Commands):

@@ -214,6 +214,15 @@ class Workload(KubernetesObject):
             PrinterColumn("Reserved in", ".status.admission.clusterQueue", "string", "The ClusterQueue it has quota of"),
             PrinterColumn("Admitted", ".status.conditions[?(@.type=='Admitted')].status", "string", "Whether it is admitted"),
             PrinterColumn("Finished", ".status.conditions[?(@.type=='Finished')].status", "string", "Whether it has finished"),
+            PrinterColumn("Priority", ".spec.priority", "integer", "Workloads of a higher priority are considered first", priority=1),
+            PrinterColumn("Reason", ".status.conditions[?(@.type=='QuotaReserved')].reason", "string", "Why it waits"),
+            PrinterColumn(
+                "Message",
+                ".status.conditions[?(@.type=='QuotaReserved')].message",
+                "string",
+                "What it lacks, and what would help",
+                priority=1,
+            ),
             AGE,
         ),
     )

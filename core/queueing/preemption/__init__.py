@@ -1,4 +1,4 @@
 """Which workloads are evicted for one that does not fit, and the room that is held for it.
 
-Imported by `core.queueing.cycle`.
+Imported by `cli`, `core.queueing.cycle`.
 """

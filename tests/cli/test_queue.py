@@ -1,0 +1,320 @@
+"""`topogate queue`: what waits, what holds quota, for those that may read all and for those with rights in one namespace."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli import cluster_view
+from cli.commands import run
+from cli.failures import Failure
+from cli.queue_reading import WATCH_S, QueueReading, watch
+from cli.reporting.queue_drawing import format_age, render_queues
+from cli.reporting.table import format_table, remove_controls
+from core.plan.steps import api_resources as r
+from core.resource import Resource
+from reconciler.execute.tracing import parse_time
+from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues
+from tests.cli.lives import NOW, build_queued_job, decide_documents
+from tests.cli.test_api_answers import EMPTY, Answer, build_status, serve_answers, write_kubeconfig
+from tests.runtime.fakes import ManualClock
+
+GPU = "nvidia.com/gpu"
+
+
+def build_cluster(**changes: Any) -> list[Obj]:
+    """Six jobs in `default`: three hold 24 of 128 GPUs each, three wait for a rack of five nodes, which there is none."""
+    jobs = [d for i in range(6) for d in build_queued_job(build_job(f"j{i}", 5 if i % 2 else 3, required=RACK), priority=i * 100)]
+    return decide_documents([*build_nodes(), *build_queues(gpus=128, **changes), *jobs])
+
+
+def move(documents: list[Obj], job: str, namespace: str) -> None:
+    """The workload of a job, in another namespace."""
+    for document in documents:
+        owners = document["metadata"].get("ownerReferences") or [{}]
+        if document["kind"] == "Workload" and owners[0].get("name") == job:
+            document["metadata"]["namespace"] = namespace
+    queue = next(d for d in documents if d["kind"] == "LocalQueue")
+    if not any(d["kind"] == "LocalQueue" and d["metadata"]["namespace"] == namespace for d in documents):
+        documents.append({**queue, "metadata": {**queue["metadata"], "namespace": namespace}})
+
+
+def test_waiting_workloads_are_listed_in_order_with_positions_amounts_and_reasons(topogate: Commands):
+    file = topogate.write("cluster.yaml", *build_cluster())
+    (queue,) = topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]
+    rows = queue["waiting"]["workloads"]
+    assert [(row["job"]["name"], row["position"], row["localPosition"], row["priority"]) for row in rows] == [
+        ("j5", 1, 1, 500),
+        ("j3", 2, 2, 300),
+        ("j1", 3, 3, 100),
+    ]
+    assert rows[0]["asks"] == {GPU: "40", "cpu": "5"}
+    assert {row["reason"] for row in rows} == {"TopologyPlacementFailed"}
+    assert [(row["job"]["name"], row["state"], row["holds"][0]) for row in queue["holding"]["workloads"]] == [
+        (name, "admitted", {"flavor": "gpu", "resource": GPU, "amount": "24"}) for name in ("j0", "j2", "j4")
+    ]
+    gpus = next(use for use in queue["quota"] if use["resource"] == GPU)
+    assert (gpus["nominal"], gpus["used"], gpus["own"], gpus["borrowed"], gpus["available"]) == ("128", "72", "72", "0", "56")
+    assert gpus["heldBy"] == [{"localQueue": "default/main", "amount": "72"}]
+
+
+def build_documented_cluster() -> list[Obj]:
+    """The queues of docs/command.md: `research` lends 16 of its 64 GPUs to `vision`, and two jobs wait for them."""
+    documents = build_queues(gpus=64, cohortName="teams")
+    vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
+    vision["metadata"]["name"] = "vision"
+    vision["spec"]["resourceGroups"][0]["flavors"][0]["resources"][2]["nominalQuota"] = "32"
+    way = deepcopy(next(d for d in documents if d["kind"] == "LocalQueue"))
+    way["metadata"]["name"], way["spec"]["clusterQueue"] = "vision", "vision"
+    documents = [*build_nodes(), *documents, vision, way]
+    jobs = (("detect", 6, "vision", 0), ("pretrain", 6, "main", 50), ("finetune", 4, "main", 100), ("ablation", 2, "main", 0))
+    for name, pods, queue, priority in jobs:
+        documents = decide_documents([*documents, *build_queued_job(build_job(name, pods, queue=queue, preferred=RACK), priority)])
+    return documents
+
+
+def test_documented_queue_is_shown_so(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
+    class Clock(ManualClock):
+        def now(self) -> datetime:
+            moment = parse_time(NOW)
+            assert moment is not None
+            return moment + timedelta(minutes=12)
+
+    monkeypatch.setattr(cluster_view, "SystemClock", Clock)
+    monkeypatch.setenv("COLUMNS", "132")
+    ran = topogate.run("queue", "research", "--nodes", topogate.write("cluster.yaml", *build_documented_cluster()))
+    assert (ran.code, ran.err) == (0, "")
+    assert f"```console\n$ topogate queue research\n{ran.out}```\n" in (ROOT / "docs" / "command.md").read_text(), ran.out
+
+
+@pytest.mark.parametrize("name", ["research", "cq/research", "clusterqueue.kueue.x-k8s.io/research", "main", "localqueue/main", "LQ/main"])
+def test_queue_is_found_by_each_of_its_names(topogate: Commands, name: str):
+    ran = topogate.run("queue", name, "--nodes", topogate.write("cluster.yaml", *build_cluster()))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("ClusterQueue research (BestEffortFIFO)\n  waiting: 3 workloads\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["job/main"], 2, "'job/main' is not accepted; NAME, clusterqueue/NAME or localqueue/NAME is expected"),
+        (["reserch"], 1, "there is no ClusterQueue reserch, and no LocalQueue of that name in namespace default; there are research"),
+        (["lq/main", "-n", "x"], 1, "there is no LocalQueue main in namespace x; there is none"),
+        (["--watch"], 2, "--watch needs a live cluster: leave out --nodes, or leave out --watch"),
+    ],
+)
+def test_wrong_queue_is_reported_with_those_there_are(topogate: Commands, arguments: list[str], code: int, says: str):
+    ran = topogate.run("queue", *arguments, "--nodes", topogate.write("cluster.yaml", *build_cluster()))
+    assert (ran.code, ran.out, ran.err) == (code, "", f"topogate: {says}\n")
+
+
+def test_name_of_a_cluster_queue_and_of_a_local_queue_is_refused(topogate: Commands):
+    documents = build_cluster()
+    next(d for d in documents if d["kind"] == "LocalQueue")["metadata"]["name"] = "research"
+    ran = topogate.run("queue", "research", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert (ran.code, ran.err.count("clusterqueue/research or localqueue/research")) == (2, 1)
+
+
+def test_namespace_without_queues_is_reported(topogate: Commands):
+    ran = topogate.run("queue", "-n", "empty", "--nodes", topogate.write("cluster.yaml", *build_cluster()))
+    assert (ran.code, ran.out) == (0, "there is no LocalQueue in namespace empty\n")
+
+
+def test_workloads_of_other_namespaces_are_counted_and_not_named(topogate: Commands):
+    documents = build_cluster()
+    move(documents, "j5", "other")
+    move(documents, "j0", "other")
+    file = topogate.write("cluster.yaml", *documents)
+    ran = topogate.run("queue", "-n", "default", "--nodes", file, "-o", "json")
+    (queue,) = ran.data["queues"]
+    assert [(row["job"]["name"], row["position"], row["localPosition"]) for row in queue["waiting"]["workloads"]] == [
+        ("j3", 2, 1),
+        ("j1", 3, 2),
+    ]
+    assert queue["waiting"]["others"] == {"count": 1, "asks": {GPU: "40", "cpu": "5"}}
+    assert (queue["holding"]["others"]["count"], queue["holding"]["others"]["holds"][0]["amount"]) == (1, "24")
+    gpus = next(use for use in queue["quota"] if use["resource"] == GPU)
+    assert (gpus["heldBy"], gpus["othersHold"]) == ([{"localQueue": "default/main", "amount": "48"}], "24")
+    for form in ([], ["-o", "wide"], ["-o", "yaml"]):
+        shown = topogate.run("queue", "-n", "default", "--nodes", file, *form).out
+        assert all(name not in shown for name in ("j5", "j0", "other/main"))
+    assert "the others ask for 40 nvidia.com/gpu, 5 cpu" in topogate.run("queue", "-n", "default", "--nodes", file).out
+
+
+@pytest.mark.parametrize("width", [8, 20, 40, 61, 80, 100, 160])
+def test_no_line_is_longer_than_the_terminal_and_each_job_is_shown(topogate: Commands, monkeypatch: pytest.MonkeyPatch, width: int):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = topogate.run("queue", "--nodes", topogate.write("cluster.yaml", *build_cluster(cohortName="teams"))).out
+    assert max(map(len, shown.splitlines())) <= max(width, 20)
+    assert all(f"job/j{i}" in shown for i in range(6))
+
+
+def test_wide_form_cuts_nothing(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = topogate.run("queue", "-o", "wide", "--nodes", topogate.write("cluster.yaml", *build_cluster())).out
+    assert shown.count("best cloud.provider.com/topology-block") == 3
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize(
+    ("since", "age"),
+    [("2026-02-03T04:05:06Z", "0s"), ("2026-02-03T04:04:21Z", "45s"), ("2026-02-01T04:05:06Z", "2d"), ("", "?"), ("x", "?")],
+)
+def test_age_is_in_its_largest_whole_unit(since: str, age: str):
+    now = parse_time(NOW)
+    assert now is not None
+    assert format_age(since, now) == age
+
+
+def test_control_characters_of_a_message_do_not_reach_the_terminal():
+    assert remove_controls("a\x1b[31m b\n c") == "a?[31m b c"
+    assert format_table(["A", "B"], [["x", "\x1b]0;t\x07"]], 40)[1] == "x  ?]0;t?"
+
+
+def test_ten_thousand_rows_are_drawn_within_a_second():
+    row = {"position": 1, "localPosition": 1, "cohortPosition": 1, "namespace": "n", "name": "w", "localQueue": "q", "priority": 1}
+    row |= {"queuedSince": NOW, "pods": 1, "asks": {GPU: "8"}, "reason": "WaitingForQuota", "message": "needs 8 more " * 8}
+    holding: Obj = {"workloads": [], "others": {"count": 0, "holds": []}}
+    reports = [
+        {"clusterQueue": f"q{q}", "waiting": {"workloads": [row] * 334, "others": {"count": 0, "asks": {}}}, "holding": holding}
+        for q in range(30)
+    ]
+    now = parse_time(NOW)
+    assert now is not None
+    console = Console(width=120, quiet=False, record=False)
+    began = time.process_time()
+    with console.capture() as captured:
+        render_queues(console, reports, now)
+    assert captured.get().count("WaitingForQuota") == 10_020
+    assert time.process_time() - began < 1
+
+
+# --- rights in one namespace ------------------------------------------------------------------------------
+
+
+def serve_namespace(documents: list[Obj], namespace: str, readable: tuple[Resource, ...] = ()) -> Callable[[str], Answer]:
+    """Answers of an API server to a user that may read Workloads and LocalQueues of a namespace, and `readable` cluster-wide."""
+
+    def answer(path: str) -> Answer:
+        path = path.partition("?")[0]
+        for resource in (r.WORKLOADS, r.LOCAL_QUEUES, r.CLUSTER_QUEUES, *readable):
+            found = [d for d in documents if d["kind"] == resource.kind]
+            mine = [d for d in found if d["metadata"].get("namespace") == namespace]
+            if path == resource.build_path(namespace) and resource.namespaced:
+                return 200, {"items": mine, "metadata": {"resourceVersion": "1"}}
+            if resource in readable and path == resource.build_path():
+                return 200, {"items": found, "metadata": {"resourceVersion": "1"}}
+            if resource is r.CLUSTER_QUEUES and resource in readable and path.startswith(f"{resource.build_path()}/"):
+                return 200, next(d for d in found if d["metadata"]["name"] == path.rpartition("/")[2])
+        return build_status(403, "Forbidden", f'cannot list "{path}"')
+
+    return answer
+
+
+def run_limited(topogate: Commands, answer: Callable[[str], Answer], *arguments: str) -> Any:
+    with serve_answers(answer) as url:
+        return topogate.run("queue", "-n", "default", *arguments, "--kubeconfig", write_kubeconfig(topogate, url))
+
+
+def test_user_of_one_namespace_sees_own_jobs_and_which_things_are_not_known(topogate: Commands):
+    documents = build_cluster()
+    move(documents, "j5", "other")
+    answer = serve_namespace(documents, "default")
+    (queue,) = run_limited(topogate, answer, "-o", "json").data["queues"]
+    rows = queue["waiting"]["workloads"]
+    assert [(row["job"]["name"], row["position"], row["localPosition"], row["cohortPosition"]) for row in rows] == [
+        ("j3", None, 1, None),
+        ("j1", None, 2, None),
+    ]
+    assert rows[0]["asks"] == {GPU: "40", "cpu": "5"}
+    assert queue["waiting"]["others"] == {"count": None, "asks": None}
+    assert queue["holding"]["others"] == {"count": None, "holds": None}
+    assert "quota" not in queue
+    assert "inactive" not in queue
+    assert queue["notRead"][:2] == [
+        "Workloads of other namespaces than default may not be read: positions count in the LocalQueue alone",
+        "ClusterQueue research may not be read: its quota, and what others wait for and hold, is not known",
+    ]
+    shown = run_limited(topogate, answer).out
+    assert "waiting: 2 workloads of yours; others are not known" in shown
+    assert "IN LOCALQUEUE" in shown
+
+
+def test_user_of_one_namespace_with_the_cluster_queue_sees_others_as_counts_and_sizes(topogate: Commands):
+    documents = build_cluster()
+    move(documents, "j5", "other")
+    move(documents, "j0", "other")
+    queue = next(d for d in documents if d["kind"] == "ClusterQueue")
+    total = [{"name": GPU, "total": "72", "borrowed": "8"}]
+    queue["status"] = {"pendingWorkloads": 3, "reservingWorkloads": 3, "flavorsReservation": [{"name": "gpu", "resources": total}]}
+    (shown,) = run_limited(topogate, serve_namespace(documents, "default", (r.CLUSTER_QUEUES,)), "-o", "json").data["queues"]
+    assert shown["waiting"]["others"] == {"count": 1, "asks": None}
+    assert shown["holding"]["others"] == {"count": 1, "holds": [{"flavor": "gpu", "resource": GPU, "amount": "24"}]}
+    gpus = next(use for use in shown["quota"] if use["resource"] == GPU)
+    assert (gpus["used"], gpus["own"], gpus["borrowed"], gpus["othersHold"]) == ("72", "64", "8", "24")
+    assert "available" not in gpus
+    assert "j5" not in json.dumps(shown)
+
+
+def test_user_without_any_right_gets_one_line(topogate: Commands):
+    ran = run_limited(topogate, lambda path: build_status(403, "Forbidden", "no"))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("topogate: cannot list localqueues.kueue.x-k8s.io: no permission: no")
+
+
+def test_nodes_and_pods_are_not_read(topogate: Commands):
+    asked: list[str] = []
+
+    def answer(path: str) -> Answer:
+        asked.append(path.partition("?")[0])
+        return EMPTY
+
+    with serve_answers(answer) as url:
+        ran = topogate.run("queue", "--kubeconfig", write_kubeconfig(topogate, url))
+    assert (ran.code, ran.out) == (0, "there is no ClusterQueue\n")
+    assert not [path for path in asked if path.endswith(("/nodes", "/pods", "/jobs"))]
+
+
+# --- watching ---------------------------------------------------------------------------------------------
+
+
+class _End(Exception):
+    pass
+
+
+def test_watch_reads_again_after_a_failure_and_waits_longer_than_a_read_takes():
+    clock, reads, slept = ManualClock(), list[int](), list[float]()
+
+    class Clock(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:
+                raise _End
+
+    clock = Clock()
+    shown: list[object] = []
+
+    async def read() -> QueueReading:
+        reads.append(1)
+        if len(reads) == 2:
+            raise Failure("the API server cannot be reached")
+        return object()  # type: ignore[return-value]
+
+    with pytest.raises(_End):
+        run(watch(read, shown.append, clock))
+    assert (len(reads), len(shown), slept) == (3, 2, [WATCH_S] * 3)
+
+
+def test_watch_ends_with_the_failure_of_its_first_read():
+    async def read() -> QueueReading:
+        raise Failure("no permission")
+
+    with pytest.raises(Failure, match="no permission"):
+        run(watch(read, lambda reading: None, ManualClock()))
