@@ -18,7 +18,7 @@ from cli.reporting import explain_command as set_explains
 from cli.reporting import podgroup_report, topology_command
 from cli.reporting.draw import WAITING, make_console, write, write_data
 from cli.reporting.queue_drawing import render_queues
-from cli.reporting.queue_report import report_queues, select_queues
+from cli.reporting.queue_report import list_notes, report_queues, select_queues
 from cli.reporting.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
@@ -117,7 +117,7 @@ def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInp
 
     def show(reading: QueueReading) -> None:
         selection = select_queues(reading, asked, namespace, is_given=source.namespace is not None)
-        reports = report_queues(reading, selection)
+        reports, notes = report_queues(reading, selection), list_notes(reading)
         if shown == [reports] and not (console.is_terminal and form in (None, WIDE)):
             return
         if form in (None, WIDE):
@@ -127,11 +127,11 @@ def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInp
             if not reports:
                 where = f"LocalQueue in namespace {namespace}" if selection.namespace is not None else "ClusterQueue"
                 write(console, f"there is no {where}", WAITING)
-            render_queues(console, reports, reading.outlook.now(), is_wide=form == WIDE)
+            render_queues(console, reports, reading.outlook.now(), notes=notes, is_wide=form == WIDE)
         else:
             if shown and form == "yaml":
                 typer.echo("---")
-            write_data(console, {"queues": reports}, form)
+            write_data(console, {"queues": reports} | ({"notRead": notes} if notes else {}), form)
         shown[:] = [reports]
 
     async def read_live() -> None:

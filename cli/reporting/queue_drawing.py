@@ -32,13 +32,15 @@ def format_age(since: str, now: datetime) -> str:
     return f"{seconds // size}{unit}"
 
 
-def render_queues(console: Console, reports: Sequence[Report], now: datetime, *, is_wide: bool = False) -> None:
-    """Prints reports of `report_queues`, with an empty line between them. Lines are not longer than the terminal is wide, unless `is_wide`:
-    then there are more columns, and nothing is cut."""
+def render_queues(console: Console, reports: Sequence[Report], now: datetime, *, notes: Sequence[str] = (), is_wide: bool = False) -> None:
+    """Prints reports of `report_queues`, with an empty line between them, and then the `notes`, which are whole. Other lines are not longer
+    than the terminal is wide, unless `is_wide`: then there are more columns, and nothing is cut."""
     for number, report in enumerate(reports):
         if number:
             write(console)
         _Drawing(console, report, now, is_wide=is_wide).render()
+    for note in notes:
+        write(console, format_labelled("not shown", note, WAITING))
 
 
 class _Drawing:
@@ -60,7 +62,7 @@ class _Drawing:
         if "quota" in report:
             self._render_quota(report["quota"])
         for note in report.get("notRead", ()):
-            self._write_labelled("not shown", note, WAITING)
+            write(self._console, format_labelled("not shown", note, WAITING), indent=1)
 
     def _render_waiting(self, waiting: Report) -> None:
         rows = [self._list_waiting_cells(row) for row in waiting["workloads"]]

@@ -86,12 +86,23 @@ def _describe_missing(
 def report_queues(reading: QueueReading, selection: Selection) -> list[Report]:
     """Returns a report on each queue that is selected, sorted by name. `waiting` and `holding` have the workloads that are named
     (`workloads`), in order, and of all others number and amounts (`others`); None where that is not known. Amounts are quantities as the
-    API writes them. `notRead` has a sentence for each thing that could not be read."""
+    API writes them. `notRead` has a sentence for each thing of the queue that could not be read."""
     settings, state = reading.outlook.settings, reading.outlook.state
     later = reading.outlook.list_later()
     views = build_queue_views(state, rules=settings.pods_ready, sharing=settings.fair_sharing, is_held_back=later.__contains__)
     chosen = [view for view in views if selection.cluster_queues is None or view.name in selection.cluster_queues]
     return [_Reporter(reading, selection, view, later).report() for view in chosen]
+
+
+def list_notes(reading: QueueReading) -> list[str]:
+    """Returns a sentence for each thing that could not be read and concerns all queues; those of one queue are in its report."""
+    notes = list[str]()
+    if reading.namespace is not None:
+        notes.append(f"Workloads of other namespaces than {reading.namespace} may not be read: positions count in the LocalQueue alone")
+    adding = [str(each) for each in (r.LIMIT_RANGES, r.RUNTIME_CLASSES) if each in reading.unreadable]
+    if adding:
+        notes.append(f"{' and '.join(adding)} may not be listed: requests that they add to pods are not counted")
+    return notes
 
 
 class _Reporter:
@@ -129,17 +140,14 @@ class _Reporter:
         return (str(active.get("reason")), str(active.get("message"))) if active is not None and is_inactive else None
 
     def _list_notes(self) -> list[str]:
-        view, only, notes = self._view, self._reading.namespace, list[str]()
-        if only is not None:
-            notes.append(f"Workloads of other namespaces than {only} may not be read: positions count in the LocalQueue alone")
+        view, notes = self._view, list[str]()
         if view.name and view.facts is None and r.CLUSTER_QUEUES in self._reading.unreadable:
             notes.append(f"ClusterQueue {view.name} may not be read: its quota, and what others wait for and hold, is not known")
         elif view.name and view.facts is None:
             notes.append(f"ClusterQueue {view.name} does not exist")
         elif view.facts is not None and not self._reading.has_whole_quota:
             notes.append("amounts in use are those of the status of the ClusterQueue; what it lends and could still borrow is not known")
-        others = [str(each) for each in self._reading.unreadable if each is not r.CLUSTER_QUEUES]
-        return notes + ([f"may not be listed: {', '.join(others)}"] if others else [])
+        return notes
 
     # --- workloads ------------------------------------------------------------------------------------
 

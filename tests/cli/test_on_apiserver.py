@@ -18,7 +18,7 @@ from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.cli.commands import EXAMPLES, Commands
-from tests.e2e.users import bound_everywhere
+from tests.e2e.users import RBAC, bound_everywhere
 from tests.installed import Installed
 from tests.reconciler.scenes import GPU, Scene
 
@@ -204,14 +204,44 @@ def test_the_role_of_observers_is_enough_for_every_word(topogate: Commands, scen
     scene.submit("first", pods=2, gpus=4, required=scene.rack)
     scene.eventually("the event of the admission", lambda now: list_admission_messages(now, "first"))
     file = topogate.write("job.yaml", manifests.build_job("second", scene.namespace, pods=1))
-    words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["topology"], ["topology", "suggest"])
+    words = (["explain", "job", "first", "-n", scene.namespace], ["plan", "-f", file], ["queue"], ["topology"], ["topology", "suggest"])
     config = scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")
     with bound_everywhere(scene.api, scene.namespace, "topogate-observer", name="default"):
         scene.eventually("the binding to hold", lambda _: topogate.run("topology", "--kubeconfig", config).code == 0)
         told = [topogate.run(*each, "--kubeconfig", config) for each in words]
-    assert [(ran.code, ran.err) for ran in told[:3]] == [(0, "")] * 3
-    assert told[3].code == 0, told[3].err
+    assert [(ran.code, ran.err) for ran in told[:4]] == [(0, "")] * 4
+    assert told[4].code == 0, told[4].err
     assert "why there, when it was admitted: " in told[0].out, "the role reads events"
+
+
+def test_queue_is_shown_to_its_administrator_and_to_a_user_with_rights_in_one_namespace(topogate: Commands, scene: Scene):
+    scene.submit("first", pods=3, gpus=8)
+    scene.until_bound("first", 3)
+    scene.submit("large", pods=3, gpus=8, required=scene.rack)
+    scene.until_waiting("large", REASON_WAITING_FOR_QUOTA)
+    (queue,) = topogate.run(*build_live_arguments(scene, "queue", "main", "-o", "json")).data["queues"]
+    assert [(row["job"]["name"], row["position"], row["reason"]) for row in queue["waiting"]["workloads"]] == [
+        ("large", 1, REASON_WAITING_FOR_QUOTA)
+    ]
+    (gpus,) = (use for use in queue["quota"] if use["resource"] == GPU)
+    assert (gpus["used"], gpus["heldBy"]) == ("24", [{"localQueue": f"{scene.namespace}/main", "amount": "24"}])
+    listed = scene.cluster.kubectl("get", "workloads", "-n", scene.namespace)
+    assert "REASON" in listed.splitlines()[0]
+    assert REASON_WAITING_FOR_QUOTA in listed
+
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": scene.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topogate-viewer"}
+    scene.api.create(
+        f"{RBAC.format(scene.namespace)}/rolebindings", {"metadata": {"name": "queue"}, "subjects": [subject], "roleRef": reference}
+    )
+    config = scene.cluster.kubeconfig_for_service_account(scene.namespace, "default")
+    arguments = ["queue", "-n", scene.namespace, "-o", "json", "--kubeconfig", str(config)]
+    scene.eventually("the binding to hold", lambda _: topogate.run(*arguments).code == 0)
+    (mine,) = topogate.run(*arguments).data["queues"]
+    assert [(row["job"]["name"], row["position"], row["localPosition"]) for row in mine["waiting"]["workloads"]] == [("large", None, 1)]
+    assert [row["job"]["name"] for row in mine["holding"]["workloads"]] == ["first"]
+    assert mine["waiting"]["others"] == {"count": None, "asks": None}
+    assert any(f"ClusterQueue {scene.prefix}queue may not be read" in note for note in mine["notRead"])
 
 
 def test_command_without_rights_names_the_missing_right_and_the_cluster_role(topogate: Commands, scene: Scene):

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
-from cli import cluster_view
+from cli import cluster_view, commands
 from cli.commands import run
 from cli.failures import Failure
 from cli.queue_reading import WATCH_S, QueueReading, watch
@@ -227,7 +228,8 @@ def test_user_of_one_namespace_sees_own_jobs_and_which_things_are_not_known(topo
     documents = build_cluster()
     move(documents, "j5", "other")
     answer = serve_namespace(documents, "default")
-    (queue,) = run_limited(topogate, answer, "-o", "json").data["queues"]
+    told = run_limited(topogate, answer, "-o", "json").data
+    (queue,) = told["queues"]
     rows = queue["waiting"]["workloads"]
     assert [(row["job"]["name"], row["position"], row["localPosition"], row["cohortPosition"]) for row in rows] == [
         ("j3", None, 1, None),
@@ -238,13 +240,15 @@ def test_user_of_one_namespace_sees_own_jobs_and_which_things_are_not_known(topo
     assert queue["holding"]["others"] == {"count": None, "holds": None}
     assert "quota" not in queue
     assert "inactive" not in queue
-    assert queue["notRead"][:2] == [
+    assert queue["notRead"] == ["ClusterQueue research may not be read: its quota, and what others wait for and hold, is not known"]
+    assert told["notRead"] == [
         "Workloads of other namespaces than default may not be read: positions count in the LocalQueue alone",
-        "ClusterQueue research may not be read: its quota, and what others wait for and hold, is not known",
+        "limitranges and runtimeclasses.node.k8s.io may not be listed: requests that they add to pods are not counted",
     ]
     shown = run_limited(topogate, answer).out
     assert "waiting: 2 workloads of yours; others are not known" in shown
     assert "IN LOCALQUEUE" in shown
+    assert all(note in shown for note in (*told["notRead"], *queue["notRead"]))
 
 
 def test_user_of_one_namespace_with_the_cluster_queue_sees_others_as_counts_and_sizes(topogate: Commands):
@@ -318,3 +322,24 @@ def test_watch_ends_with_the_failure_of_its_first_read():
 
     with pytest.raises(Failure, match="no permission"):
         run(watch(read, lambda reading: None, ManualClock()))
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "wide"])
+def test_watched_queue_is_printed_again_only_when_it_has_changed(topogate: Commands, monkeypatch: pytest.MonkeyPatch, form: str):
+    documents, slept = build_cluster(), list[float]()
+
+    class Clock(ManualClock):
+        async def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 2:  # two reads are equal, the third is not
+                move(documents, "j5", "other")
+            if len(slept) == 3:
+                raise typer.Abort
+
+    monkeypatch.setattr(commands, "SystemClock", Clock)
+    ran = run_limited(topogate, serve_namespace(documents, "default"), "--watch", "-o", form)
+    assert (ran.code, ran.err) == (130, "topogate: interrupted\n")
+    mark = {"json": '"clusterQueue": "research"', "yaml": "clusterQueue: research", "wide": "ClusterQueue research\n"}[form]
+    first, second = ran.out.split(mark)[1:]
+    assert ("j5" in first, "j5" in second) == (True, False)
+    assert (form == "yaml") == ("\n---\n" in ran.out)
