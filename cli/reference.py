@@ -118,6 +118,7 @@ WRITTEN_BY_USERS = (
         "annotation of a managed namespace",
         '`"true"`: its users may make DaemonSets, which no quota counts (security.md)',
     ),
+    Name(n.PREEMPTION_CONFIG, "annotation of a ClusterQueue", "Kueue's PreemptionConfig; a warning says that it has no effect"),
     Name(
         n.ROTATE_CA,
         "annotation of the Secret of the webhook's certificate",

@@ -117,6 +117,7 @@ COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, D
 
 # --- annotations of a cluster's administrator -------------------------------------------------------
 ALLOW_DAEMON_SETS = "topogate.dev/allow-daemonsets"  # on a managed Namespace, "true": its users may make DaemonSets, which no quota counts
+PREEMPTION_CONFIG = "kueue.x-k8s.io/preemption-config-name"  # on a ClusterQueue: Kueue's PreemptionConfig, which has no effect here
 ROTATE_CA = "topogate.dev/rotate-ca"  # on the Secret of the certificate, whatever its value: a new CA is wanted now
 
 # --- gates and finalizers -------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
-from core.model.gates import POD_GROUPS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.resource import Obj, Resource
 from core.runtime import plugins
@@ -61,9 +60,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _use_by(held), clock)
         look = _Lookups(client)
-        reviews = Reviews(
-            run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), groups=settings.gates.is_on(POD_GROUPS)
-        )
+        reviews = Reviews(run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), gates=settings.gates)
 
         def find_unready_reason() -> str:
             end = certificate.not_after

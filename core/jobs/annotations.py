@@ -42,7 +42,8 @@ MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be long
 _MAX_INT32 = 2**31 - 1
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+FALSE_VALUES = ("0", "f", "F", "FALSE", "false", "False")
 # A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[\]}])')
 _MOST_SHOWN = 63  # characters of a value
@@ -101,7 +102,7 @@ def build_topology_request(
         request["required"] = annotations[REQUIRED_TOPOLOGY]
     elif annotations.get(PREFERRED_TOPOLOGY):
         request["preferred"] = annotations[PREFERRED_TOPOLOGY]
-    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + _FALSE:
+    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + FALSE_VALUES:
         request["unconstrained"] = annotations[UNCONSTRAINED_TOPOLOGY] in _TRUE
     layers = _parse_layers(annotations.get(SLICE_CONSTRAINTS))
     if layers:
@@ -188,7 +189,8 @@ def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, A
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
     """Returns all errors, each once, and all warnings of the annotations and labels of a job's pod templates. Errors are of levels, slices,
     groups, offsets of indexes and spare nodes. A template with the gate of PodGroups is an error, and so are templates of one group that
-    ask for different levels. Level of the whole job and placement profile are judged only where each pod is a workload (`is_job`), and not on the pod itself.
+    ask for different levels. Level of the whole job and placement profile are judged only where each pod is a workload (`is_job`), and not
+    on the pod itself.
     """
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
@@ -233,7 +235,7 @@ def _validate_modes(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         elif value is not None and len(value) > MAX_LEVEL_NAME:
             yield _reject(pod_set, ErrorType.INVALID, name, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
-    if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
+    if unconstrained is not None and unconstrained not in _TRUE + FALSE_VALUES:
         yield _reject(pod_set, ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, '"true" or "false" is expected')
 
 

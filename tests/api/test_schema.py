@@ -213,7 +213,8 @@ def test_v1beta1_differs_in_these_fields_only():
 
 
 KEPT = {
-    "ClusterQueue": [("spec", "concurrentAdmissionPolicy"), ("status", "pendingWorkloadsStatus")],
+    "ClusterQueue": [("spec", "concurrentAdmissionPolicy"), ("status", "pendingWorkloadsStatus"), ("status", "effectiveQuotas")],
+    "Cohort": [("status", "effectiveQuotas")],
     "LocalQueue": [("status", "flavors")],
 }
 

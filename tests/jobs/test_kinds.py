@@ -190,7 +190,7 @@ def make_mpijob(offset: str | None, *, group: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("before", "after", "refused"), [("2", "2", False), ("2", "3", True), ("2", None, True), (None, "2", False)])
-def test_offset_of_an_mpijob_is_neither_changed_nor_removed(before: str | None, after: str | None, refused: bool):
+def test_offset_of_an_mpijob_that_is_changed_or_removed_is_refused(before: str | None, after: str | None, refused: bool):
     errors = MPIJob().validate_update(make_mpijob(before), make_mpijob(after)).errors
     shown = [
         (error.type, error.field.endswith(f"mpiReplicaSpecs[Worker].template.metadata.annotations[{POD_INDEX_OFFSET}]")) for error in errors

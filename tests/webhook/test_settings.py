@@ -104,7 +104,7 @@ def test_the_gate_of_groups_comes_from_the_file_the_environment_or_a_flag_as_the
     files = ["--cert-file=a", "--key-file=b"]
     assert not parse(files, environ={}).gates.is_on(POD_GROUPS)
     path = config(f"featureGates: {{{POD_GROUPS}: true, TASBalancedPlacement: true}}\n")
-    assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "no other changes anything here"
+    assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "TASBalancedPlacement changes anything here"
     assert not parse([*files, "--config", path], environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
     both = [*files, "--feature-gates", f"TASBalancedPlacement=true,{POD_GROUPS}=true"]
     assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)

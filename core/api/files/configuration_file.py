@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from core.api.files.configuration_fields import filter_placement_gates
+from core.api.files.configuration_fields import filter_placement_gates, list_unknown_gates
 from core.api.files.configuration_plugins import PATH, InstalledPlugins, PodGroupPlugins
 from core.api.files.configuration_wire import (
     ConfigurationFile,
@@ -23,7 +23,7 @@ from core.api.files.configuration_wire import (
     WaitForPodsReady,
     WebhookBlock,
 )
-from core.api.files.mistakes import InvalidFile, Mistake, build_path
+from core.api.files.mistakes import InvalidFile, Mistake, build_path, find_nearest
 from core.api.files.strict import list_ignored
 from core.api.files.yaml_document import MAX_BYTES
 from core.model.configuration import (
@@ -36,11 +36,13 @@ from core.model.configuration import (
     Transformation,
     WebhookRules,
 )
+from core.model.gates import GATES
 from core.model.kueue_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import HealthRules, RequeueRules, StormRules
 from core.model.plugin_choice import BUILT_IN_GENERATORS
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 
+MOST_UNKNOWN_GATES = 32  # that are named in a warning each: finding a like name takes time
 CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
@@ -200,6 +202,13 @@ def _list_ignored_gates(file: ConfigurationFile) -> Iterator[str]:
     for name in file.feature_gates or {}:
         if name in FORMER_GATES or (name in OTHER_GATES and name != DISABLE_PODS_READY):
             yield f"ignored: {build_path('featureGates', name)}: it switches nothing in topogate"
+    unknown = list_unknown_gates(file.feature_gates or {})
+    for name in unknown[:MOST_UNKNOWN_GATES]:
+        near = find_nearest(name, (*GATES, *OTHER_GATES))
+        known = f"; did you mean {near}?" if near else ""
+        yield f"ignored: {build_path('featureGates', name)}: unknown feature gate, so that it switches nothing{known}"
+    if len(unknown) > MOST_UNKNOWN_GATES:
+        yield f"ignored: featureGates: {len(unknown) - MOST_UNKNOWN_GATES} more gates are unknown"
 
 
 def _list_differences(file: ConfigurationFile) -> Iterator[str]:

@@ -1,0 +1,41 @@
+"""Rules of queued jobs and pods that a feature gate switches on (`core.model.gates`): what Kueue refuses only with that gate."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from core.jobs.annotation_catalog import OWN
+from core.jobs.annotations import FALSE_VALUES
+from core.jobs.contract import ErrorType, FieldError, Json, Rules
+from core.jobs.kinds.pod import Pod
+from core.jobs.kinds.pod_parents import PodParent
+from core.jobs.templated import TemplatedKind, with_changes
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, ChosenGates
+from core.names import SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+
+
+def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates) -> Rules:
+    """Returns the errors of a job or pod by the rules that `gates` switch on, without those that `old` shows as well (None: it is new, or
+    was not queued before). No warnings. Kinds other than TemplatedKind, PodParent and Pod have no errors."""
+    judged = Rules(tuple(_list_errors(kind, job, gates)))
+    return judged if old is None else with_changes((), judged, Rules(tuple(_list_errors(kind, old, gates))))
+
+
+def _list_errors(kind: object, job: Json, gates: ChosenGates) -> Iterator[FieldError]:
+    if gates.is_on(REJECT_FALSE_UNCONSTRAINED):
+        for path, annotations in _list_templates(kind, job):
+            value = annotations.get(UNCONSTRAINED_TOPOLOGY)
+            if value in FALSE_VALUES:
+                accepted = f'"true" is expected, or no annotation (feature gate {REJECT_FALSE_UNCONSTRAINED})'
+                yield FieldError(ErrorType.INVALID, f"{path}[{UNCONSTRAINED_TOPOLOGY}]", value, accepted)
+
+
+def _list_templates(kind: object, job: Json) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Paths and contents of the annotations of pod templates. Pods of a parent were judged by its template, which may be older than the
+    gate: refused, they would be missing."""
+    if isinstance(kind, TemplatedKind | PodParent):
+        for role in kind.list_roles(job):
+            yield role.annotations_shown, role.annotations
+    elif isinstance(kind, Pod) and not kind.is_left_alone(job):
+        annotations = (job.get("metadata") or {}).get("annotations") or {}
+        if SUSPENDING_PARENT not in annotations:
+            yield OWN, annotations
