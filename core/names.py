@@ -103,6 +103,8 @@ WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 FIELDS_OF_V1BETA2 = "topogate.dev/v1beta2-fields"  # on an object read as v1beta1: what v1beta1 cannot say
 FIELDS_OF_V1BETA1 = "topogate.dev/v1beta1-fields"  # and the other way round
+# On a job, and on its Workload: up to so many lost nodes at once it is not evicted.
+LOST_NODES_THRESHOLD = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
 KEP_PROFILE, COMPACT_PROFILE, BEST_FIT_PROFILE, LEAST_FREE_PROFILE, BALANCED_PROFILE = PLACEMENT_PROFILES = (
     *("kep", "compact", "best-fit", "least-free", "balanced"),

@@ -13,7 +13,7 @@ from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, buil
 from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
-from core.jobs.gated_rules import validate_gated
+from core.jobs.gated_rules import validate_gated, validate_gated_workload
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
@@ -212,11 +212,12 @@ class Reviews:
             if obj is None or is_going(obj) or (_has_same_spec(old, obj) and _has_same_marks(old, obj)):
                 return allow(request)
             misshapen = find_misshapen(shape, obj)
+            gated = validate_gated_workload(obj, old, self._gates) if rules.kind == "Workload" else Rules()
             if _has_same_spec(old, obj):
-                return judge(request, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, old))))
+                return judge(request, _with(gated, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, old)))))
             if misshapen:
                 return judge(request, Rules(misshapen))
-            return judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
+            return judge(request, _with(gated, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)))
 
         return handle
 

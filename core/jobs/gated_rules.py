@@ -9,8 +9,9 @@ from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.templated import TemplatedKind, with_changes
-from core.model.gates import REJECT_FALSE_UNCONSTRAINED, ChosenGates
-from core.names import SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, ChosenGates
+from core.model.node_health_rules import MAX_THRESHOLD, parse_threshold
+from core.names import LOST_NODES_THRESHOLD, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
 
 
 def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates) -> Rules:
@@ -20,7 +21,24 @@ def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates
     return judged if old is None else with_changes((), judged, Rules(tuple(_list_errors(kind, old, gates))))
 
 
+def validate_gated_workload(workload: Json, old: Json | None, gates: ChosenGates) -> Rules:
+    """Returns the errors of a Workload by the rules that `gates` switch on, without those that `old` shows as well (None: it is new). No
+    warnings."""
+    if not gates.is_on(REPLACE_MULTIPLE):
+        return Rules()
+    return with_changes((), Rules(tuple(_validate_threshold(workload))), Rules(tuple(_validate_threshold(old or {}))))
+
+
+def _validate_threshold(obj: Json) -> Iterator[FieldError]:
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    text = annotations.get(LOST_NODES_THRESHOLD)
+    if text is not None and parse_threshold(text) is None:
+        yield FieldError(ErrorType.INVALID, f"{OWN}[{LOST_NODES_THRESHOLD}]", text, f"must be an integer between 1 and {MAX_THRESHOLD}")
+
+
 def _list_errors(kind: object, job: Json, gates: ChosenGates) -> Iterator[FieldError]:
+    if gates.is_on(REPLACE_MULTIPLE):
+        yield from _validate_threshold(job)
     if gates.is_on(REJECT_FALSE_UNCONSTRAINED):
         for path, annotations in _list_templates(kind, job):
             value = annotations.get(UNCONSTRAINED_TOPOLOGY)

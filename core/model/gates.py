@@ -35,6 +35,7 @@ class Gate(NamedTuple):
     stage: Stage
     effect: Effect
     is_newer: bool = False  # in Kueue 0.20 and not in 0.19
+    kueue_default: bool | None = None  # where Kueue has another
 
 
 BALANCED_PLACEMENT = "TASBalancedPlacement"
@@ -55,6 +56,7 @@ RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
+REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
 REJECT_FALSE_UNCONSTRAINED = "TASRejectFalseUnconstrainedTopology"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
@@ -85,6 +87,7 @@ GATES: Mapping[str, Gate] = {
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
     LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
     "TASNodeFeasibilityForAllLevels": Gate(True, Stage.BETA, Effect.ALWAYS, is_newer=True),
+    REPLACE_MULTIPLE: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     REJECT_FALSE_UNCONSTRAINED: Gate(False, Stage.UNKNOWN, Effect.SWITCHES, is_newer=True),
     POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
     DESIRED_COUNT: Gate(False, Stage.OWN, Effect.SWITCHES),
@@ -109,7 +112,7 @@ class ChosenGates:
 
 
 NO_GATES = ChosenGates({})
-OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED})
+OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE})
 """Gates that change something in the webhook, too."""
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.model.gates import REJECT_FALSE_UNCONSTRAINED
-from core.names import QUEUE_NAME_LABEL, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE
+from core.names import LOST_NODES_THRESHOLD, QUEUE_NAME_LABEL, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+from tests.builders import build_pod_set_json, build_workload_json
 from tests.webhook.asking import Webhook, get_causes
 
 FIELD = f"metadata.annotations[{UNCONSTRAINED_TOPOLOGY}]"
@@ -49,3 +50,37 @@ def test_false_of_a_pod_is_refused_but_not_of_one_that_its_parent_made():
     webhook = Webhook(**{REJECT_FALSE_UNCONSTRAINED: True})
     assert list(get_causes(webhook.validate(build_pod()))) == [FIELD]
     assert webhook.validate(build_pod(**{SUSPENDING_PARENT: "statefulset"}))["allowed"]
+
+
+# --- the threshold of lost nodes --------------------------------------------------------------------------------
+
+THRESHOLD = f"metadata.annotations[{LOST_NODES_THRESHOLD}]"
+
+
+def with_threshold(obj: dict[str, Any], value: str | None) -> dict[str, Any]:
+    notes = {} if value is None else {LOST_NODES_THRESHOLD: value}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": notes}}
+
+
+@pytest.mark.parametrize("kind", ["Job", "Workload"])
+@pytest.mark.parametrize(
+    ("value", "before", "is_on", "refused"),
+    [
+        ("1", None, True, False),
+        ("8", None, True, False),
+        ("9", None, True, True),
+        ("9", None, False, False),
+        ("9", "9", True, False),
+        ("0", "9", True, True),
+        (None, "9", True, False),
+        ("1", "8", True, False),
+    ],
+)
+def test_threshold_of_lost_nodes_is_judged_with_the_gate(kind: str, value: str | None, before: str | None, is_on: bool, refused: bool):
+    obj = build_job(None) if kind == "Job" else build_workload_json("w", [build_pod_set_json()])
+    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **obj}
+    webhook = Webhook(**{REPLACE_MULTIPLE: is_on})
+    response = webhook.validate(with_threshold(obj, value), None if before is None else with_threshold(obj, before))
+    assert response["allowed"] is not refused
+    if refused:
+        assert get_causes(response) == {THRESHOLD: f'"{value}": must be an integer between 1 and 8'}
