@@ -38,6 +38,8 @@ TESTS: Mapping[str, str] = {
     "LocalQueueMetrics": "reconciler/workloads/test_local_queue_metrics.py",
     "TASNodeFeasibilityForAllLevels": "placement/topology/test_nodes_outside.py",
     "TASReplaceMultipleFailedNodes": "queueing/cycle/test_lost_nodes.py",
+    "WorkloadLevelWaitForPodsReady": "reconciler/workloads/test_pods_ready_timers.py",
+    "WaitForPodsReadyMaxNotReady": "reconciler/workloads/test_pods_ready_timers.py",
     "TASRejectFalseUnconstrainedTopology": "jobs/test_gated_rules.py",
     "TopologyAwareWorkloadScheduling": "webhook/reviews/test_group_reviews.py",
     "WorkloadBasicPolicyDesiredCount": "podgroups/test_acting.py",

@@ -123,6 +123,16 @@ WRITTEN_BY_USERS = (
         JOB,
         '`"1"` to `"8"`: it is not evicted for up to so many lost nodes (gate TASReplaceMultipleFailedNodes; nodes.md)',
     ),
+    Name(
+        n.WAIT_FOR_PODS_READY,
+        "annotation of the job (Deployment: of its template)",
+        "in which time its pods must be ready, JSON (gate WorkloadLevelWaitForPodsReady; administration/pods-ready.md)",
+    ),
+    Name(
+        n.MAX_NOT_READY_COUNT,
+        POD,
+        "how many of it may be not ready (gate WaitForPodsReadyMaxNotReady; administration/pods-ready.md)",
+    ),
     Name(n.PREEMPTION_CONFIG, "annotation of a ClusterQueue", "Kueue's PreemptionConfig; a warning says that it has no effect"),
     Name(
         n.ROTATE_CA,

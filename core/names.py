@@ -103,6 +103,9 @@ WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 FIELDS_OF_V1BETA2 = "topogate.dev/v1beta2-fields"  # on an object read as v1beta1: what v1beta1 cannot say
 FIELDS_OF_V1BETA1 = "topogate.dev/v1beta1-fields"  # and the other way round
+# On a job (of a Deployment: on its template), and on its Workload: in which time its pods must be ready, JSON.
+WAIT_FOR_PODS_READY = "kueue.x-k8s.io/wait-for-pods-ready"
+MAX_NOT_READY_COUNT = "kueue.x-k8s.io/pod-group-max-not-ready-count"  # on pods of a group: how many of it may be not ready
 # On a job, and on its Workload: up to so many lost nodes at once it is not evicted.
 LOST_NODES_THRESHOLD = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology

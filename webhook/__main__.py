@@ -60,7 +60,13 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _use_by(held), clock)
         look = _Lookups(client)
-        reviews = Reviews(run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), gates=settings.gates)
+        reviews = Reviews(
+            run_on_own_loop(look.has_default_queue),
+            kinds,
+            run_on_own_loop(look.find),
+            gates=settings.gates,
+            most_ready_s=settings.most_ready_s,
+        )
 
         def find_unready_reason() -> str:
             end = certificate.not_after

@@ -22,6 +22,7 @@ from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
 from core.model.gates import NO_GATES, POD_GROUPS, ChosenGates
+from core.model.own_pods_ready import MOST_READY_S
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
 from webhook.answers import get_metadata_map, is_going, judge
@@ -41,7 +42,8 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 
 class Reviews:
-    """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered."""
+    """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds."""
 
     def __init__(
         self,
@@ -50,8 +52,10 @@ class Reviews:
         find: Find = find_nothing,
         *,
         gates: ChosenGates = NO_GATES,
+        most_ready_s: float = MOST_READY_S,
     ) -> None:
-        self._has_default_queue, self._gates = has_default_queue, gates
+        self._has_default_queue = has_default_queue
+        self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *list_pod_kinds(kinds))
@@ -159,13 +163,13 @@ class Reviews:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expand(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                judged = _with(kind.validate_create(job), validate_gated(kind, job, None, self._gates))
+                judged = _with(kind.validate_create(job), validate_gated(kind, job, None, self._gates, self._most_ready_s))
                 judged = await self._drop_limits_of_part(kind, job, request, judged)
                 return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
             old = await self._lookup.expand(kind, old, request.namespace)
             judged = kind.validate_update(old, job)
             if after is not None:
-                judged = _with(judged, validate_gated(kind, job, old if before is not None else None, self._gates))
+                judged = _with(judged, validate_gated(kind, job, old if before is not None else None, self._gates, self._most_ready_s))
             judged = await self._drop_limits_of_part(kind, job, request, judged)
             return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
 

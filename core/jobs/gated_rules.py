@@ -9,16 +9,43 @@ from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.templated import TemplatedKind, with_changes
-from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, ChosenGates
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY, ChosenGates
 from core.model.node_health_rules import MAX_THRESHOLD, parse_threshold
-from core.names import LOST_NODES_THRESHOLD, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+from core.model.own_pods_ready import MOST_READY_S, BadTimes, parse_times
+from core.names import LOST_NODES_THRESHOLD, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY, WAIT_FOR_PODS_READY
 
 
-def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates) -> Rules:
+def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates, most_ready_s: float = MOST_READY_S) -> Rules:
     """Returns the errors of a job or pod by the rules that `gates` switch on, without those that `old` shows as well (None: it is new, or
-    was not queued before). No warnings. Kinds other than TemplatedKind, PodParent and Pod have no errors."""
-    judged = Rules(tuple(_list_errors(kind, job, gates)))
-    return judged if old is None else with_changes((), judged, Rules(tuple(_list_errors(kind, old, gates))))
+    was not queued before). `most_ready_s`: the longest time in WAIT_FOR_PODS_READY, in seconds; it is kept while the job runs. No warnings.
+    Kinds other than TemplatedKind, PodParent and Pod have no errors."""
+    judged = Rules(tuple(_list_errors(kind, job, gates, most_ready_s)))
+    if old is None:
+        return judged
+    changed = tuple(_validate_changed_times(kind, old, job)) if gates.is_on(WORKLOAD_PODS_READY) else ()
+    return with_changes(changed, judged, Rules(tuple(_list_errors(kind, old, gates, most_ready_s))))
+
+
+def _validate_changed_times(kind: object, old: Json, job: Json) -> Iterator[FieldError]:
+    """A job that runs keeps its times, and a pod always: its Workload is made once."""
+    runs = isinstance(kind, Pod) or (isinstance(kind, TemplatedKind) and not kind.is_suspended(old) and not kind.is_suspended(job))
+    before, after = ((obj.get("metadata") or {}).get("annotations") or {} for obj in (old, job))
+    if runs and before.get(WAIT_FOR_PODS_READY) != after.get(WAIT_FOR_PODS_READY):
+        is_job = isinstance(kind, TemplatedKind)
+        accepted = "may not change while it runs; suspend it first" if is_job else "is settled when the pod is created"
+        yield FieldError(ErrorType.INVALID, f"{OWN}[{WAIT_FOR_PODS_READY}]", after.get(WAIT_FOR_PODS_READY), accepted)
+
+
+def _validate_times(kind: object, job: Json, most_ready_s: float) -> Iterator[FieldError]:
+    is_on_template = isinstance(kind, PodParent) and kind.pods_alone
+    own = (OWN, (job.get("metadata") or {}).get("annotations") or {})
+    for path, annotations in _list_templates(kind, job) if is_on_template or isinstance(kind, Pod) else (own,):
+        text = annotations.get(WAIT_FOR_PODS_READY)
+        try:
+            if text is not None:
+                parse_times(text, most_ready_s)
+        except BadTimes as error:
+            yield FieldError(ErrorType.INVALID, f"{path}[{WAIT_FOR_PODS_READY}]", text, str(error))
 
 
 def validate_gated_workload(workload: Json, old: Json | None, gates: ChosenGates) -> Rules:
@@ -36,7 +63,9 @@ def _validate_threshold(obj: Json) -> Iterator[FieldError]:
         yield FieldError(ErrorType.INVALID, f"{OWN}[{LOST_NODES_THRESHOLD}]", text, f"must be an integer between 1 and {MAX_THRESHOLD}")
 
 
-def _list_errors(kind: object, job: Json, gates: ChosenGates) -> Iterator[FieldError]:
+def _list_errors(kind: object, job: Json, gates: ChosenGates, most_ready_s: float) -> Iterator[FieldError]:
+    if gates.is_on(WORKLOAD_PODS_READY):
+        yield from _validate_times(kind, job, most_ready_s)
     if gates.is_on(REPLACE_MULTIPLE):
         yield from _validate_threshold(job)
     if gates.is_on(REJECT_FALSE_UNCONSTRAINED):

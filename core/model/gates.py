@@ -57,6 +57,8 @@ LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
+WORKLOAD_PODS_READY = "WorkloadLevelWaitForPodsReady"
+MAX_NOT_READY = "WaitForPodsReadyMaxNotReady"
 REJECT_FALSE_UNCONSTRAINED = "TASRejectFalseUnconstrainedTopology"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
@@ -88,6 +90,8 @@ GATES: Mapping[str, Gate] = {
     LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
     "TASNodeFeasibilityForAllLevels": Gate(True, Stage.BETA, Effect.ALWAYS, is_newer=True),
     REPLACE_MULTIPLE: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    WORKLOAD_PODS_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    MAX_NOT_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     REJECT_FALSE_UNCONSTRAINED: Gate(False, Stage.UNKNOWN, Effect.SWITCHES, is_newer=True),
     POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
     DESIRED_COUNT: Gate(False, Stage.OWN, Effect.SWITCHES),
@@ -112,7 +116,7 @@ class ChosenGates:
 
 
 NO_GATES = ChosenGates({})
-OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE})
+OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY})
 """Gates that change something in the webhook, too."""
 
 

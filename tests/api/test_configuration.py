@@ -194,7 +194,7 @@ def test_wait_for_pods_ready(version: str, block: Json, rules: PodsReadyRules | 
 
 
 def test_the_gate_that_switches_waiting_off_is_heard():
-    assert read(waitForPodsReady={"timeout": "1m"}, featureGates={"DisableWaitForPodsReady": True}) == Configuration()
+    assert read(waitForPodsReady={"timeout": "1m"}, featureGates={"DisableWaitForPodsReady": True}) == Configuration(most_ready_s=None)
     assert read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": False}).pods_ready == PodsReadyRules()
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE
-from core.names import LOST_NODES_THRESHOLD, QUEUE_NAME_LABEL, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY
+from core.jobs.kinds.job import Job
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY
+from core.names import LOST_NODES_THRESHOLD, QUEUE_NAME_LABEL, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY, WAIT_FOR_PODS_READY
+from core.plan.workloads.desired_workload import build_workload, find_changed_annotations
 from tests.builders import build_pod_set_json, build_workload_json
 from tests.webhook.asking import Webhook, get_causes
 
@@ -84,3 +86,47 @@ def test_threshold_of_lost_nodes_is_judged_with_the_gate(kind: str, value: str |
     assert response["allowed"] is not refused
     if refused:
         assert get_causes(response) == {THRESHOLD: f'"{value}": must be an integer between 1 and 8'}
+
+
+# --- times of waitForPodsReady ----------------------------------------------------------------------------------
+
+TIMES = f"metadata.annotations[{WAIT_FOR_PODS_READY}]"
+ON = Webhook(**{WORKLOAD_PODS_READY: True})
+
+
+def with_times(obj: dict[str, Any], text: str | None, *, suspend: bool = True) -> dict[str, Any]:
+    notes = {} if text is None else {WAIT_FOR_PODS_READY: text}
+    spec = {**obj["spec"], "suspend": suspend} if obj["kind"] == "Job" else obj["spec"]
+    return {**obj, "metadata": {**obj["metadata"], "annotations": notes}, "spec": spec}
+
+
+def test_times_of_pods_are_judged_only_with_the_gate():
+    for text in ('{"timeoutSeconds": 0}', "30", '{"timeoutSeconds": 7201}'):
+        job = with_times(build_job(None), text)
+        assert list(get_causes(ON.validate(job))) == [TIMES]
+        assert Webhook().validate(job)["allowed"]
+    assert ON.validate(with_times(build_job(None), '{"timeoutSeconds": 7200}'))["allowed"]
+
+
+@pytest.mark.parametrize(("suspend", "refused"), [(True, False), (False, True)])
+def test_times_of_pods_are_kept_while_the_job_runs(suspend: bool, refused: bool):
+    old, new = (with_times(build_job(None), f'{{"timeoutSeconds": {seconds}}}', suspend=suspend) for seconds in (30, 31))
+    assert ON.validate(new, old)["allowed"] is not refused
+    assert ON.validate(with_times(build_job(None), None, suspend=suspend), old)["allowed"] is not refused
+    assert Webhook().validate(new, old)["allowed"]
+
+
+def test_times_of_a_deployment_are_judged_on_its_template():
+    template = {"metadata": {"labels": {"a": "b"}, "annotations": {WAIT_FOR_PODS_READY: "30"}}, "spec": POD}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    metadata = {"name": "d", "namespace": "team-a", "labels": {QUEUE_NAME_LABEL: "main"}}
+    response = ON.validate({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    assert list(get_causes(response)) == [f"spec.template.{TIMES}"]
+
+
+def test_asking_annotations_of_a_job_are_copied_to_its_workload_and_kept_in_step():
+    job = with_times(build_job(None), "x")
+    job["metadata"] |= {"uid": "u", "annotations": {WAIT_FOR_PODS_READY: "x", LOST_NODES_THRESHOLD: "2", "other": "y"}}
+    workload = build_workload(Job(), job, priority=0, priority_class=None)
+    assert workload["metadata"]["annotations"] == {WAIT_FOR_PODS_READY: "x", LOST_NODES_THRESHOLD: "2"}
+    assert find_changed_annotations({WAIT_FOR_PODS_READY: "z"}, workload) == {WAIT_FOR_PODS_READY: "z", LOST_NODES_THRESHOLD: None}

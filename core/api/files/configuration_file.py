@@ -39,6 +39,7 @@ from core.model.configuration import (
 from core.model.gates import GATES
 from core.model.kueue_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import HealthRules, RequeueRules, StormRules
+from core.model.own_pods_ready import MOST_READY_S
 from core.model.plugin_choice import BUILT_IN_GENERATORS
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 
@@ -76,6 +77,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_build_pods_ready(file),
+        most_ready_s=_find_most_ready_s(file),
         second_pass=_build_second_pass(ours),
         node_health=_build_node_health(ours),
         fair_sharing=_build_fair_sharing(file),
@@ -119,6 +121,13 @@ def _build_pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
         backoff_base_s=float(_choose_given(requeuing.backoff_base_seconds, usual.backoff_base_s)),
         backoff_max_s=float(_choose_given(requeuing.backoff_max_seconds, usual.backoff_max_s)),
     )
+
+
+def _find_most_ready_s(file: ConfigurationFile) -> float | None:
+    if (file.feature_gates or {}).get(DISABLE_PODS_READY):
+        return None
+    block = file.wait_for_pods_ready
+    return _choose_given(block.max_timeout_on_workload if block is not None else None, MOST_READY_S)
 
 
 def _should_block_admission(file: ConfigurationFile, block: WaitForPodsReady) -> bool:
