@@ -9,7 +9,7 @@ VERSION = "v1beta2"
 OWN_GROUP = "topogate.dev"
 OWN_VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-OLD_VERSION = "v1beta1"  # served, never stored
+OLD_VERSION = "v1beta1"  # never stored, and served only where the chart says so
 OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"
 
 # --- labels -----------------------------------------------------------------------------------

@@ -60,19 +60,7 @@ def make_parser() -> OneLineParser:
     add_config(parser)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
     parser.add_argument("--port", type=parse_port, default=9443, help="port to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--feature-gates",
-        action="append",
-        metavar="NAME=BOOL,...",
-        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: false)",
-    )
-    parser.add_argument(
-        "--max-timeout-on-workload",
-        type=_parse_duration,
-        metavar="DURATION",
-        help="the longest time that a job may ask for by kueue.x-k8s.io/wait-for-pods-ready "
-        f"(default: `waitForPodsReady.maxTimeoutOnWorkload` of the file, else {show_duration(MOST_READY_S)})",
-    )
+    _add_rules_of_jobs(parser)
     parser.add_argument(
         "--cert-mode",
         choices=("files", "own"),
@@ -121,6 +109,22 @@ def make_parser() -> OneLineParser:
     add_metrics_port(parser)
     add_common(parser)
     return parser
+
+
+def _add_rules_of_jobs(parser: OneLineParser) -> None:
+    parser.add_argument(
+        "--feature-gates",
+        action="append",
+        metavar="NAME=BOOL,...",
+        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: false)",
+    )
+    parser.add_argument(
+        "--max-timeout-on-workload",
+        type=_parse_duration,
+        metavar="DURATION",
+        help="the longest time that a job may ask for by kueue.x-k8s.io/wait-for-pods-ready "
+        f"(default: `waitForPodsReady.maxTimeoutOnWorkload` of the file, else {show_duration(MOST_READY_S)})",
+    )
 
 
 def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
