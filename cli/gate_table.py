@@ -40,7 +40,7 @@ TESTS: Mapping[str, str] = {
     "TASReplaceMultipleFailedNodes": "queueing/cycle/test_lost_nodes.py",
     "WorkloadLevelWaitForPodsReady": "reconciler/workloads/test_pods_ready_timers.py",
     "WaitForPodsReadyMaxNotReady": "reconciler/workloads/test_pods_ready_timers.py",
-    "TASRejectFalseUnconstrainedTopology": "jobs/test_gated_rules.py",
+    "TASRejectFalseUnconstrainedTopology": "webhook/reviews/test_gated_rules.py",
     "TopologyAwareWorkloadScheduling": "webhook/reviews/test_group_reviews.py",
     "WorkloadBasicPolicyDesiredCount": "podgroups/test_acting.py",
 }

@@ -13,7 +13,6 @@ from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, buil
 from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
-from core.jobs.gated_rules import validate_gated, validate_gated_workload
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
@@ -26,6 +25,7 @@ from core.model.own_pods_ready import MOST_READY_S
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
 from webhook.answers import get_metadata_map, is_going, judge
+from webhook.gated_rules import validate_gated, validate_gated_workload
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.podgroup_review import RETRY_AFTER_S, GroupReviews
