@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import reconciler.settings
 import webhook.settings
+from cli import gate_table
 from core import names as n
 from core.api.files.configuration_wire import ConfigurationFile
 from core.api.files.strict import Ignored, Says, Strict, find_blocks
@@ -32,7 +33,6 @@ from core.jobs.pod_rules import (
     MAX_TEMPLATE_VALUES,
     MAX_TOLERATIONS,
 )
-from core.model.gates import GATES
 from core.plan.steps import pacing
 from core.podgroups.devices.node_limits import MOST_KINDS
 from core.podgroups.members import MOST_PODS, MOST_SETS, MOST_TERMS
@@ -118,6 +118,22 @@ WRITTEN_BY_USERS = (
         "annotation of a managed namespace",
         '`"true"`: its users may make DaemonSets, which no quota counts (security.md)',
     ),
+    Name(
+        n.LOST_NODES_THRESHOLD,
+        JOB,
+        '`"1"` to `"8"`: it is not evicted for up to so many lost nodes (gate TASReplaceMultipleFailedNodes; nodes.md)',
+    ),
+    Name(
+        n.WAIT_FOR_PODS_READY,
+        "annotation of the job (Deployment: of its template)",
+        "in which time its pods must be ready, JSON (gate WorkloadLevelWaitForPodsReady; administration/pods-ready.md)",
+    ),
+    Name(
+        n.MAX_NOT_READY_COUNT,
+        POD,
+        "how many of it may be not ready (gate WaitForPodsReadyMaxNotReady; administration/pods-ready.md)",
+    ),
+    Name(n.PREEMPTION_CONFIG, "annotation of a ClusterQueue", "Kueue's PreemptionConfig; a warning says that it has no effect"),
     Name(
         n.ROTATE_CA,
         "annotation of the Secret of the webhook's certificate",
@@ -236,10 +252,7 @@ def render() -> str:
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
         "The other gates of Kueue switch nothing here, except `DisableWaitForPodsReady`: with it no pods are waited for.",
-        _format_table(
-            ("gate", "default", "in Kueue", "here"),
-            ((f"`{name}`", str(gate.default).lower(), gate.stage.value, gate.effect.value) for name, gate in GATES.items()),
-        ),
+        _format_table(gate_table.HEAD, gate_table.list_rows()),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -9,7 +9,7 @@ VERSION = "v1beta2"
 OWN_GROUP = "topogate.dev"
 OWN_VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-OLD_VERSION = "v1beta1"  # served, never stored
+OLD_VERSION = "v1beta1"  # never stored, and served only where the chart says so
 OLD_API_VERSION = f"{GROUP}/{OLD_VERSION}"
 
 # --- labels -----------------------------------------------------------------------------------
@@ -103,6 +103,11 @@ WORKLOAD_REQUIRED_TOPOLOGY = "topogate.dev/workload-required-topology"
 WORKLOAD_PREFERRED_TOPOLOGY = "topogate.dev/workload-preferred-topology"
 FIELDS_OF_V1BETA2 = "topogate.dev/v1beta2-fields"  # on an object read as v1beta1: what v1beta1 cannot say
 FIELDS_OF_V1BETA1 = "topogate.dev/v1beta1-fields"  # and the other way round
+# On a job (of a Deployment: on its template), and on its Workload: in which time its pods must be ready, JSON.
+WAIT_FOR_PODS_READY = "kueue.x-k8s.io/wait-for-pods-ready"
+MAX_NOT_READY_COUNT = "kueue.x-k8s.io/pod-group-max-not-ready-count"  # on pods of a group: how many of it may be not ready
+# On a job, and on its Workload: up to so many lost nodes at once it is not evicted.
+LOST_NODES_THRESHOLD = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
 PLACEMENT_PROFILE = "topogate.dev/placement-profile"  # of a job, a ClusterQueue or a Topology
 KEP_PROFILE, COMPACT_PROFILE, BEST_FIT_PROFILE, LEAST_FREE_PROFILE, BALANCED_PROFILE = PLACEMENT_PROFILES = (
     *("kep", "compact", "best-fit", "least-free", "balanced"),
@@ -117,6 +122,7 @@ COORDINATE_PREFIXES = (LEVEL_PREFIX, RANK_ANNOTATION, DOMAIN_INDEX_ANNOTATION, D
 
 # --- annotations of a cluster's administrator -------------------------------------------------------
 ALLOW_DAEMON_SETS = "topogate.dev/allow-daemonsets"  # on a managed Namespace, "true": its users may make DaemonSets, which no quota counts
+PREEMPTION_CONFIG = "kueue.x-k8s.io/preemption-config-name"  # on a ClusterQueue: Kueue's PreemptionConfig, which has no effect here
 ROTATE_CA = "topogate.dev/rotate-ca"  # on the Secret of the certificate, whatever its value: a new CA is wanted now
 
 # --- gates and finalizers -------------------------------------------------------------------------

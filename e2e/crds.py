@@ -15,8 +15,13 @@ CRD_DIR = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def load_crds(folder: Path = CRD_DIR) -> list[dict[str, Any]]:
-    return [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(folder.glob("*.yaml"))]
+def load_crds(folder: Path = CRD_DIR, *, serves_old: bool = True) -> list[dict[str, Any]]:
+    """The CRDs of a folder. `serves_old`: v1beta1 is served, too, as with `crds.servesOldVersions` of the chart, since tests of it share
+    their control plane with others; False: as they are generated."""
+    crds = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(folder.glob("*.yaml"))]
+    for version in (version for crd in crds if serves_old for version in crd["spec"]["versions"]):
+        version["served"] = True
+    return crds
 
 
 def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:

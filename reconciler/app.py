@@ -197,7 +197,9 @@ class Deciding:
         self.queues = Queues(observed, executor, clock, shares_fairly=is_fair, storms=self.storms)
         self.node_health = NodeHealth(observed, executor, clock, health, self.storms.is_affected) if replacement.is_on else None
         self.domain_health = DomainHealth(observed, executor, clock, health, self.storms.is_affected) if replacement.is_on else None
-        self.pods_ready = PodsReady(observed, executor, clock, behaviour.pods_ready) if behaviour.pods_ready is not None else None
+        waits = behaviour.pods_ready is not None or behaviour.own_pods_ready.reads_times
+        ready_rules = behaviour.pods_ready, behaviour.own_pods_ready
+        self.pods_ready = PodsReady(observed, executor, clock, *ready_rules) if waits else None
         self.spares = Spares(
             observed, executor, clock, replacement.leaving_taints, self.storms.is_affected, lambda: self.scheduler.makes_room
         )

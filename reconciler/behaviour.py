@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from core.model.configuration import FairSharing, PodGroupRules, ResourceRules, SecondPass
 from core.model.gates import NO_GATES, PARTIAL_ADMISSION, ChosenGates
 from core.model.node_health_rules import HealthRules
+from core.model.own_pods_ready import OwnPodsReady
 from core.model.plugin_choice import GroupPluginRules
 from core.model.pods_ready_rules import PodsReadyRules
 from core.placement.algorithms.profile import Profiles
@@ -29,6 +30,7 @@ class Behaviour:
     sharing: FairSharing | None = None
     pod_groups: PodGroupRules = field(default_factory=PodGroupRules)
     group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
+    own_pods_ready: OwnPodsReady = field(default_factory=OwnPodsReady)
 
     @classmethod
     def read(cls, settings: Settings) -> "Behaviour":
@@ -48,4 +50,5 @@ class Behaviour:
             settings.fair_sharing,
             settings.pod_groups,
             settings.group_plugins,
+            settings.own_pods_ready,
         )

@@ -21,6 +21,7 @@ from core.model.configuration import (
 )
 from core.model.gates import DESIRED_COUNT, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
 from core.model.node_health_rules import HealthRules
+from core.model.own_pods_ready import OwnPodsReady
 from core.model.plugin_choice import GroupPluginRules
 from core.model.pods_ready_rules import PodsReadyRules
 from core.names import (
@@ -66,6 +67,7 @@ class Settings:
     reserve_daemon_sets: bool = True
     nominates_nodes: bool = False
     pods_ready: PodsReadyRules | None = None  # None: no workload waits for pods to be ready
+    own_pods_ready: OwnPodsReady = field(default_factory=OwnPodsReady)  # what of it a workload says for itself
     second_pass: SecondPass = field(default_factory=SecondPass)
     node_health: HealthRules = field(default_factory=HealthRules)  # of nodes, by file and gates
     fair_sharing: FairSharing | None = None  # None: it is off
@@ -123,6 +125,7 @@ def _build_settings(given: Given, file: Configuration, gates: ChosenGates, profi
         given.get("reserve_daemonsets", _choose_given(file.reserves_daemon_sets, True)),
         given.get("nominate_nodes", _choose_given(file.nominates_nodes, False)),
         file.pods_ready,
+        OwnPodsReady.from_gates(gates, file.most_ready_s),
         file.second_pass,
         file.node_health.with_gates(gates),
         file.fair_sharing,

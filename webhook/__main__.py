@@ -15,7 +15,6 @@ from certs.rotation import Rotation
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.metric_names import CERTIFICATE_EXPIRY, LOOP_LAG, OF_WEBHOOK, TASKS
-from core.model.gates import POD_GROUPS
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, VERSION
 from core.resource import Obj, Resource
 from core.runtime import plugins
@@ -62,7 +61,11 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             rotation = Rotation(client, settings.own, _use_by(held), clock)
         look = _Lookups(client)
         reviews = Reviews(
-            run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), groups=settings.gates.is_on(POD_GROUPS)
+            run_on_own_loop(look.has_default_queue),
+            kinds,
+            run_on_own_loop(look.find),
+            gates=settings.gates,
+            most_ready_s=settings.most_ready_s,
         )
 
         def find_unready_reason() -> str:

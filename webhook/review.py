@@ -1,7 +1,7 @@
 """One admission review: from the request to the answer. `core.jobs` defines the defaults and rules of a kind."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,12 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
+from core.model.gates import NO_GATES, POD_GROUPS, ChosenGates
+from core.model.own_pods_ready import MOST_READY_S
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
 from webhook.answers import get_metadata_map, is_going, judge
+from webhook.gated_rules import validate_gated, validate_gated_workload
 from webhook.jsonpatch import diff
 from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
 from webhook.podgroup_review import RETRY_AFTER_S, GroupReviews
@@ -39,12 +42,20 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 
 class Reviews:
-    """Answers reviews by path. `groups`: jobs may ask to be placed as a PodGroup."""
+    """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds."""
 
     def __init__(
-        self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing, *, groups: bool = False
+        self,
+        has_default_queue: HasDefaultQueue,
+        kinds: Sequence[JobKind] = KINDS,
+        find: Find = find_nothing,
+        *,
+        gates: ChosenGates = NO_GATES,
+        most_ready_s: float = MOST_READY_S,
     ) -> None:
         self._has_default_queue = has_default_queue
+        self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *list_pod_kinds(kinds))
@@ -58,7 +69,7 @@ class Reviews:
             self._beginnings.add(mutate)
             self.handlers[mutate] = self._make_job_mutator(kind)
             self.handlers[build_hook_path("validate", kind.group, kind.version, kind.kind)] = self._validate_job(kind)
-        self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=groups)
+        self._groups = GroupReviews(reviewed, self._lookup_of_jobs, is_on=gates.is_on(POD_GROUPS))
         self.handlers |= self._groups.handlers
         self.handlers[SCALE_PATH] = ScaleReviews(reviewed, find).handle
         for rules in OBJECTS:
@@ -152,10 +163,14 @@ class Reviews:
                 return judge(request, Rules(misshapen))
             job = await self._lookup.expand(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
-                judged = await self._drop_limits_of_part(kind, job, request, kind.validate_create(job))
+                judged = _with(kind.validate_create(job), validate_gated(kind, job, None, self._gates, self._most_ready_s))
+                judged = await self._drop_limits_of_part(kind, job, request, judged)
                 return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
             old = await self._lookup.expand(kind, old, request.namespace)
-            judged = await self._drop_limits_of_part(kind, job, request, kind.validate_update(old, job))
+            judged = kind.validate_update(old, job)
+            if after is not None:
+                judged = _with(judged, validate_gated(kind, job, old if before is not None else None, self._gates, self._most_ready_s))
+            judged = await self._drop_limits_of_part(kind, job, request, judged)
             return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
 
         return handle
@@ -198,14 +213,23 @@ class Reviews:
 
         async def handle(request: AdmissionRequest) -> dict[str, Any]:
             obj, old = request.object, request.old_object
-            if obj is None or is_going(obj) or _has_same_spec(old, obj):
+            if obj is None or is_going(obj) or (_has_same_spec(old, obj) and _has_same_marks(old, obj)):
                 return allow(request)
             misshapen = find_misshapen(shape, obj)
+            gated = validate_gated_workload(obj, old, self._gates) if rules.kind == "Workload" else Rules()
+            if _has_same_spec(old, obj):
+                return judge(request, _with(gated, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, old)))))
             if misshapen:
                 return judge(request, Rules(misshapen))
-            return judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
+            return judge(request, _with(gated, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)))
 
         return handle
+
+
+def _list_new_warnings(rules: ObjectRules, obj: Json, old: Json | None) -> Iterator[str]:
+    """Warnings of a change of labels and annotations alone, which no rule refuses."""
+    before = rules.validate(old, None).warnings if old is not None else ()
+    yield from (warning for warning in rules.validate(obj, None).warnings if warning not in before)
 
 
 def _judge_own(kind: Reviewed, job: Json, old: Json | None) -> Rules:

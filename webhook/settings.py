@@ -14,7 +14,9 @@ from core.api.files.configuration_file import read_configuration_file
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
-from core.model.gates import NO_GATES, POD_GROUPS, BadGates, ChosenGates, read_gates
+from core.model.duration import InvalidDuration, parse_duration, show_duration
+from core.model.gates import NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
+from core.model.own_pods_ready import MOST_READY_S
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
 from core.runtime.report.sampling import SLOW_S
@@ -48,6 +50,7 @@ class Settings:
     trace_ratio: float | None = None  # None: by the environment
     trace_slow_s: float = SLOW_S
     gates: ChosenGates = NO_GATES
+    most_ready_s: float = MOST_READY_S
     client_ca_file: Path | None = None  # None: every client that reaches the port may ask
 
 
@@ -57,12 +60,7 @@ def make_parser() -> OneLineParser:
     add_config(parser)
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
     parser.add_argument("--port", type=parse_port, default=9443, help="port to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--feature-gates",
-        action="append",
-        metavar="NAME=BOOL,...",
-        help=f"as the reconciler's, of which {POD_GROUPS} changes something here: jobs may ask for a PodGroup (default: false)",
-    )
+    _add_rules_of_jobs(parser)
     parser.add_argument(
         "--cert-mode",
         choices=("files", "own"),
@@ -113,9 +111,25 @@ def make_parser() -> OneLineParser:
     return parser
 
 
+def _add_rules_of_jobs(parser: OneLineParser) -> None:
+    parser.add_argument(
+        "--feature-gates",
+        action="append",
+        metavar="NAME=BOOL,...",
+        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: false)",
+    )
+    parser.add_argument(
+        "--max-timeout-on-workload",
+        type=_parse_duration,
+        metavar="DURATION",
+        help="the longest time that a job may ask for by kueue.x-k8s.io/wait-for-pods-ready "
+        f"(default: `waitForPodsReady.maxTimeoutOnWorkload` of the file, else {show_duration(MOST_READY_S)})",
+    )
+
+
 def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
     """Returns the settings of a command line and an environment (None: of this process), and of the file that they name. Of the gates it
-    has POD_GROUPS alone. Ends the process with a message and status 2 if any of that is wrong, missing or not meant for the chosen
+    has `OF_THE_WEBHOOK` alone. Ends the process with a message and status 2 if any of that is wrong, missing or not meant for the chosen
     certificate; whether certificate files exist is not looked at."""
     parser = make_parser()
     given = parser.read(arguments, environ)
@@ -154,12 +168,12 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
             yield f"{where}: {error}"
 
 
-def _read_pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
-    """Returns the one gate that changes something here; the reconciler checks whether all gates together make sense."""
+def _read_gates(given: Given, file: ConfigurationFile) -> ChosenGates:
+    """Returns the gates that change something here; the reconciler checks whether all gates together make sense."""
     values = {**file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values
-    return ChosenGates({name: value for name, value in values.items() if name == POD_GROUPS})
+    return ChosenGates({name: value for name, value in values.items() if name in OF_THE_WEBHOOK})
 
 
 def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
@@ -181,7 +195,8 @@ def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
-        _read_pod_groups(given, file),
+        _read_gates(given, file),
+        given.get("max_timeout_on_workload", file.most_ready_s or MOST_READY_S),
         given.get("client_ca_file"),
     )
 
@@ -213,6 +228,15 @@ def _parse_configuration(text: str) -> BundleHolder:
     if kind not in KINDS or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; KIND/NAME with one of {', '.join(KINDS)} as KIND is expected")
     return BundleHolder(kind, _name(name))
+
+
+def _parse_duration(text: str) -> float:
+    try:
+        if (seconds := parse_duration(text)) > 0:
+            return seconds
+    except InvalidDuration:
+        pass
+    raise argparse.ArgumentTypeError(f"{text[:60]!r} is not accepted; a duration of more than 0s such as 30m or 2h is expected")
 
 
 def _parse_seconds(text: str) -> timedelta:

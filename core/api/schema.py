@@ -43,7 +43,8 @@ HEADER = "# Generated from core/api by `python -m core.api.schema --write`; do n
 class Version:
     """One version of one kind; exactly one of a kind's versions is stored.
 
-    `old` is the kind as v1beta1 has it: the model's schema, changed as `core.api.v1beta1` says.
+    `old` is the kind as v1beta1 has it: the model's schema, changed as `core.api.v1beta1` says. It is not served, as in Kueue 0.20, unless
+    the installer of the CRDs says so; objects that were stored in it are converted all the same.
     """
 
     name: str
@@ -102,7 +103,7 @@ def _build_version(version: Version) -> dict[str, Any]:
     crd = _find_crd(version.model)
     built: dict[str, Any] = {
         "name": version.name,
-        "served": True,
+        "served": not version.old,
         "storage": version.storage,
         "schema": {"openAPIV3Schema": build_schema(version.model)},
     }

@@ -21,6 +21,7 @@ from core.names import (
     LEND_SPARES,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    POD_INDEX_OFFSET,
     PODGROUP_GATE,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
@@ -41,12 +42,15 @@ MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be long
 _MAX_INT32 = 2**31 - 1
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+FALSE_VALUES = ("0", "f", "F", "FALSE", "false", "False")
 # A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
 _STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[\]}])')
 _MOST_SHOWN = 63  # characters of a value
 _SIZE_EXPECTED = "a whole number of at least 1 is expected"
 _SPARES_EXPECTED = f"a whole number of nodes from 0 to {MOST_SPARES} is expected"
+_OFFSET = re.compile(r"\+?[0-9]{1,9}")  # what `core.state.facts.read_index` reads, with the sign that Kueue accepts
+_OFFSET_EXPECTED = "the index of the first pod is expected: a whole number from 0 to 999999999"
 _LABEL_NAME = "a node label name such as cloud.provider.com/topology-rack is expected"
 
 
@@ -55,7 +59,8 @@ class PodSetAnnotations:
     """A pod template to be judged: where its annotations are, and how many pods it makes.
 
     `default_slice_size` is what a kind assumes where none is given (JobSet: parallelism); `is_job`: each of its pods is a
-    workload by itself, which reads here what others read on the job.
+    workload by itself, which reads here what others read on the job; `index_offset`: the offset of indexes that the webhook
+    itself writes there, if any.
     """
 
     path: str
@@ -63,6 +68,7 @@ class PodSetAnnotations:
     count: int | None
     default_slice_size: int | None = None
     is_job: bool = False
+    index_offset: str | None = None
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -96,7 +102,7 @@ def build_topology_request(
         request["required"] = annotations[REQUIRED_TOPOLOGY]
     elif annotations.get(PREFERRED_TOPOLOGY):
         request["preferred"] = annotations[PREFERRED_TOPOLOGY]
-    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + _FALSE:
+    elif annotations.get(UNCONSTRAINED_TOPOLOGY) in _TRUE + FALSE_VALUES:
         request["unconstrained"] = annotations[UNCONSTRAINED_TOPOLOGY] in _TRUE
     layers = _parse_layers(annotations.get(SLICE_CONSTRAINTS))
     if layers:
@@ -182,8 +188,9 @@ def _validate_tie(path: str, annotations: Mapping[str, Any], new: Mapping[str, A
 
 def validate_pod_sets(pod_sets: Sequence[PodSetAnnotations]) -> Rules:
     """Returns all errors, each once, and all warnings of the annotations and labels of a job's pod templates. Errors are of levels, slices,
-    groups and spare nodes. A template with the gate of PodGroups is an error, and so are templates of one group that ask for different
-    levels. Level of the whole job and placement profile are judged only where each pod is a workload (`is_job`), and not on the pod itself.
+    groups, offsets of indexes and spare nodes. A template with the gate of PodGroups is an error, and so are templates of one group that
+    ask for different levels. Level of the whole job and placement profile are judged only where each pod is a workload (`is_job`), and not
+    on the pod itself.
     """
     errors = [error for pod_set in pod_sets for error in _validate(pod_set)]
     errors += _validate_groups(pod_sets)
@@ -198,6 +205,7 @@ def _validate(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     yield from _validate_slices(pod_set)
     yield from _validate_constraints(pod_set)
     yield from _validate_group(pod_set)
+    yield from _validate_index_offset(pod_set)
     yield from _validate_spares(pod_set)
     gates = (pod_set.template.get("spec") or {}).get("schedulingGates") or ()
     if any(gate.get("name") == PODGROUP_GATE for gate in gates):
@@ -227,7 +235,7 @@ def _validate_modes(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         elif value is not None and len(value) > MAX_LEVEL_NAME:
             yield _reject(pod_set, ErrorType.INVALID, name, f"at most {MAX_LEVEL_NAME} characters are expected, as a Workload can hold")
     unconstrained = annotations.get(UNCONSTRAINED_TOPOLOGY)
-    if unconstrained is not None and unconstrained not in _TRUE + _FALSE:
+    if unconstrained is not None and unconstrained not in _TRUE + FALSE_VALUES:
         yield _reject(pod_set, ErrorType.INVALID, UNCONSTRAINED_TOPOLOGY, '"true" or "false" is expected')
 
 
@@ -256,6 +264,17 @@ def _validate_group(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
     if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
         accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
         yield _reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, accepted)
+
+
+def _validate_index_offset(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
+    offset = pod_set.annotations.get(POD_INDEX_OFFSET)
+    if offset is None:
+        return
+    if not (isinstance(offset, str) and _OFFSET.fullmatch(offset)):
+        yield _reject(pod_set, ErrorType.INVALID, POD_INDEX_OFFSET, _OFFSET_EXPECTED)
+    elif pod_set.annotations.get(PODSET_GROUP_NAME) and offset != pod_set.index_offset:
+        accepted = f"may not stand beside {PODSET_GROUP_NAME}: the pods of a group are counted through; leave it out"
+        yield _reject(pod_set, ErrorType.FORBIDDEN, POD_INDEX_OFFSET, accepted)
 
 
 def _validate_spares(pod_set: PodSetAnnotations) -> Iterator[FieldError]:

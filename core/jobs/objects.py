@@ -14,7 +14,7 @@ from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.template_parts import copy_object
 from core.jobs.templated import Path, get
 from core.model.quantity import parse_canonical, parse_quantity
-from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, QUOTA_RESERVED, SLICE_NAME
+from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, PREEMPTION_CONFIG, QUOTA_RESERVED, SLICE_NAME
 
 # Fields of a ClusterQueue that are not implemented yet, with the value that has no effect (the default of the API
 # server).
@@ -177,14 +177,15 @@ def validate_flavor(flavor: Json, old: Json | None) -> Rules:
 def validate_cluster_queue(queue: Json, old: Json | None) -> Rules:
     """Returns errors where a resource or a flavor is in several groups, or a flavor does not list the covered resources in their order. A
     quota, a limit or a weight that is no quantity of at least 0 is an error, too; one that is absent is none. Fields that are not served
-    yet (`admissionScope`, `concurrentAdmissionPolicy`) give a warning. `old` is not looked at."""
+    yet (`admissionScope`, `concurrentAdmissionPolicy`, `status.effectiveQuotas`, the annotation PREEMPTION_CONFIG) give a warning. `old` is
+    not looked at."""
     spec = queue.get("spec") or {}
-    return Rules((*_validate_quota(spec), *_validate_weight(spec)), tuple(_list_unserved_fields(spec)))
+    return Rules((*_validate_quota(spec), *_validate_weight(spec)), (*_list_unserved_fields(spec), *_list_unserved_parts(queue)))
 
 
 def validate_cohort(cohort: Json, old: Json | None) -> Rules:
     """Returns the errors of groups, quotas, limits and weight that `validate_cluster_queue` describes, and others where a cohort is its own
-    parent or has limits without a parent; no warnings. `old` is not looked at."""
+    parent or has limits without a parent. `status.effectiveQuotas` gives a warning. `old` is not looked at."""
     spec, name = cohort.get("spec") or {}, cohort["metadata"].get("name")
     errors = [*_validate_quota(spec), *_validate_weight(spec)]
     if spec.get("parentName") and spec["parentName"] == name:
@@ -195,7 +196,7 @@ def validate_cohort(cohort: Json, old: Json | None) -> Rules:
                 if resource.get(limit) is not None:
                     path = f"spec.resourceGroups[{i}].flavors[{j}].resources[{k}].{limit}"
                     errors.append(FieldError(ErrorType.INVALID, path, resource[limit], "needs a parentName"))
-    return Rules(tuple(errors))
+    return Rules(tuple(errors), tuple(_list_unserved_parts(cohort)))
 
 
 def validate_local_queue(queue: Json, old: Json | None) -> Rules:
@@ -267,6 +268,15 @@ def _list_unserved_fields(spec: Json) -> Iterator[str]:
     for path, nothing in _NOT_SERVED.items():
         if get(spec, path) not in (None, nothing):
             yield f"spec.{'.'.join(map(str, path))} {_NO_EFFECT}"
+
+
+def _list_unserved_parts(obj: Json) -> Iterator[str]:
+    """Warnings of what other programs of Kueue add to a ClusterQueue or a Cohort beside its spec."""
+    annotations = get(obj, ("metadata", "annotations"))
+    if isinstance(annotations, Mapping) and PREEMPTION_CONFIG in annotations:
+        yield f"metadata.annotations[{PREEMPTION_CONFIG}] {_NO_EFFECT}: spec.preemption alone says what is preempted"
+    if get(obj, ("status", "effectiveQuotas")) is not None:
+        yield f"status.effectiveQuotas {_NO_EFFECT}: the nominal quota of the spec counts"
 
 
 OBJECTS = (

@@ -9,7 +9,6 @@ from core.names import (
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_INDEX_LABEL,
     POD_GROUP_INDEX_LABEL_NAME,
-    POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -34,9 +33,6 @@ def warn_of_values(path: str, annotations: Mapping[str, Any], labels: Mapping[st
         value = annotations.get(name)
         if value is not None and value not in _TRUE_OR_FALSE:
             yield f'{path}[{name}]: {_format_value(value)} has no effect, so that {otherwise}; "true" or "false" is expected'
-    offset = annotations.get(POD_INDEX_OFFSET)
-    if offset is not None and not re.fullmatch(r"\+?[0-9]{1,9}", str(offset)):  # Kueue 0.20 refuses it
-        yield f"{path}[{POD_INDEX_OFFSET}]: {_format_value(offset)} has no effect; the index of its first pod, a whole number, is expected"
     label = annotations.get(POD_GROUP_INDEX_LABEL_NAME)
     if label is not None and not _LABEL.fullmatch(str(label)):
         yield f"{path}[{POD_GROUP_INDEX_LABEL_NAME}]: {_format_value(label)} has no effect; the name of a label of the pod is expected"

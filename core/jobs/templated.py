@@ -104,6 +104,11 @@ class TemplatedKind(ABC):
         may be changed in place and returned."""
         return job
 
+    def find_index_offset(self, job: Json, role: Role) -> str | None:
+        """Returns the value of POD_INDEX_OFFSET that the defaults of this kind write on the template of a role; None where they write
+        none, as for most kinds."""
+        return None
+
     def validate_kind(self, job: Json) -> Iterator[FieldError]:
         """Yields the errors of a job by the rules of this kind alone; by default none. Whether it has a queue is not looked at."""
         return iter(())
@@ -169,9 +174,7 @@ class TemplatedKind(ABC):
         """Returns all errors and warnings that a new job shows by itself. They are of annotations, names, number and size of templates, the
         time limit, a named Workload, and its kind. Whether it has a queue is not looked at."""
         roles = self.list_roles(job)
-        judged = annotations.validate_pod_sets(
-            [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
-        )
+        judged = annotations.validate_pod_sets([self._read_annotations(job, role) for role in roles])
         own = (
             *_validate_names(roles),
             *check_templates(roles),
@@ -180,6 +183,15 @@ class TemplatedKind(ABC):
             *self.validate_kind(job),
         )
         return Rules((*judged.errors, *own), (*judged.warnings, *self._warn_of_manager(job)))
+
+    def _read_annotations(self, job: Json, role: Role) -> annotations.PodSetAnnotations:
+        return annotations.PodSetAnnotations(
+            role.annotations_shown,
+            role.template,
+            role.count,
+            role.default_slice_size,
+            index_offset=self.find_index_offset(job, role),
+        )
 
     def _warn_of_manager(self, job: Json) -> Iterator[str]:
         """A warning of a job that is left to a manager of several clusters: admitted here it would hold quota without any pods."""

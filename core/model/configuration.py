@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from core.model.node_health_rules import HealthRules
+from core.model.own_pods_ready import MOST_READY_S
 from core.model.plugin_choice import GroupPluginRules
 from core.model.pods_ready_rules import PodsReadyRules
 
@@ -133,6 +134,7 @@ class Configuration:
     """
 
     pods_ready: PodsReadyRules | None = None
+    most_ready_s: float | None = MOST_READY_S  # that a workload may ask for; None: no pods are waited for, whatever it says
     second_pass: SecondPass = SecondPass()
     node_health: HealthRules = field(default_factory=HealthRules)  # but for the gates
     fair_sharing: FairSharing | None = None

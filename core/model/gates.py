@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 
 class Stage(Enum):
-    """The stage of a gate in Kueue; the last two give a warning."""
+    """The stage of a gate in Kueue; DEPRECATED and REMOVED give a warning."""
 
     ALPHA = "alpha"
     BETA = "beta"
     DEPRECATED = "deprecated"
     REMOVED = "removed"
+    UNKNOWN = "not known"  # seen in the source of a release, without its stage and default
     OWN = "alpha, topogate's own"  # no gate of Kueue
 
 
@@ -28,11 +29,13 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default in Kueue (off where it is removed or not one of Kueue), its stage there and its effect here."""
+    """A gate's default (Kueue's; off where it is removed, not one of Kueue or not known), its stage in Kueue and its effect here."""
 
     default: bool
     stage: Stage
     effect: Effect
+    is_newer: bool = False  # in Kueue 0.20 and not in 0.19
+    kueue_default: bool | None = None  # where Kueue has another
 
 
 BALANCED_PLACEMENT = "TASBalancedPlacement"
@@ -53,6 +56,10 @@ RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
+REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
+WORKLOAD_PODS_READY = "WorkloadLevelWaitForPodsReady"
+MAX_NOT_READY = "WaitForPodsReadyMaxNotReady"
+REJECT_FALSE_UNCONSTRAINED = "TASRejectFalseUnconstrainedTopology"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -81,6 +88,11 @@ GATES: Mapping[str, Gate] = {
     ELASTIC_JOBS: Gate(True, Stage.BETA, Effect.SWITCHES),
     ELASTIC_JOBS_WITH_TOPOLOGY: Gate(False, Stage.ALPHA, Effect.SWITCHES),
     LOCAL_QUEUE_METRICS: Gate(True, Stage.BETA, Effect.SWITCHES),
+    "TASNodeFeasibilityForAllLevels": Gate(True, Stage.BETA, Effect.ALWAYS, is_newer=True),
+    REPLACE_MULTIPLE: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    WORKLOAD_PODS_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    MAX_NOT_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    REJECT_FALSE_UNCONSTRAINED: Gate(False, Stage.UNKNOWN, Effect.SWITCHES, is_newer=True),
     POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
     DESIRED_COUNT: Gate(False, Stage.OWN, Effect.SWITCHES),
 }
@@ -104,6 +116,8 @@ class ChosenGates:
 
 
 NO_GATES = ChosenGates({})
+OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY})
+"""Gates that change something in the webhook, too."""
 
 
 def read_gates(texts: Iterable[str]) -> ChosenGates:

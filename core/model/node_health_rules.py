@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from core.model.gates import REPLACE_AFTER_FIXED_TIME, REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS, ChosenGates
-from core.names import LEAVING_TAINTS
+from core.model.gates import REPLACE_AFTER_FIXED_TIME, REPLACE_MULTIPLE, REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS, ChosenGates
+from core.names import LEAVING_TAINTS, LOST_NODES_THRESHOLD
+
+MAX_THRESHOLD = 8
+
+
+def parse_threshold(text: object) -> int | None:
+    """Returns the number of lost nodes that a value of LOST_NODES_THRESHOLD accepts: a digit from 1 to `MAX_THRESHOLD`. None for any other
+    value."""
+    return int(text) if isinstance(text, str) and len(text) == 1 and text in "12345678" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class HealthRules:
     """When a node counts as lost; times in seconds.
 
     `max_nodes` and `max_share` (of the nodes that a workload is assigned to): beyond these it is evicted and not repaired; None: never.
+    `reads_threshold`: so it is beyond its own threshold (LOST_NODES_THRESHOLD).
     """
 
     on_pod_termination: bool = True
@@ -72,21 +81,27 @@ class HealthRules:
     max_share: float | None = None
     storm: StormRules = StormRules()
     requeue: RequeueRules = RequeueRules()
+    reads_threshold: bool = False
     leaving_taints: tuple[str, ...] = LEAVING_TAINTS  # of nodes that take replaced pods only where no others do
 
     def with_gates(self, gates: ChosenGates) -> "HealthRules":
-        """Returns a copy of the rules in which the gates REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS and REPLACE_AFTER_FIXED_TIME, set
-        or by default, replace `on_pod_termination`, `on_taints` and `after_fixed_time`; all else stays."""
+        """Returns a copy of the rules in which the gates REPLACE_ON_POD_TERMINATION, REPLACE_ON_TAINTS, REPLACE_AFTER_FIXED_TIME and
+        REPLACE_MULTIPLE, set or by default, replace `on_pod_termination`, `on_taints`, `after_fixed_time` and `reads_threshold`; all else
+        stays."""
         return replace(
             self,
             on_pod_termination=gates.is_on(REPLACE_ON_POD_TERMINATION),
             on_taints=gates.is_on(REPLACE_ON_TAINTS),
             after_fixed_time=gates.is_on(REPLACE_AFTER_FIXED_TIME),
+            reads_threshold=gates.is_on(REPLACE_MULTIPLE),
         )
 
-    def is_too_much(self, lost: int, nodes: int) -> str:
+    def is_too_much(self, lost: int, nodes: int, threshold: int | None = None) -> str:
         """Returns the text of the setting, with its value, that forbids a repair if `lost` of a workload's `nodes` nodes (both numbers) are
-        lost. `max_nodes` is looked at first, then `max_share`. Empty if neither forbids it."""
+        lost. `threshold`: the workload's own; None: it has none. It is looked at first, then `max_nodes`, then `max_share`. Empty if none
+        forbids it."""
+        if self.reads_threshold and threshold is not None and lost > threshold:
+            return f"{LOST_NODES_THRESHOLD} is {threshold}"
         if self.max_nodes is not None and lost > self.max_nodes:
             return f"nodeReplacement.maxNodes is {self.max_nodes}"
         if self.max_share is not None and lost > self.max_share * nodes:

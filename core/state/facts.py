@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from core.model.admission import Admission, decode_admission
+from core.model.node_health_rules import parse_threshold
 from core.model.pod_resources import PODS, Resources, add, compute_pod_requests, list_zero_requests, parse_resources
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, read_pod_traits, read_template_traits
 from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
@@ -28,6 +29,7 @@ from core.names import (
     JOB_UID_LABELS,
     LEND_SPARES,
     LOCAL_QUEUE_LABEL,
+    LOST_NODES_THRESHOLD,
     MADE_BY,
     MAIN_POD_SET,
     PLACEMENT_PROFILE,
@@ -436,6 +438,7 @@ class WorkloadFacts:
     refused: str = ""  # why the API server would refuse its pods, if it would
     on_hold: bool = False  # its StatefulSet has no replicas
     made_by: str = ""  # of a pod that is alone: uid of the controller that makes another, with a Workload of its own, when that is gone
+    most_lost_nodes: int | None = None  # up to so many lost nodes at once it is not evicted (annotation LOST_NODES_THRESHOLD)
 
     @property
     def runs(self) -> bool:
@@ -510,6 +513,7 @@ class WorkloadFacts:
             find_replaced(workload),
             on_hold=is_on_hold(workload),
             made_by=str((metadata.get("annotations") or {}).get(MADE_BY) or ""),
+            most_lost_nodes=parse_threshold((metadata.get("annotations") or {}).get(LOST_NODES_THRESHOLD)),
         )
         return facts if remade else facts.copy_without_spares()  # a node that is kept free for a single pod would never be used
 

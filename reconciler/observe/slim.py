@@ -7,6 +7,7 @@ from core.jobs.kinds.pod import Pod, compute_role_hash, has_admission_gate
 from core.names import (
     COORDINATE_PREFIXES,
     MANAGED,
+    MAX_NOT_READY_COUNT,
     MEMBER_OF_LABEL,
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_NAME,
@@ -30,6 +31,7 @@ from core.resource import Obj
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
 _OF_QUEUED_PODS = (
+    MAX_NOT_READY_COUNT,
     POD_GROUP_FAST_ADMISSION,
     POD_GROUP_NAME,
     POD_GROUP_SERVING,

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from core.jobs.elastic_annotation import is_elastic
+from core.model.own_pods_ready import NOTHING_OWN, OwnPodsReady
 from core.model.pods_ready_rules import PodsReadyRules
+from core.names import IS_GROUP_WORKLOAD, MAX_NOT_READY_COUNT
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.workloads.desired_workload import get_admitted_counts
@@ -32,20 +34,22 @@ MAX_JITTER = 0.1  # of the backoff: what was evicted together does not come back
 
 
 class PodsReady:
-    """Reconciles one workload at a time by namespace/name. `jitter` draws the share of a backoff that it is made longer by."""
+    """Reconciles one workload at a time by namespace/name. `rules` are those of the cluster (None: only workloads with times of their own
+    are waited for), `own` what of them a workload says for itself. `jitter` draws the share of a backoff that it is made longer by."""
 
     def __init__(
         self,
         observed: Observed,
         executor: Executor,
         clock: Clock,
-        rules: PodsReadyRules,
+        rules: PodsReadyRules | None,
+        own: OwnPodsReady = NOTHING_OWN,
         jitter: Callable[[], float] = lambda: random.uniform(0.0, MAX_JITTER),
     ) -> None:
         self._observed = observed
         self._executor = executor
         self._clock = clock
-        self._rules = rules
+        self._rules, self._own = rules, own
         self._jitter = jitter
         self.controller = build_controller("pods ready", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
@@ -71,9 +75,10 @@ class PodsReady:
     async def _reconcile(self, item: Item) -> Result:
         key = str(item.key)
         workload = self._observed.workloads.store.get(key)
-        if workload is None:
+        rules = self._own.choose_rules(self._rules, workload) if workload is not None else None
+        if workload is None or rules is None:
             return Done()
-        action = plan_pods_ready(workload, self._observe(workload), self._rules, self._clock.now(), self._jitter())
+        action = plan_pods_ready(workload, self._observe(workload), rules, self._clock.now(), self._jitter())
         return await self._executor.execute(plan_action(workload, action, self._executor.format_now()))
 
     def _observe(self, workload: Obj) -> Seen:
@@ -93,9 +98,12 @@ class PodsReady:
         return Seen(self._are_pods_ready(workload) if reported is None else reported, started, kind.find_finish(job) is not None)
 
     def _are_pods_ready(self, workload: Obj) -> bool:
-        return are_pods_ready(get_admitted_counts(workload), self._observed.pods.store.list_by_index("workload", find_family(workload)))
+        counts, pods = get_admitted_counts(workload), self._observed.pods.store.list_by_index("workload", find_family(workload))
+        is_group = IS_GROUP_WORKLOAD in (workload["metadata"].get("annotations") or {})
+        return are_pods_ready(counts, pods, self._own.count_tolerated(pods, sum(counts.values())) if is_group else 0)
 
 
 def _read_relevant_state(pod: Obj) -> tuple[Any, ...]:
     phase = (pod.get("status") or {}).get("phase")
-    return is_condition_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp"))
+    tolerated = (pod["metadata"].get("annotations") or {}).get(MAX_NOT_READY_COUNT)
+    return is_condition_true(pod, "Ready"), phase == "Succeeded", bool(pod["metadata"].get("deletionTimestamp")), tolerated

@@ -30,7 +30,7 @@ from core.model.configuration import (
     WebhookRules,
 )
 from core.model.gates import GATES, Stage
-from core.model.kueue_gates import FORMER_GATES, OTHER_GATES
+from core.model.kueue_gates import FORMER_GATES, NEWER_GATES, OTHER_GATES
 from core.model.node_health_rules import RequeueRules
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.names import PLACEMENT_PROFILES
@@ -194,7 +194,7 @@ def test_wait_for_pods_ready(version: str, block: Json, rules: PodsReadyRules | 
 
 
 def test_the_gate_that_switches_waiting_off_is_heard():
-    assert read(waitForPodsReady={"timeout": "1m"}, featureGates={"DisableWaitForPodsReady": True}) == Configuration()
+    assert read(waitForPodsReady={"timeout": "1m"}, featureGates={"DisableWaitForPodsReady": True}) == Configuration(most_ready_s=None)
     assert read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": False}).pods_ready == PodsReadyRules()
 
 
@@ -287,8 +287,9 @@ def test_empty_names_are_not_given():
 
 
 def test_each_feature_gate_of_kueue_is_known():
-    ours = {name for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN)}
-    assert PEER_GATES.keys() - ours == OTHER_GATES
+    ours = {name for name, gate in GATES.items() if gate.stage not in (Stage.REMOVED, Stage.OWN) and not gate.is_newer}
+    assert PEER_GATES.keys() - ours == OTHER_GATES - NEWER_GATES
+    assert not NEWER_GATES & (PEER_GATES.keys() | GATES.keys())
     assert not FORMER_GATES & (PEER_GATES.keys() | GATES.keys())
 
 
@@ -299,9 +300,7 @@ def test_configuration_with_default_gates_of_kueue_is_read():
 @pytest.mark.parametrize(
     ("gates", "said"),
     [
-        ({"TASBalancedPlacment": True}, "featureGates.TASBalancedPlacment: unknown feature gate; did you mean TASBalancedPlacement?"),
-        ({"multikueue": True}, "featureGates.multikueue: unknown feature gate; did you mean MultiKueue?"),
-        ({"Zzz": True}, "featureGates.Zzz: unknown feature gate; known are ElasticJobs"),
+        ({"Zzz": "yes"}, 'featureGates.Zzz: "yes" is not accepted; use true or false'),
         ({"TASBalancedPlacement": "true"}, 'featureGates.TASBalancedPlacement: "true" is not accepted; use true or false'),
         ({"MultiKueue": None}, "featureGates.MultiKueue: null is not accepted; use true or false"),
         (
@@ -313,6 +312,62 @@ def test_configuration_with_default_gates_of_kueue_is_read():
 def test_wrong_gates(gates: Json, said: str):
     (line,) = list_mistakes_of_blocks(featureGates=gates)
     assert line.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("TASBalancedPlacment", "; did you mean TASBalancedPlacement?"),
+        ("multikueue", "; did you mean MultiKueue?"),
+        ("Zzz", ""),
+        ("", ""),
+    ],
+)
+def test_gate_of_a_newer_kueue_draws_a_warning_and_changes_nothing(name: str, rest: str):
+    read_file = read(featureGates={name: True})
+    assert (read_file.gates, len(read_file.warnings)) == ({}, 1)
+    assert read_file.warnings[0].startswith("ignored: featureGates")
+    assert read_file.warnings[0].endswith(f": unknown feature gate, so that it switches nothing{rest}")
+
+
+def test_very_many_unknown_gates_draw_a_bounded_number_of_warnings():
+    warnings = read(featureGates={f"Q{i}": True for i in range(1000)}).warnings
+    assert len(warnings) == 33
+    assert warnings[-1] == "ignored: featureGates: 968 more gates are unknown"
+
+
+# As the gates first named in Kueue 0.20 are written.
+GATES_OF_0_20 = [
+    "AdmissionFairSharingAnchorAtQuotaReservation",
+    "ConfigurablePreemptions",
+    "DeploymentJobUIDLabel",
+    "DynamicQuotaOrchestration",
+    "FairSharingReevaluatePreemptionCandidates",
+    "FairSharingRefill",
+    "KueueDRADeviceFeasibility",
+    "KueueDRAIntegrationDeviceTaints",
+    "KueueDRAIntegrationPrioritizedList",
+    "LWSImmutableGroupSize",
+    "PodGroupSchedulingShapeOrdering",
+    "PodIntegrationCountSucceededPodsAsReady",
+    "RayServiceValidateUpgradeStrategy",
+    "TASGroupedPodSetSlicing",
+    "TASLeaderPodSetFeasibility",
+    "TASNodeFeasibilityForAllLevels",
+    "TASPartialSlices",
+    "TASRejectFalseUnconstrainedTopology",
+    "TASReplaceMultipleFailedNodes",
+    "TASTopologySpreading",
+    "WaitForPodsReadyMaxNotReady",
+    "WaitForPodsReadyUnscheduledTimeout",
+    "WorkloadLevelWaitForPodsReady",
+    "WorkloadPriorityClassDefaulting",
+]
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_every_gate_that_is_new_in_kueue_0_20_loads(value: bool):
+    assert read(featureGates=dict.fromkeys(GATES_OF_0_20, value)).gates.keys() <= set(GATES_OF_0_20)
 
 
 def test_gates_that_are_always_on_set_to_false_load():

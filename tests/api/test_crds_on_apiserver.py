@@ -113,6 +113,14 @@ def test_workload_with_an_invalid_topology_request_is_refused_by_the_crd(cluster
     assert message in get_refusal(cluster, f"{API}/namespaces/{namespace}/workloads", wanted)
 
 
+def test_minimum_of_no_pods_is_accepted_and_none_below(cluster, crds, namespace):
+    path, wanted = f"{API}/namespaces/{namespace}/workloads", build_workload("minimum", {"required": "r"})
+    wanted["spec"]["podSets"][0]["minCount"] = -1
+    assert "should be greater than or equal to 0" in get_refusal(cluster, path, wanted)
+    wanted["spec"]["podSets"][0]["minCount"] = 0
+    assert create(cluster, path, wanted)["spec"]["podSets"][0]["minCount"] == 0
+
+
 def test_a_refusal_names_the_field(cluster, crds, namespace):
     with pytest.raises(ApiError) as refused:
         create(cluster, f"{API}/namespaces/{namespace}/workloads", build_workload("refused", {"podSetSliceSize": 4}))

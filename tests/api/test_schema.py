@@ -165,12 +165,12 @@ def test_kinds_of_our_own_have_one_version():
     }
 
 
-def test_both_versions_of_every_kind_are_served_and_v1beta2_is_stored():
+def test_v1beta2_of_every_kind_is_served_and_stored_and_v1beta1_is_not():
     for spec in list_specs("kueue.x-k8s.io"):
         served = {
             version["name"]: (version["served"], version["storage"], version.get("deprecated", False)) for version in spec["versions"]
         }
-        assert served == {"v1beta2": (True, True, False), "v1beta1": (True, False, True)}
+        assert served == {"v1beta2": (True, True, False), "v1beta1": (False, False, True)}
         by_webhook = spec["names"]["kind"] in {"ClusterQueue", "Cohort", "LocalQueue", "Workload"}
         assert spec["conversion"]["strategy"] == ("Webhook" if by_webhook else "None")
 
@@ -213,7 +213,8 @@ def test_v1beta1_differs_in_these_fields_only():
 
 
 KEPT = {
-    "ClusterQueue": [("spec", "concurrentAdmissionPolicy"), ("status", "pendingWorkloadsStatus")],
+    "ClusterQueue": [("spec", "concurrentAdmissionPolicy"), ("status", "pendingWorkloadsStatus"), ("status", "effectiveQuotas")],
+    "Cohort": [("status", "effectiveQuotas")],
     "LocalQueue": [("status", "flavors")],
 }
 

@@ -6,8 +6,11 @@ import base64
 import copy
 import itertools
 import json
+import os
+import subprocess
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -330,6 +333,52 @@ def test_objects_stored_in_either_version_are_read_in_both(cluster: Cluster, nam
     lying = read_stored(cluster, namespace, "stored-old")
     assert lying["apiVersion"] == "kueue.x-k8s.io/v1beta2", "any write moves it to the stored version"
     assert lying["spec"]["podSets"][0]["topologyRequest"] == request
+
+
+def serve_old(cluster: Cluster, namespace: str, *, is_served: bool) -> None:
+    """Has v1beta1 of Workload served, or not, and waits until the API server does so."""
+    crd = cluster.api.get(f"{CRDS}/workloads.kueue.x-k8s.io")
+    index = [one["name"] for one in crd["spec"]["versions"]].index("v1beta1")
+    operation = {"op": "replace", "path": f"/spec/versions/{index}/served", "value": is_served}
+    cluster.api.patch(f"{CRDS}/workloads.kueue.x-k8s.io", [operation], JSON_PATCH)
+    wait_for(f"v1beta1 to be served: {is_served}", lambda: (cluster.api.find(get_collection(OLD, namespace)) is not None) is is_served)
+
+
+@pytest.mark.usefixtures("v1beta1_stored")
+def test_migration_command_rewrites_objects_stored_as_v1beta1_also_if_it_is_unserved(cluster: Cluster, namespace: str):
+    names = ("old-a", "old-b")
+    for name in names:
+        cluster.api.create(
+            get_collection(NEW, namespace), build_workload(name, "v1beta2", {"podsetSliceRequiredTopologyConstraints": LAYERS})
+        )
+        assert read_stored(cluster, namespace, name)["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+    store_as(cluster, "v1beta2", namespace)
+    serve_old(cluster, namespace, is_served=False)
+    try:
+        before = {name: cluster.api.get(f"{get_collection(NEW, namespace)}/{name}") for name in names}
+        run_migration(cluster, "--dry-run")
+        assert read_stored(cluster, namespace, "old-a")["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+        assert "workloads.kueue.x-k8s.io: " in run_migration(cluster)
+        for name in names:
+            assert read_stored(cluster, namespace, name)["apiVersion"] == "kueue.x-k8s.io/v1beta2"
+            assert cluster.api.get(f"{get_collection(NEW, namespace)}/{name}")["spec"] == before[name]["spec"]
+        assert cluster.api.get(f"{CRDS}/workloads.kueue.x-k8s.io")["status"]["storedVersions"] == ["v1beta2"]
+        written = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list(get_collection(NEW, namespace))}
+        run_migration(cluster)
+        again = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list(get_collection(NEW, namespace))}
+        assert again == written, "what is stored as v1beta2 already is not written"
+    finally:
+        serve_old(cluster, namespace, is_served=True)
+
+
+def run_migration(cluster: Cluster, *arguments: str) -> str:
+    """What the command of docs/upgrading.md prints."""
+    script = Path(__file__).parents[2] / "tools" / "migrate-to-v1beta2.sh"
+    path = f"{cluster.binaries['kubectl'].parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+    ran = subprocess.run(["sh", str(script), *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 # --- with and without the webhook -----------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, CertificateTarget
 from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import GATES, POD_GROUPS
-from core.names import OWN_GROUP, OWN_VERSION, VERSION
+from core.model.gates import GATES, OF_THE_WEBHOOK, POD_GROUPS
+from core.names import OLD_VERSION, OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rbac_rules import list_rights as rights_on
 from reconciler import rbac
 from tests.chart.helm import CHART, Refused, find_one, render, run_helm
@@ -284,10 +284,13 @@ def test_webhook_rights_on_certificates_are_limited_by_resource_name(tmp_path: P
     assert rules[1]["verbs"] == ["create"]
 
 
-def test_the_old_version_can_be_left_unserved_and_crds_stay(tmp_path: Path):
-    for crd in (obj for obj in render(tmp_path, {"crds": {"servesOldVersions": False}}) if obj["kind"] == "CustomResourceDefinition"):
-        only = OWN_VERSION if crd["spec"]["group"] == OWN_GROUP else VERSION
-        assert [version["name"] for version in crd["spec"]["versions"] if version["served"]] == [only]
+@pytest.mark.parametrize(("values", "serves_old"), [({}, False), ({"crds": {"servesOldVersions": True}}, True)])
+def test_old_version_is_served_only_on_demand_and_crds_stay(tmp_path: Path, values: dict[str, Any], *, serves_old: bool):
+    crds = [obj for obj in render(tmp_path, values) if obj["kind"] == "CustomResourceDefinition"]
+    assert {crd["spec"]["conversion"]["strategy"] for crd in crds} == {"None", "Webhook"}
+    for crd in crds:
+        served = [OWN_VERSION] if crd["spec"]["group"] == OWN_GROUP else [VERSION, OLD_VERSION] if serves_old else [VERSION]
+        assert [version["name"] for version in crd["spec"]["versions"] if version["served"]] == served
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
@@ -301,6 +304,15 @@ def test_kueue_values_of_the_chart_have_the_same_effect(tmp_path: Path):
         assert "priorityClassName" not in spec
     assert "TASBalancedPlacement" in GATES
     assert "--feature-gates=TASBalancedPlacement=true" in get_pods(objects)["reconciler"]["containers"][0]["args"]
+
+
+def test_webhook_gets_the_gates_and_the_longest_time_that_it_judges_jobs_by(tmp_path: Path):
+    gates = dict.fromkeys(OF_THE_WEBHOOK, True)
+    config = {"waitForPodsReady": {"maxTimeoutOnWorkload": "3h"}}
+    (container,) = get_pods(render(tmp_path, {"reconciler": {"featureGates": gates}, "config": config}))["webhook"]["containers"]
+    settings = webhook.settings.parse(container["args"], environ={})
+    assert settings.gates.values == gates
+    assert settings.most_ready_s == 10800.0
 
 
 @pytest.mark.parametrize(
@@ -470,10 +482,10 @@ def test_policy_of_reconciler_names_account_of_release(tmp_path: Path):
 def test_ca_of_clients_is_mounted_and_needs_no_conversion(tmp_path: Path):
     """Found defect B4."""
     for more in ({}, PROVIDED):
-        values = more | {"webhook": {"clientCASecret": "api-servers"}, "crds": {"servesOldVersions": False}}
+        values = more | {"webhook": {"clientCASecret": "api-servers"}}
         spec = get_pods(render(tmp_path, values))["webhook"]
         (container,) = spec["containers"]
         assert "--client-ca-file=/etc/topogate/client-ca/ca.crt" in container["args"]
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
     with pytest.raises(Refused, match=r"webhook\.clientCASecret: needs crds\.servesOldVersions: false"):
-        render(tmp_path, {"webhook": {"clientCASecret": "api-servers"}})
+        render(tmp_path, {"webhook": {"clientCASecret": "api-servers"}, "crds": {"servesOldVersions": True}})

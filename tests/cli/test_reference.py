@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cli import reference
+import json
+from pathlib import Path
+
+from cli import gate_table, reference
 from core import names
 from core.jobs.annotation_catalog import ANNOTATIONS, LABELS
 from core.model.gates import GATES
@@ -29,6 +32,18 @@ ELSEWHERE = {
 
 def test_reference_page_equals_the_generated_page():
     assert generated.find_drift(reference.FOLDER, {"reference.md": reference.render()}) == ""
+
+
+def test_table_of_gates_names_tests_that_are_there_for_each_gate():
+    assert gate_table.TESTS.keys() == GATES.keys()
+    missing = {file for file in gate_table.TESTS.values() if not (Path(__file__).parents[1] / file).is_file()}
+    assert not missing
+
+
+def test_table_of_gates_has_the_default_of_kueue_as_it_was_measured():
+    peer = json.loads((Path(__file__).parents[1] / "vectors/gates/gate_defaults.json").read_text())
+    shown = {row[0].strip("`"): row[2] for row in gate_table.list_rows()}
+    assert {name: text for name, text in shown.items() if name in peer} == {n: str(peer[n]).lower() for n in shown if n in peer}
 
 
 def test_reference_lists_each_annotation_and_label_of_users():

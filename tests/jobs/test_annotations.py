@@ -178,11 +178,25 @@ def test_layers_of_wrong_types_are_named_at_once_without_the_whole_text():
     assert [judge({SLICE_CONSTRAINTS: text}).errors[0].value for text in ("[7]", "[{", "7")] == [None] * 3
 
 
-@pytest.mark.parametrize("value", ["x", "-1", "1.5", ""])
-def test_index_offset_that_is_no_whole_number_draws_a_warning(value: str):
-    judged = judge({POD_INDEX_OFFSET: value})
-    assert judged.errors == ()
-    assert any(POD_INDEX_OFFSET in warning and "has no effect" in warning for warning in judged.warnings)
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "", " 1", "1 ", "9999999999", "\u0663", 1, None])
+def test_index_offset_that_is_no_whole_number_is_refused(value: Any):
+    errors = judge({POD_INDEX_OFFSET: value}).errors
+    expected = [] if value is None else [(ErrorType.INVALID, f"{PATH}[{POD_INDEX_OFFSET}]", value)]
+    assert [(error.type, error.field, error.value) for error in errors] == expected
+
+
+@pytest.mark.parametrize("value", ["0", "+3", "007", "999999999"])
+def test_index_offset_that_is_a_whole_number_is_accepted(value: str):
+    assert judge({POD_INDEX_OFFSET: value}) == Rules()
+
+
+def test_index_offset_beside_a_group_is_refused_unless_the_webhook_wrote_it():
+    annotations = {REQUIRED_TOPOLOGY: "rack", PODSET_GROUP_NAME: "g", POD_INDEX_OFFSET: "1"}
+    (error,) = judge(annotations).errors
+    assert (error.type, error.field) == (ErrorType.FORBIDDEN, f"{PATH}[{POD_INDEX_OFFSET}]")
+    template = {"metadata": {"annotations": annotations}}
+    assert validate_pod_sets([PodSetAnnotations(PATH, template, 8, index_offset="1")]) == Rules()
+    assert validate_pod_sets([PodSetAnnotations(PATH, template, 8, index_offset="0")]).errors == (error,)
 
 
 def test_slice_level_auto_is_refused_with_the_annotations_that_accept_it():

@@ -20,6 +20,7 @@ from core.jobs.schema_check import Fields, find_misshapen
 from core.jobs.templated import TemplatedKind, put
 from core.model.pod_resources import compute_pod_requests
 from core.names import (
+    POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
     PODSET_LABEL,
     PREFERRED_TOPOLOGY,
@@ -175,6 +176,38 @@ def test_workers_of_an_mpijob_begin_at_the_index_that_its_operator_gives_them(la
     annotations = once["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
     assert annotations.get("kueue.x-k8s.io/pod-index-offset") == offset
     assert MPIJob().default(once, Defaults()) == once
+    assert [error for error in MPIJob().validate_create(once).errors if POD_INDEX_OFFSET in error.field] == []
+
+
+def make_mpijob(offset: str | None, *, group: bool = False) -> dict[str, Any]:
+    job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "MPIJob"))
+    job["spec"]["runLauncherAsWorker"] = False
+    for replica in job["spec"]["mpiReplicaSpecs"].values() if group else ():
+        replica["template"]["metadata"]["annotations"][PODSET_GROUP_NAME] = "g"
+    notes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    notes |= {POD_INDEX_OFFSET: offset} if offset is not None else {}
+    return job
+
+
+@pytest.mark.parametrize(("before", "after", "refused"), [("2", "2", False), ("2", "3", True), ("2", None, True), (None, "2", False)])
+def test_offset_of_an_mpijob_that_is_changed_or_removed_is_refused(before: str | None, after: str | None, refused: bool):
+    errors = MPIJob().validate_update(make_mpijob(before), make_mpijob(after)).errors
+    shown = [
+        (error.type, error.field.endswith(f"mpiReplicaSpecs[Worker].template.metadata.annotations[{POD_INDEX_OFFSET}]")) for error in errors
+    ]
+    assert shown == ([(ErrorType.INVALID, True)] if refused else [])
+
+
+def test_offset_of_an_mpijob_may_follow_whether_its_launcher_is_a_worker():
+    old, new = make_mpijob("2"), make_mpijob("1")
+    new["spec"]["runLauncherAsWorker"] = True
+    assert MPIJob().validate_update(old, new).errors == ()
+
+
+def test_offset_given_in_a_group_of_an_mpijob_is_refused_as_it_was_given():
+    job = MPIJob().default(make_mpijob("5", group=True), Defaults())
+    refused = [error for error in MPIJob().validate_create(job).errors if POD_INDEX_OFFSET in error.field]
+    assert [error.type for error in refused] == [ErrorType.FORBIDDEN]
 
 
 @pytest.mark.parametrize(

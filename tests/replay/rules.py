@@ -12,6 +12,7 @@ from typing import Any
 from core.jobs.annotations import MAX_LEVEL_NAME, build_topology_request
 from core.model.gates import GATES, Effect
 from core.names import (
+    POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
     PREFERRED_TOPOLOGY,
     REQUIRED_TOPOLOGY,
@@ -158,6 +159,11 @@ RULES = (
             lambda t: any(len(t.annotations.get(name, "")) > MAX_LEVEL_NAME for name in TOPOLOGY_ANNOTATIONS if name != SLICE_CONSTRAINTS)
         ),
         more="FieldValueInvalid",
+    ),
+    Rule(
+        "h: an offset of indexes is a whole number, and not given beside a group, as in Kueue 0.20; the vectors are of an older release",
+        _any(lambda template: POD_INDEX_OFFSET in template.annotations),
+        more=f"FieldValue(Invalid|Forbidden) .*{re.escape(f'[{POD_INDEX_OFFSET}]')}",
     ),
     Rule(
         "a comma before a closing bracket is let pass, since the KEP's own example has one",

@@ -104,10 +104,22 @@ def test_the_gate_of_groups_comes_from_the_file_the_environment_or_a_flag_as_the
     files = ["--cert-file=a", "--key-file=b"]
     assert not parse(files, environ={}).gates.is_on(POD_GROUPS)
     path = config(f"featureGates: {{{POD_GROUPS}: true, TASBalancedPlacement: true}}\n")
-    assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "no other changes anything here"
+    assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "TASBalancedPlacement changes anything here"
     assert not parse([*files, "--config", path], environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
     both = [*files, "--feature-gates", f"TASBalancedPlacement=true,{POD_GROUPS}=true"]
     assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "seconds"),
+    [
+        ([], "", 7200.0),
+        ([], "waitForPodsReady: {maxTimeoutOnWorkload: 3h}\n", 10800.0),
+        (["--max-timeout-on-workload=30m"], "waitForPodsReady: {maxTimeoutOnWorkload: 3h}\n", 1800.0),
+    ],
+)
+def test_longest_time_of_a_job_comes_from_the_flag_or_the_file(config: Callable[[str], str], flags: list[str], text: str, seconds: float):
+    assert parse(["--cert-file=a", "--key-file=b", "--config", config(text), *flags], environ={}).most_ready_s == seconds
 
 
 def test_unknown_feature_gate_is_reported_with_other_mistakes(capsys: pytest.CaptureFixture[str]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from core.api.files.configuration_fields import filter_placement_gates
+from core.api.files.configuration_fields import filter_placement_gates, list_unknown_gates
 from core.api.files.configuration_plugins import PATH, InstalledPlugins, PodGroupPlugins
 from core.api.files.configuration_wire import (
     ConfigurationFile,
@@ -23,7 +23,7 @@ from core.api.files.configuration_wire import (
     WaitForPodsReady,
     WebhookBlock,
 )
-from core.api.files.mistakes import InvalidFile, Mistake, build_path
+from core.api.files.mistakes import InvalidFile, Mistake, build_path, find_nearest
 from core.api.files.strict import list_ignored
 from core.api.files.yaml_document import MAX_BYTES
 from core.model.configuration import (
@@ -36,11 +36,14 @@ from core.model.configuration import (
     Transformation,
     WebhookRules,
 )
+from core.model.gates import GATES
 from core.model.kueue_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import HealthRules, RequeueRules, StormRules
+from core.model.own_pods_ready import MOST_READY_S
 from core.model.plugin_choice import BUILT_IN_GENERATORS
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 
+MOST_UNKNOWN_GATES = 32  # that are named in a warning each: finding a like name takes time
 CURRENT_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
@@ -74,6 +77,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
     ours = file.topogate or Topogate()
     return Configuration(
         pods_ready=_build_pods_ready(file),
+        most_ready_s=_find_most_ready_s(file),
         second_pass=_build_second_pass(ours),
         node_health=_build_node_health(ours),
         fair_sharing=_build_fair_sharing(file),
@@ -117,6 +121,13 @@ def _build_pods_ready(file: ConfigurationFile) -> PodsReadyRules | None:
         backoff_base_s=float(_choose_given(requeuing.backoff_base_seconds, usual.backoff_base_s)),
         backoff_max_s=float(_choose_given(requeuing.backoff_max_seconds, usual.backoff_max_s)),
     )
+
+
+def _find_most_ready_s(file: ConfigurationFile) -> float | None:
+    if (file.feature_gates or {}).get(DISABLE_PODS_READY):
+        return None
+    block = file.wait_for_pods_ready
+    return _choose_given(block.max_timeout_on_workload if block is not None else None, MOST_READY_S)
 
 
 def _should_block_admission(file: ConfigurationFile, block: WaitForPodsReady) -> bool:
@@ -200,6 +211,13 @@ def _list_ignored_gates(file: ConfigurationFile) -> Iterator[str]:
     for name in file.feature_gates or {}:
         if name in FORMER_GATES or (name in OTHER_GATES and name != DISABLE_PODS_READY):
             yield f"ignored: {build_path('featureGates', name)}: it switches nothing in topogate"
+    unknown = list_unknown_gates(file.feature_gates or {})
+    for name in unknown[:MOST_UNKNOWN_GATES]:
+        near = find_nearest(name, (*GATES, *OTHER_GATES))
+        known = f"; did you mean {near}?" if near else ""
+        yield f"ignored: {build_path('featureGates', name)}: unknown feature gate, so that it switches nothing{known}"
+    if len(unknown) > MOST_UNKNOWN_GATES:
+        yield f"ignored: featureGates: {len(unknown) - MOST_UNKNOWN_GATES} more gates are unknown"
 
 
 def _list_differences(file: ConfigurationFile) -> Iterator[str]:

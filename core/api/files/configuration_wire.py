@@ -36,6 +36,7 @@ from core.api.files.strict import Ignored, Says, Strict, refuse, refuse_inside
 from core.model.configuration import FairSharing, LeaseRules, PodGroupRules, PreemptionStrategy, SecondPass
 from core.model.duration import show_duration
 from core.model.node_health_rules import HealthRules, RequeueRules
+from core.model.own_pods_ready import MOST_READY_S
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.placement.algorithms.profile import ContradictingProfile, read_profiles
 
@@ -77,7 +78,13 @@ class WaitForPodsReady(Strict):
         Says("ours: among which workloads, `Cluster`, `Cohort` or `ClusterQueue`; only with `blockAdmission: true`", Scope.CLUSTER.value),
     ] = None
     requeuing_strategy: RequeuingStrategy | None = None
-    max_timeout_on_workload: Annotated[Any, _UNSERVED] = None
+    max_timeout_on_workload: Annotated[
+        Pause | None,
+        Says(
+            "the longest time that a workload may ask for by `kueue.x-k8s.io/wait-for-pods-ready` (gate `WorkloadLevelWaitForPodsReady`)",
+            show_duration(MOST_READY_S),
+        ),
+    ] = None
 
     @field_validator("block_admission_scope")
     @classmethod

@@ -144,6 +144,8 @@ class ClusterQueueStatus(Wire):
     """The queue's share."""
     pending_workloads_status: OpenObject | None = None
     """What Kueue has written in v1beta1 about the first workloads that wait. topogate does not write it."""
+    effective_quotas: OpenObject | None = None
+    """What a DynamicQuotaOrchestrator of Kueue gives the queue in place of its nominal quota. It is stored and has no effect."""
 
 
 class ClusterQueue(KubernetesObject):
@@ -237,6 +239,8 @@ class CohortStatus(Wire):
 
     fair_sharing: FairSharingStatus | None = None
     """The share."""
+    effective_quotas: OpenObject | None = None
+    """What a DynamicQuotaOrchestrator of Kueue gives the cohort in place of its nominal quota. It is stored and has no effect."""
 
 
 class Cohort(KubernetesObject):

@@ -102,8 +102,8 @@ class PodSet(Wire):
     """What the pods look like; of the metadata labels and annotations only."""
     count: Annotated[Int32, Field(ge=0), default_on_server(1)] = 1
     """The number of pods."""
-    min_count: Annotated[Int32, Field(ge=1)] | None = None
-    """The least number of pods the job can work with; partial admission is off if absent."""
+    min_count: Annotated[Int32, Field(ge=0)] | None = None
+    """The least number of pods the job can work with, 0 if it can do without; partial admission is off if absent."""
     topology_request: PodSetTopologyRequest | None = None
     """How close to each other the pods must be."""
 

@@ -27,6 +27,7 @@ from core.names import (
     POD_GROUP_INDEX_LABEL_NAME,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    POD_INDEX_OFFSET,
     PODSET_LABEL,
     QUEUE_NAME_LABEL,
     ROLE_HASH,
@@ -109,9 +110,10 @@ class Pod:
         notes = (job.get("metadata") or {}).get("annotations") or {}
         # How many pods there are is known where they come from, and judged there.
         grouped = group_name(job) is not None or SUSPENDING_PARENT in notes
-        asked = annotations.PodSetAnnotations(
-            "metadata.annotations", {"metadata": {"annotations": notes, "labels": _index_of(job)}}, None if grouped else 1, is_job=True
-        )
+        # The offset of a parent's pods is judged on its template, where it may have been written before there was a rule.
+        judged_here = {key: value for key, value in notes.items() if key != POD_INDEX_OFFSET or SUSPENDING_PARENT not in notes}
+        template = {"metadata": {"annotations": judged_here, "labels": _index_of(job)}}
+        asked = annotations.PodSetAnnotations("metadata.annotations", template, None if grouped else 1, is_job=True)
         judged = annotations.validate_pod_sets([asked])
         spec = job.get("spec") or {}
         asks = check_pod_spec("spec", spec, is_pod=True)

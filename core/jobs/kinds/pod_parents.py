@@ -123,7 +123,16 @@ class PodParent(ABC):
         their number. A named Workload gives a warning. Whether it has a queue is not looked at."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
-            [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, is_job=self.pods_alone) for role in roles]
+            [
+                annotations.PodSetAnnotations(
+                    role.annotations_shown,
+                    role.template,
+                    role.count,
+                    is_job=self.pods_alone,
+                    index_offset=str(self.index_offset(job, role)),
+                )
+                for role in roles
+            ]
         )
         own = (*self._judge_number(job), *validate_execution_time(job), *check_templates(roles))
         return Rules((*own, *judged.errors), (*judged.warnings, *list_pod_warnings(job)))

@@ -66,8 +66,9 @@ def plan_ends(waiting: Iterable[WaitingPod], find_pod: FindPod, now: datetime) -
 
 
 def plan_report(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
-    """Returns the plan that names exactly the lost nodes on the Workload in one write, or evicts it where they are too many: by `rules`, or
-    more than 1,000. It is empty where these are named already, or were a moment ago. The caller ends the pods that wait there before."""
+    """Returns the plan that names exactly the lost nodes on the Workload in one write, or evicts it where they are too many: by `rules`, by
+    its own threshold, or more than 1,000. It is empty where these are named already, or were a moment ago. The caller ends the pods that
+    wait there before."""
     return _name_lost_or_evict(f, rules, now) if f.is_news and not f.is_just_reported else NOTHING
 
 
@@ -101,7 +102,8 @@ def _end_pod(find_pod: FindPod, waiting: WaitingPod, now: datetime) -> Step | No
 def _name_lost_or_evict(f: NodesFacts, rules: HealthRules, now: datetime) -> Plan:
     """Plans the report of lost nodes, or an eviction. The evidence that a node is lost may have ended with its pods: so
     the verdict is reported, whatever else has changed since."""
-    limit = rules.is_too_much(len(f.lost), f.nodes) or (f"more than {MOST_NAMED} cannot be named" if len(f.lost) > MOST_NAMED else "")
+    limit = rules.is_too_much(len(f.lost), f.nodes, f.facts.most_lost_nodes)
+    limit = limit or (f"more than {MOST_NAMED} cannot be named" if len(f.lost) > MOST_NAMED else "")
     if limit:
         text = ", ".join(f"{name} ({why})" for name, why in sorted(f.lost.items())[:MOST_SHOWN])
         more = f" and {len(f.lost) - MOST_SHOWN} more" if len(f.lost) > MOST_SHOWN else ""

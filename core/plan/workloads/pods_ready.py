@@ -72,15 +72,15 @@ def plan_pods_ready(workload: Json, seen: Seen, rules: PodsReadyRules, now: date
     return _plan_while_admitted(workload, state, seen, rules, now, jitter)
 
 
-def are_pods_ready(counts: Mapping[str, int], pods: Iterable[Json]) -> bool:
-    """Returns whether, of each pod set, at least as many pods (JSON) as `counts` has are ready and not being deleted, or have succeeded.
-    Pods belong to a pod set by their label PODSET_LABEL; True without counts."""
+def are_pods_ready(counts: Mapping[str, int], pods: Iterable[Json], tolerated: int = 0) -> bool:
+    """Returns whether, of each pod set, at least as many pods (JSON) as `counts` has are ready and not being deleted, or have succeeded;
+    `tolerated` of all of them together may be missing. Pods belong to a pod set by their label PODSET_LABEL; True without counts."""
     found: Counter[str] = Counter()
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status") or {}
         if status.get("phase") == "Succeeded" or (is_condition_true(pod, "Ready") and not metadata.get("deletionTimestamp")):
             found[(metadata.get("labels") or {}).get(PODSET_LABEL, "")] += 1
-    return all(found[name] >= count for name, count in counts.items())
+    return sum(max(0, count - found[name]) for name, count in counts.items()) <= tolerated
 
 
 def _plan_while_admitted(workload: Json, state: Json, seen: Seen, rules: PodsReadyRules, now: datetime, jitter: float) -> Action | None:

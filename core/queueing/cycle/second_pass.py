@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from core.model.admission import Admission, PodSetAdmission
-from core.model.gates import NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, ChosenGates
+from core.model.gates import NODE_REPLACEMENT, REPLACE_MULTIPLE, REPLACEMENT_FAILS_FAST, ChosenGates
 from core.model.pod_resources import Resources
 from core.model.podset import PodSetRequest
 from core.names import (
@@ -54,17 +54,21 @@ class NodeReplacement:
     """The handling of pods on failed nodes.
 
     `is_on`: such pods are placed again. `fails_fast`: a workload with pods that have no other place is evicted at once;
-    otherwise it keeps what it has, and is tried again.
+    otherwise it keeps what it has, and is tried again. `reads_threshold`: a workload with a threshold of lost nodes of its own
+    is evicted only beyond that.
     """
 
     is_on: bool = True
     fails_fast: bool = True
     leaving_taints: frozenset[str] = frozenset(LEAVING_TAINTS)  # of nodes that are taken only where there are no others
+    reads_threshold: bool = False
 
     @classmethod
     def from_gates(cls, gates: ChosenGates, leaving_taints: Iterable[str] = LEAVING_TAINTS) -> "NodeReplacement":
-        """Returns the handling that the gates NODE_REPLACEMENT and REPLACEMENT_FAILS_FAST ask for, with the keys of these taints."""
-        return cls(gates.is_on(NODE_REPLACEMENT), gates.is_on(REPLACEMENT_FAILS_FAST), frozenset(leaving_taints))
+        """Returns the handling that the gates NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST and REPLACE_MULTIPLE ask for, with the keys of these
+        taints."""
+        on, fails_fast, reads = (gates.is_on(name) for name in (NODE_REPLACEMENT, REPLACEMENT_FAILS_FAST, REPLACE_MULTIPLE))
+        return cls(on, fails_fast, frozenset(leaving_taints), reads)
 
 
 REPLACES = NodeReplacement()
@@ -286,8 +290,10 @@ class _Group:
 
 
 def _may_evict(workload: WorkloadFacts, replacement: NodeReplacement) -> bool:
-    """What runs is not evicted for a pod that is stuck beside it."""
-    return replacement.fails_fast and bool(workload.unhealthy_nodes)
+    """What runs is not evicted for a pod that is stuck beside it. A workload that has lost more nodes than its own threshold is evicted
+    when that is reported (`core.plan.pods.node_steps`)."""
+    waits = replacement.reads_threshold and workload.most_lost_nodes is not None
+    return replacement.fails_fast and bool(workload.unhealthy_nodes) and not waits
 
 
 def _replace_groups(

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.node_health_rules import HealthRules, StormRules
-from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL
+from core.model.gates import NO_GATES, REPLACE_MULTIPLE, ChosenGates
+from core.model.node_health_rules import HealthRules, StormRules, parse_threshold
+from core.names import DOMAIN_SIZE_ANNOTATION, HOSTNAME_LABEL, LOST_NODES_THRESHOLD
 from core.plan.pods.node_health import NodeShare, NodeVerdict, Outside, count_stuck, explain_outside, is_pinned, judge_node
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts
 
@@ -260,6 +261,19 @@ def test_too_many_lost_nodes_are_reported_with_the_exceeded_limit():
     rules = HealthRules(max_nodes=4, max_share=0.5)
     assert (rules.is_too_much(4, 8), rules.is_too_much(5, 100)) == ("", "nodeReplacement.maxNodes is 4")
     assert rules.is_too_much(3, 5) == "nodeReplacement.maxShare is 0.5"
+
+
+@pytest.mark.parametrize("text", ["0", "9", "10", " 1", "1 ", "+1", "01", "\u0661", "", 1, None])
+def test_threshold_of_lost_nodes_that_is_no_digit_from_1_to_8_is_none(text: object):
+    assert parse_threshold(text) is None
+
+
+def test_own_threshold_of_lost_nodes_counts_only_with_the_gate_and_beside_the_limits():
+    rules = HealthRules(max_nodes=4).with_gates(ChosenGates({REPLACE_MULTIPLE: True}))
+    assert [rules.is_too_much(lost, 100, 2) for lost in (2, 3)] == ["", f"{LOST_NODES_THRESHOLD} is 2"]
+    assert rules.is_too_much(5, 100, 8) == "nodeReplacement.maxNodes is 4"
+    assert rules.is_too_much(3, 100, None) == ""
+    assert HealthRules().with_gates(NO_GATES).is_too_much(3, 100, 2) == ""
 
 
 # --- storms -----------------------------------------------------------------------------------------------

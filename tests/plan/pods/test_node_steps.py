@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.model.node_health_rules import HealthRules
-from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL
+from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL, LOST_NODES_THRESHOLD
 from core.plan.pods import node_steps
 from core.plan.pods.node_health import NodeVerdict
 from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, list_waiting, plan_ends, plan_leftovers, plan_report
@@ -81,6 +81,15 @@ def test_pod_that_is_gone_is_passed_over():
 
 def test_nodes_that_were_just_reported_are_not_reported_again():
     assert plan(["n0"], is_just_reported=True).names == ()
+
+
+@pytest.mark.parametrize(("lost", "evicts"), [(2, False), (3, True)])
+def test_workload_that_has_lost_more_nodes_than_its_own_threshold_is_evicted(lost: int, evicts: bool):
+    workload = build_workload_json("w", [build_pod_set_json(count=5)], owner="uid-job")
+    workload["metadata"]["annotations"] = {LOST_NODES_THRESHOLD: "2"}
+    nodes = NodesFacts(workload, WorkloadFacts.read(workload), dict.fromkeys(map(str, range(lost)), "it is gone"), 5)
+    assert (EVICT in plan_report(nodes, HealthRules(reads_threshold=True), NOW).names) is evicts
+    assert EVICT not in plan_report(nodes, HealthRules(), NOW).names
 
 
 @pytest.mark.parametrize(("rules", "why"), [(HealthRules(max_nodes=1), "maxNodes is 1"), (HealthRules(max_share=0.5), "maxShare is 0.5")])

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -264,6 +265,14 @@ def build_pod(pod_set: str = "main", *, phase: str = "Running", ready: bool = Tr
 )
 def test_pods_count_while_they_are_ready_or_once_they_have_succeeded(pods: list[Json], ready: bool):
     assert are_pods_ready({"main": 2}, pods) is ready
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.booleans())), st.integers(0, 4), st.integers(0, 4), st.integers(0, 8))
+def test_tolerated_pods_may_be_missing_of_all_pod_sets_together(pods: list[tuple[str, bool]], a: int, b: int, tolerated: int):
+    ready = [name for name, is_ready in pods if is_ready]
+    missing = max(0, a - ready.count("a")) + max(0, b - ready.count("b"))
+    built = [build_pod(name, ready=is_ready) for name, is_ready in pods]
+    assert are_pods_ready({"a": a, "b": b}, built, tolerated) is (missing <= tolerated)
 
 
 # --- a life -------------------------------------------------------------------------------------------

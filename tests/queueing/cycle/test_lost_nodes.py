@@ -8,7 +8,7 @@ import pytest
 
 from core.model.gates import read_gates
 from core.model.pause_state import Pause, Stop
-from core.names import HOSTNAME_LABEL
+from core.names import HOSTNAME_LABEL, LOST_NODES_THRESHOLD
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement, list_due_for_second_pass
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, TopologyFacts
@@ -198,6 +198,25 @@ def test_with_fail_fast_off_it_keeps_its_place_and_is_tried_again_once_something
     scene.node(Node("r0-n9", {RACK: "r0", HOSTNAME_LABEL: "r0-n9"}, {"cpu": 4000, "pods": 10}))
     assert isinstance(scene.run()["w"], Admissible)
     assert scene.where("w")["r0-n9"] == 1
+
+
+@pytest.mark.parametrize(("reads", "threshold", "evicts"), [(True, "2", False), (True, None, True), (True, "9", True), (False, "2", True)])
+def test_workload_within_its_own_threshold_of_lost_nodes_waits_for_a_replacement(reads: bool, threshold: str | None, evicts: bool) -> None:
+    scene = build_running_scene(NodeReplacement(reads_threshold=reads), nodes=3)
+    scene.submit("w", 3, cpu="4")
+    scene.run()
+    if threshold is not None:
+        scene.objects["w"]["metadata"].setdefault("annotations", {})[LOST_NODES_THRESHOLD] = threshold
+    scene.lose("w", "r0-n1")
+    refused = get_refusal(scene.run()["w"])
+    assert bool(refused.evicts) is evicts
+    if not evicts:
+        scene.lose("w", "r0-n1", "r0-n2")
+        assert not get_refusal(scene.run()["w"]).evicts
+        for name in ("r0-n8", "r0-n9"):
+            scene.node(Node(name, {RACK: "r0", HOSTNAME_LABEL: name}, {"cpu": 4000, "pods": 10}))
+        assert isinstance(scene.run()["w"], Admissible)
+        assert scene.where("w") == {"r0-n0": 1, "r0-n8": 1, "r0-n9": 1}
 
 
 def test_half_slice_in_a_drained_rack_with_fail_fast_off_waits_for_the_other_half() -> None:

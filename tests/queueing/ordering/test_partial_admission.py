@@ -57,7 +57,8 @@ def list_counts(outcome: Admissible | NotAdmissible) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("nominal", "asked", "least", "got"), [("10", 8, 2, 8), ("5", 8, 2, 5), ("2", 8, 2, 2), ("1", 8, 2, None), ("5", 8, None, None)]
+    ("nominal", "asked", "least", "got"),
+    [("10", 8, 2, 8), ("5", 8, 2, 5), ("2", 8, 2, 2), ("1", 8, 2, None), ("5", 8, None, None), ("5", 8, 0, 5), ("0", 8, 0, 0)],
 )
 def test_quota_for_some_is_enough(nominal: str, asked: int, least: int | None, got: int | None):
     made = build_scene(nominal)
@@ -90,6 +91,20 @@ def test_pod_sets_without_a_least_keep_theirs_and_the_others_shrink_together():
     made = build_scene("10")
     submit(made, "w", build_pod_set(2, None, "driver"), build_pod_set(8, 4, "left"), build_pod_set(4, 2, "right"))
     assert list_counts(made.run()["w"]) == [2, 5, 3]
+
+
+def test_pod_set_with_a_minimum_of_zero_gives_way_to_those_that_are_needed():
+    made = build_scene("3", racks=1)
+    submit(made, "w", build_pod_set(2, None, "driver"), build_pod_set(8, 0, "workers", cpu="4", topology={"required": RACK}))
+    assert list_counts(made.run()["w"]) == [2, 0]
+    assert made.used("q") == 2000
+    assert made.state.ledger.find_drift() == {}
+
+
+def test_minimum_of_zero_does_not_admit_a_workload_that_has_no_room_for_its_other_pods():
+    made = build_scene("1")
+    submit(made, "w", build_pod_set(2, None, "driver"), build_pod_set(8, 0, "workers"))
+    assert isinstance(made.run()["w"], NotAdmissible)
 
 
 def test_refusal_after_partial_admission_reports_that_fewer_pods_do_not_fit():
@@ -222,7 +237,7 @@ def test_a_failed_node_is_replaced_for_those_that_run():
     st.integers(0, 14),
     st.integers(1, 3),
     st.integers(1, 12),
-    st.integers(1, 12),
+    st.integers(0, 12),
     st.sampled_from([1, 2, 3]),
     st.sampled_from([1, 1, 2, 3]),
     st.sampled_from(["required", "preferred", "unconstrained"]),
@@ -248,7 +263,7 @@ def test_the_most_that_fit_as_found_by_trying_all(nominal: int, racks: int, aske
     assert (list_counts(outcome)[0] if isinstance(outcome, Admissible) else None) == expected
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)), min_size=1, max_size=3), st.integers(0, 30))
+@given(st.lists(st.tuples(st.integers(1, 9), st.none() | st.integers(0, 9)), min_size=1, max_size=3), st.integers(0, 30))
 def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked: list[tuple[int, int | None]], room: int):
     """The first of all steps, one pod fewer after the other, that fits."""
     pod_sets = [build_pod_set(max(count, least or 1), least, f"p{i}") for i, (count, least) in enumerate(asked)]
@@ -261,7 +276,7 @@ def test_several_pod_sets_shrink_by_the_same_part_and_none_below_its_least(asked
         return Admissible(Admission("q", given_), (), ()) if fits else NotAdmissible("", "", ())
 
     whole = [pod_set.count for pod_set in facts.pod_sets]
-    spare = [pod_set.count - (pod_set.min_count or pod_set.count) for pod_set in facts.pod_sets]
+    spare = [pod_set.count - (pod_set.count if pod_set.min_count is None else pod_set.min_count) for pod_set in facts.pod_sets]
     steps = [[count - s * step // sum(spare) for count, s in zip(whole, spare, strict=True)] for step in range(1, sum(spare) + 1)]
     expected = next((step for step in steps if sum(step) <= room and step != whole), None)
     outcome = run_whole(find_largest(facts, judge))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from core.model.own_pods_ready import NOTHING_OWN, OwnPodsReady
 from core.model.pods_ready_rules import PodsReadyRules
-from core.names import PODSET_LABEL, WORKLOAD_ANNOTATION
+from core.names import MANAGED, MAX_NOT_READY_COUNT, PODSET_LABEL, WORKLOAD_ANNOTATION
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import writes as w
 from core.resource import Obj
@@ -35,7 +36,7 @@ class ReadyHarness(QueuesHarness):
         self.cycles = 0
 
     @asynccontextmanager
-    async def running(self, rules: PodsReadyRules = RULES) -> AsyncIterator[None]:
+    async def running(self, rules: PodsReadyRules | None = RULES, own: OwnPodsReady = NOTHING_OWN) -> AsyncIterator[None]:
         scheduler = Scheduler(self.observed, self.executor, self.clock, STANDARD)
         run_cycle = scheduler.run_cycle
 
@@ -44,7 +45,7 @@ class ReadyHarness(QueuesHarness):
             await run_cycle()
 
         scheduler.run_cycle = counted  # type: ignore[method-assign]
-        ready = PodsReady(self.observed, self.executor, self.clock, rules, jitter=lambda: 0.0)
+        ready = PodsReady(self.observed, self.executor, self.clock, rules, own, jitter=lambda: 0.0)
         activity = Activity(self.observed, self.executor, self.clock)
         async with self.run_parts(scheduler.run(), ready.controller.run(), activity.controller.run()):
             yield
@@ -182,6 +183,62 @@ async def test_pods_ready_without_a_status_is_read_from_pods(harness: ReadyHarne
         assert harness.reason("PodsReady") == "WaitForStart"
         pod("b", ready=True)
         await wait_until(4)
+        assert harness.reason("PodsReady") == "Started"
+
+
+OWN = OwnPodsReady(reads_times=True, tolerates=True)
+
+
+async def annotate(harness: ReadyHarness, **notes: str) -> None:
+    metadata = {
+        **harness.train["metadata"],
+        "annotations": {f"kueue.x-k8s.io/{name.replace('_', '-')}": text for name, text in notes.items()},
+    }
+    harness.put({**harness.train, "metadata": metadata})
+
+
+async def test_workload_with_times_of_its_own_is_evicted_by_them_and_no_other_is(harness: ReadyHarness):
+    harness.job(ready=1)
+    async with harness.running(rules=None, own=OWN):
+        harness.workload("train", count=2, owner=JOB)
+        harness.workload("other", count=2, owner=None)
+        await annotate(harness, wait_for_pods_ready='{"timeoutSeconds": 30}')
+        await wait_until(30.5)
+        assert harness.reason("PodsReady") == "WaitForStart"
+        assert not harness.is_true("Evicted")
+        await wait_until(32.5)
+        assert harness.reason("Evicted") == "PodsReadyTimeout"
+        assert find_condition(harness.get("Workload", "other"), "PodsReady") is None
+
+
+async def test_own_times_of_a_workload_are_stronger_than_those_of_the_cluster(harness: ReadyHarness):
+    harness.job(ready=1)
+    async with harness.running(own=OWN):
+        harness.workload("train", count=2, owner=JOB)
+        await annotate(harness, wait_for_pods_ready='{"timeoutSeconds": 60}')
+        await wait_until(60.5)
+        assert not harness.is_true("Evicted")
+        await wait_until(62.5)
+        assert harness.reason("Evicted") == "PodsReadyTimeout"
+
+
+async def test_group_with_a_tolerated_pod_that_is_not_ready_is_ready(harness: ReadyHarness):
+    def pod(name: str, *, tolerated: str, ready: bool = False) -> None:
+        notes = {WORKLOAD_ANNOTATION: "train", MAX_NOT_READY_COUNT: tolerated}
+        metadata = {"name": name, "namespace": "ns", "labels": {PODSET_LABEL: "main", MANAGED: "true"}, "annotations": notes}
+        conditions = [{"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+        status = {"phase": "Running", "conditions": conditions}
+        harness.put({"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}]}, "status": status})
+
+    async with harness.running(own=OWN):
+        harness.workload("train", count=2, owner=None)
+        await annotate(harness, is_group_workload="true")
+        pod("a", tolerated="1", ready=True)
+        pod("b", tolerated="0")
+        await wait_until(3)
+        assert harness.reason("PodsReady") == "WaitForStart"
+        pod("b", tolerated="1")
+        await wait_until(6)
         assert harness.reason("PodsReady") == "Started"
 
 

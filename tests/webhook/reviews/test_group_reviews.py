@@ -15,6 +15,7 @@ from core.jobs.kinds.jobset import JobSet
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.podgroup_annotation import Grouping
+from core.model.gates import POD_GROUPS, ChosenGates
 from core.names import (
     MEMBER_OF_LABEL,
     PODGROUP_GATE,
@@ -177,7 +178,7 @@ def test_child_of_a_queued_object_gets_a_warning_and_no_pod_group(is_queued: boo
     async def find(*_: object) -> Obj:
         return {"metadata": {"name": "set", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"} if is_queued else {}}}
 
-    webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
+    webhook.reviews = Reviews(webhook._has_default_queue, find=find, gates=ChosenGates({POD_GROUPS: True}))
     response = webhook.ask(get_path(MUTATE_GROUP, "Job"), with_owner())
     assert ("patch" in response) != is_queued
     says = f"{SHOWN}: has no effect: what made this object is queued, and its pods are placed by that"
@@ -190,7 +191,7 @@ def test_group_review_with_a_failed_lookup_is_refused_with_503():
     async def find(*_: object) -> Obj:
         raise LookupFailed("503: etcd is slow")
 
-    webhook.reviews = Reviews(webhook._has_default_queue, find=find, groups=True)
+    webhook.reviews = Reviews(webhook._has_default_queue, find=find, gates=ChosenGates({POD_GROUPS: True}))
     response = webhook.ask(get_path(MUTATE_GROUP, "Job"), with_owner())
     assert not response["allowed"]
     assert response["status"]["code"] == 503

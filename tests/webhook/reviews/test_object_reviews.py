@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.api.admission_review import MAX_CAUSES
+from core.names import PREEMPTION_CONFIG
 from e2e import manifests
 from tests.webhook.asking import Webhook, get_causes, hook
 
@@ -213,6 +214,36 @@ def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str)
     assert response["allowed"]
     assert response["warnings"] == [f"spec.{field} is stored but has no effect in this version of topogate"]
     assert "warnings" not in Webhook().validate(made, made), "once"
+
+
+PREEMPTION_WARNING = (
+    f"metadata.annotations[{PREEMPTION_CONFIG}] is stored but has no effect in this version of topogate: "
+    "spec.preemption alone says what is preempted"
+)
+
+
+def test_preemption_config_of_a_queue_draws_a_warning_when_it_is_set():
+    plain = queue(a={"cpu": 1})
+    made = {**plain, "metadata": {**plain["metadata"], "annotations": {PREEMPTION_CONFIG: "p"}}}
+    assert Webhook().validate(made)["warnings"] == [PREEMPTION_WARNING]
+    assert Webhook().validate(made, plain)["warnings"] == [PREEMPTION_WARNING]
+    assert "warnings" not in Webhook().validate(made, made), "once"
+    assert "warnings" not in Webhook().validate(plain, made)
+
+
+def test_annotation_of_a_queue_that_a_newer_rule_would_refuse_can_still_be_set():
+    wrong = queue(a={"cpu": -1})
+    assert not Webhook().validate(wrong)["allowed"]
+    changed = {**wrong, "metadata": {**wrong["metadata"], "annotations": {PREEMPTION_CONFIG: "p"}}}
+    assert Webhook().validate(changed, wrong) == {"uid": "4f0c", "allowed": True, "warnings": [PREEMPTION_WARNING]}
+
+
+def test_effective_quotas_in_a_status_draw_a_warning():
+    made = {**queue(a={"cpu": 1}), "status": {"effectiveQuotas": {"resourceGroups": []}}}
+    (warning,) = Webhook().validate(made)["warnings"]
+    assert warning.startswith("status.effectiveQuotas is stored but has no effect")
+    cohort = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"}, "spec": {}, "status": made["status"]}
+    assert Webhook().validate(cohort)["warnings"] == [warning]
 
 
 def test_local_queue_with_a_weight_draws_a_warning():
