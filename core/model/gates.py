@@ -1,4 +1,5 @@
-"""Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own.
+"""Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own and
+`TASPartialSlices`, which is on in Kueue and off here (rule d).
 
 A gate has one of two effects here. Both values of a gate that switches are served. What topogate always does stays on: `false` is accepted
 with a warning, so that a configuration file of Kueue loads unchanged.
@@ -28,7 +29,7 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default in Kueue (off where it is removed or not one of Kueue), its stage there and its effect here."""
+    """A gate's default (off where it is removed or not one of Kueue), its stage in Kueue and its effect here."""
 
     default: bool
     stage: Stage
@@ -52,6 +53,7 @@ ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
+PARTIAL_SLICES = "TASPartialSlices"
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
@@ -71,6 +73,7 @@ GATES: Mapping[str, Gate] = {
     "TASCacheNodeMatchResults": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
+    PARTIAL_SLICES: Gate(False, Stage.BETA, Effect.SWITCHES),
     RECLAIMABLE_PODS: Gate(True, Stage.BETA, Effect.SWITCHES),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),

@@ -21,7 +21,7 @@ from core.placement.replace.added_pods import count_on_nodes
 from core.placement.replace.unit import UnitPart, add_placed, complete_unit, group_parts, name_nodes
 from core.placement.topology.free_capacity import MOST_PODS, FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
-from core.placement.topology.placed_pods import add_outside, count_anchors, find_domains
+from core.placement.topology.placed_pods import PlacedPodSet, add_outside, count_anchors, find_domains
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 
@@ -69,7 +69,8 @@ def resize(
         view = add_placed(view, list(parts.values()), *outcome.values())
     for name, left in beyond.items():
         if left:
-            placed[name] = replace(placed[name], assignment=add_outside(placed[name].assignment, previous[name], left))
+            held = PlacedPodSet(parts[name].request, previous[name], outside=outside)
+            placed[name] = replace(placed[name], assignment=add_outside(view.tree, placed[name].assignment, held, left))
     return Decision(tuple(placed[request.name] for request in requests))
 
 
@@ -164,15 +165,16 @@ def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates
 
     From the top down each domain gives up its children with the fewest pods first, of equal ones the last in the order of level values.
     Those without a mate of the group (`mates` per lowest domain) come before those with one. From the slice level up whole slices go, below
-    it whole groups of the next layer; a slice that has lost a pod counts as whole, since it would have to be completed.
+    it whole groups of the next layer; a slice that has lost a pod counts as whole, since it would have to be completed. A partial slice is
+    one slice, too; the last slice that stays gives up what it has more than the partial one is to have.
     """
     whole = _count_whole(tree, shape, pods)
     near = [mates]
     for level in range(tree.lowest - 1, -1, -1):
         near.insert(0, tree.sum_children(level, near[0]))
-    surplus = int(whole[0].sum()) - count
+    surplus = int(whole[0].sum()) - shape.count_units(count) * shape.slice_size if shape.tail else int(whole[0].sum()) - count
     if surplus <= 0:
-        return pods
+        return _trim(tree, shape, pods, count) if shape.tail else pods
     stay = _drop(whole[0], near[0], surplus)
     for level in range(1, tree.lowest + 1):
         target, stay = stay, whole[level].copy()
@@ -180,7 +182,22 @@ def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates
         for parent in np.flatnonzero(surpluses > 0).tolist():
             children = tree.list_children(level - 1, parent)
             stay[children] = _drop(stay[children], near[level][children], int(surpluses[parent]))
-    return np.minimum(pods, stay)
+    return _trim(tree, shape, np.minimum(pods, stay), count) if shape.tail else np.minimum(pods, stay)
+
+
+def _trim(tree: TopologyTree, shape: Shape, pods: Indices, count: int) -> Indices:
+    """Takes pods above `count`, fewer than a slice, away from one slice domain: the one that is partial, else that with the fewest pods."""
+    surplus = int(pods.sum()) - count
+    if surplus <= 0:
+        return pods
+    homes = tree.levels[shape.slice_level].starts.searchsorted(tree.levels[tree.lowest].starts, side="right") - 1
+    held = np.bincount(homes, pods, minlength=tree.levels[shape.slice_level].count).astype(np.int64)
+    able = np.flatnonzero(held >= surplus)
+    home = able[np.lexsort((-able, held[able], (held[able] - surplus) % shape.slice_size != shape.tail))][0]
+    inside = homes == home
+    stay = pods.copy()
+    stay[inside] = _drop(pods[inside], np.zeros_like(pods[inside]), surplus)
+    return stay
 
 
 def _count_whole(tree: TopologyTree, shape: Shape, pods: Indices) -> list[Indices]:
