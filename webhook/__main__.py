@@ -62,7 +62,11 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             rotation = Rotation(client, settings.own, _use_by(held), clock)
         look = _Lookups(client)
         reviews = Reviews(
-            run_on_own_loop(look.has_default_queue), kinds, run_on_own_loop(look.find), groups=settings.gates.is_on(POD_GROUPS)
+            run_on_own_loop(look.has_default_queue),
+            kinds,
+            run_on_own_loop(look.find),
+            groups=settings.gates.is_on(POD_GROUPS),
+            gates=settings.gates,
         )
 
         def find_unready_reason() -> str:

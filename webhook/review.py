@@ -20,6 +20,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
+from core.model.gates import NO_GATES, ChosenGates
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
 from webhook.answers import get_metadata_map, is_going, judge
@@ -39,12 +40,18 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 
 class Reviews:
-    """Answers reviews by path. `groups`: jobs may ask to be placed as a PodGroup."""
+    """Answers reviews by path. `groups`: jobs may ask to be placed as a PodGroup. Of the gates those count that lift a rule."""
 
     def __init__(
-        self, has_default_queue: HasDefaultQueue, kinds: Sequence[JobKind] = KINDS, find: Find = find_nothing, *, groups: bool = False
+        self,
+        has_default_queue: HasDefaultQueue,
+        kinds: Sequence[JobKind] = KINDS,
+        find: Find = find_nothing,
+        *,
+        groups: bool = False,
+        gates: ChosenGates = NO_GATES,
     ) -> None:
-        self._has_default_queue = has_default_queue
+        self._has_default_queue, self._gates = has_default_queue, gates
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
         reviewed: tuple[Reviewed, ...] = (*kinds, *list_pod_kinds(kinds))
@@ -153,10 +160,10 @@ class Reviews:
             job = await self._lookup.expand(kind, job, request.namespace)
             if old is None or find_misshapen(kind.spec_shape, old):
                 judged = await self._drop_limits_of_part(kind, job, request, kind.validate_create(job))
-                return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
+                return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
             old = await self._lookup.expand(kind, old, request.namespace)
             judged = await self._drop_limits_of_part(kind, job, request, kind.validate_update(old, job))
-            return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
+            return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
 
         return handle
 
@@ -173,9 +180,10 @@ class Reviews:
             return rules
         return Rules(tuple(error for error in rules.errors if error.type is not ErrorType.TOO_MANY), rules.warnings)
 
-    def _filter_gate_rule(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
-        """Returns the rules without the gate that a job has by its annotation. The review of groups reports that the
-        gate excludes a queue; of two webhooks that refuse, the API server may report either."""
+    def _filter_lifted(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
+        """Returns the rules without errors that a feature gate lifts, and without the gate that a job has by its annotation. The review of
+        groups reports that the gate excludes a queue; of two webhooks that refuse, the API server may report either."""
+        rules = rules.filter_by_gates(self._gates)
         if not self._groups.is_served(kind, job):
             return rules
         return Rules(tuple(error for error in rules.errors if error.value != PODGROUP_GATE), rules.warnings)
@@ -203,7 +211,8 @@ class Reviews:
             misshapen = find_misshapen(shape, obj)
             if misshapen:
                 return judge(request, Rules(misshapen))
-            return judge(request, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old))
+            judged = rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)
+            return judge(request, judged.filter_by_gates(self._gates))
 
         return handle
 

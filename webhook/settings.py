@@ -14,7 +14,7 @@ from core.api.files.configuration_file import read_configuration_file
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
-from core.model.gates import NO_GATES, POD_GROUPS, BadGates, ChosenGates, read_gates
+from core.model.gates import NO_GATES, PARTIAL_SLICES, POD_GROUPS, BadGates, ChosenGates, read_gates
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
 from core.runtime.report.sampling import SLOW_S
@@ -26,6 +26,7 @@ OWN = {
     "cert_dns_name": "--cert-dns-name",
     "cert_configuration": "--cert-configuration",
 }
+GATES_HERE = (POD_GROUPS, PARTIAL_SLICES)
 # What may be left out.
 OWN_TIMES = {"cert_overlap": "--cert-overlap", "cert_settle": "--cert-settle"}
 
@@ -61,7 +62,7 @@ def make_parser() -> OneLineParser:
         "--feature-gates",
         action="append",
         metavar="NAME=BOOL,...",
-        help=f"as the reconciler's, of which {POD_GROUPS} changes something here: jobs may ask for a PodGroup (default: false)",
+        help=f"as the reconciler's; here {POD_GROUPS} (PodGroups for jobs) and {PARTIAL_SLICES} (uneven slices) count (default: false)",
     )
     parser.add_argument(
         "--cert-mode",
@@ -115,8 +116,8 @@ def make_parser() -> OneLineParser:
 
 def parse(arguments: list[str] | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
     """Returns the settings of a command line and an environment (None: of this process), and of the file that they name. Of the gates it
-    has POD_GROUPS alone. Ends the process with a message and status 2 if any of that is wrong, missing or not meant for the chosen
-    certificate; whether certificate files exist is not looked at."""
+    has those alone that change something here (`GATES_HERE`). Ends the process with a message and status 2 if any of that is wrong, missing
+    or not meant for the chosen certificate; whether certificate files exist is not looked at."""
     parser = make_parser()
     given = parser.read(arguments, environ)
     file, in_file = ConfigurationFile(), list[str]()
@@ -154,12 +155,12 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
             yield f"{where}: {error}"
 
 
-def _read_pod_groups(given: Given, file: ConfigurationFile) -> ChosenGates:
-    """Returns the one gate that changes something here; the reconciler checks whether all gates together make sense."""
+def _read_gates_here(given: Given, file: ConfigurationFile) -> ChosenGates:
+    """Returns the gates that change something here; the reconciler checks whether all gates together make sense."""
     values = {**file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values
-    return ChosenGates({name: value for name, value in values.items() if name == POD_GROUPS})
+    return ChosenGates({name: value for name, value in values.items() if name in GATES_HERE})
 
 
 def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
@@ -181,7 +182,7 @@ def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
         given.get("otlp_protocol"),
         given.get("trace_ratio"),
         given.get("trace_slow"),
-        _read_pod_groups(given, file),
+        _read_gates_here(given, file),
         given.get("client_ca_file"),
     )
 

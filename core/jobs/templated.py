@@ -170,7 +170,12 @@ class TemplatedKind(ABC):
         time limit, a named Workload, and its kind. Whether it has a queue is not looked at."""
         roles = self.list_roles(job)
         judged = annotations.validate_pod_sets(
-            [annotations.PodSetAnnotations(role.annotations_shown, role.template, role.count, role.default_slice_size) for role in roles]
+            [
+                annotations.PodSetAnnotations(
+                    role.annotations_shown, role.template, role.count, role.default_slice_size, min_count=role.min_count
+                )
+                for role in roles
+            ]
         )
         own = (
             *_validate_names(roles),

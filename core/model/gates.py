@@ -54,6 +54,7 @@ RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 PARTIAL_SLICES = "TASPartialSlices"
+PARTIAL_SLICES_HINT = f"with feature gate {PARTIAL_SLICES} the last slice may have fewer pods"
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 

@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from core.api.admission_review import AdmissionRequest, parse_review
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
+from core.model.gates import NO_GATES, ChosenGates
 from core.names import GROUP, VERSION
 from core.runtime.clock import Clock
 from core.runtime.report.metrics import Sink
@@ -67,10 +68,10 @@ def build_body(obj: Any, old: Any = None, **changes: Any) -> bytes:
 class Webhook:
     """The reviews with a namespace that has its default queue, has none, or an API server that does not say (None)."""
 
-    def __init__(self, *, default_queue: bool | None = False, groups: bool = True) -> None:
+    def __init__(self, *, default_queue: bool | None = False, groups: bool = True, gates: ChosenGates = NO_GATES) -> None:
         self.lookups: list[str] = []
         self._default_queue = default_queue
-        self.reviews = Reviews(self._has_default_queue, groups=groups)
+        self.reviews = Reviews(self._has_default_queue, groups=groups, gates=gates)
 
     async def _has_default_queue(self, namespace: str) -> bool:
         self.lookups.append(namespace)

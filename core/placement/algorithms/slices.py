@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.model.gates import PARTIAL_SLICES
+from core.model.gates import PARTIAL_SLICES_HINT
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import AUTO_LEVEL, HOSTNAME_LABEL, SPARE_NODES
 from core.placement.refusals import NotFit, RefusalKind
@@ -108,18 +108,11 @@ def _find_sizes(
                     f"pod set {request.name}: slice size {layer.size} at {layer.level} does not divide the {size_above} above it",
                 )
             fact = f"pod set {request.name}: slice size {layer.size} does not evenly divide the {request.count} pods"
-            return refuse(RefusalKind.UNEVEN_SLICES, f"{fact}{explain_uneven(len(topology.slices))}")
+            hint = ", as it must with more than one layer" if len(topology.slices) > 1 else f"; {PARTIAL_SLICES_HINT}"
+            return refuse(RefusalKind.UNEVEN_SLICES, f"{fact}{hint}")
         sizes[level] = layer.size
         above, size_above = level, layer.size
     return sizes
-
-
-def explain_uneven(layers: int) -> str:
-    """Returns the end of a sentence about slices that leave pods over: with so many layers, whether feature gate TASPartialSlices accepts
-    them."""
-    if layers > 1:
-        return ", as it must with more than one layer"
-    return f"; with feature gate {PARTIAL_SLICES} the last slice may have fewer pods"
 
 
 def _find_lowest_sensible(tree: TopologyTree, topology: TopologyRequest) -> int:
