@@ -118,6 +118,24 @@ def test_uneven_slices_in_layers_are_refused_and_the_gate_is_not_named():
     assert refusal.detail == "pod set main: slice size 4 does not evenly divide the 10 pods, as it must with more than one layer"
 
 
+def test_leader_and_fifteen_workers_are_three_whole_slices_and_one_of_three_beside_the_leader():
+    """A LeaderWorkerSet of 16 in racks of four nodes, a pod on each (issue #15111 of Kueue)."""
+    nodes = build_grid(1, 4, 4, cpu=1)
+    shared = TopologyRequest(Mode.REQUIRED, BLOCK, (SliceLayer(RACK, 4),), group="g", partial=True)
+    workers = PodSetRequest("workers", 15, {"cpu": 1000}, shared)
+    leader = PodSetRequest("leader", 1, {"cpu": 1000}, replace(shared, slices=()))
+    decision = place(build_view(THREE_LEVELS, nodes), [leader, workers], MIXED)
+    assert decision.refusal is None
+    racks = [Counter(name[:5] for name, count in placement.nodes for _ in range(count)) for placement in decision.placements]
+    ((home, _),) = racks[0].items()
+    assert sorted(racks[1].values()) == [3, 4, 4, 4]
+    assert racks[1][home] == 3
+    assert [domain.values[-1][:5] for domain in decision.placements[1].assignment.domains[-3:]] == [home] * 3
+    without = place(build_view(THREE_LEVELS, nodes[1:]), [leader, workers], MIXED).refusal
+    assert without is not None
+    assert (without.fit, without.wanted) == (3, 4)
+
+
 # --- explanations -------------------------------------------------------------------------------------
 
 
