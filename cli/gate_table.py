@@ -11,6 +11,7 @@ HEAD = ("gate", "default", "in Kueue by default", "its stage in Kueue", "here", 
 _OF_NODES = "plan/pods/test_node_health.py"
 _OF_GATES = "placement/algorithms/test_gates.py"
 TESTS: Mapping[str, str] = {
+    "TASPartialSlices": "placement/algorithms/test_partial_slices.py",
     "TASBalancedPlacement": _OF_GATES,
     "TASRespectNodeAffinityPreferred": _OF_GATES,
     "TASProfileMixed": _OF_GATES,

@@ -11,6 +11,7 @@ from core.model.gates import (
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
     LOCAL_QUEUE_METRICS,
+    PARTIAL_SLICES,
     POD_GROUPS,
     RECLAIMABLE_PODS,
 )
@@ -93,6 +94,7 @@ class Reconciler:
             reclaims_pods=behaviour.gates.is_on(RECLAIMABLE_PODS),
             keeps_spares=behaviour.replacement.is_on,
             places_groups=behaviour.gates.is_on(POD_GROUPS),
+            partial_slices=behaviour.gates.is_on(PARTIAL_SLICES),
         )
         client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.schedule.verdicts
+from core.model.gates import NO_GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from core.plan.workloads import verdict_steps
 from core.plan.workloads.admission_status import MAX_ETCD_BYTES
@@ -62,9 +63,9 @@ class Broken(Exception):
 
 
 class World:
-    """Begins empty but for the namespaces that every cluster has."""
+    """Begins empty but for the namespaces that every cluster has. `gates` are the webhook's."""
 
-    def __init__(self, seed: int, definitions: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, seed: int, definitions: Iterable[Mapping[str, Any]] = (), gates: ChosenGates = NO_GATES) -> None:
         self.chance = random.Random(seed)
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
@@ -74,7 +75,7 @@ class World:
         definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
-        self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find).answer)
+        self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find, gates=gates).answer)
         self.models = start_models(self.server, self.loop, self.clock.now)
         self.replicas: list[Replica] = []
         self._audited = 0  # version

@@ -78,8 +78,10 @@ def clusters(draw: st.DrawFn, *, max_nodes: int = 8, cpus: int = 4, hostname: bo
 
 
 @st.composite
-def requests(draw: st.DrawFn, levels: Sequence[str], *, max_count: int = 8, name: str = "main", plain: bool = False) -> PodSetRequest:
-    """Any mode, with or without one layer of slices that divides the count."""
+def requests(
+    draw: st.DrawFn, levels: Sequence[str], *, max_count: int = 8, name: str = "main", plain: bool = False, partial: bool = False
+) -> PodSetRequest:
+    """Any mode, with or without one layer of slices that divides the count; with `partial` it need not."""
     mode = draw(st.sampled_from(Mode))
     level = draw(st.sampled_from(levels)) if mode in (Mode.REQUIRED, Mode.PREFERRED) else None
     count = draw(st.integers(1, max_count))
@@ -87,21 +89,21 @@ def requests(draw: st.DrawFn, levels: Sequence[str], *, max_count: int = 8, name
     if mode is not Mode.IMPLIED and draw(st.booleans()):
         below = levels[levels.index(level) if level is not None else 0 :]
         size = draw(st.integers(1, 4))
-        count = max(1, count // size) * size
+        count = count if partial else max(1, count // size) * size
         slices = (SliceLayer(draw(st.sampled_from(below)), size),)
     asked = {"cpu": draw(st.sampled_from([500, 1000, 2000]))}
     if draw(st.integers(0, 5)) == 0:
         asked["gpu"] = 1
     tolerations = () if plain else tuple(draw(st.lists(st.sampled_from(TOLERATIONS), max_size=2)))
     selector = {} if plain else draw(st.dictionaries(st.sampled_from(["pool"]), st.sampled_from(["1", "2"]), max_size=1))
-    return PodSetRequest(name, count, asked, TopologyRequest(mode, level, slices), selector, None, tolerations)
+    return PodSetRequest(name, count, asked, TopologyRequest(mode, level, slices, partial=partial), selector, None, tolerations)
 
 
 @st.composite
-def scenes(draw: st.DrawFn, /, *, plain: bool = False, **options: Any) -> tuple[Cluster, PodSetRequest]:
-    """A cluster and one request for it."""
+def scenes(draw: st.DrawFn, /, *, plain: bool = False, partial: bool = False, **options: Any) -> tuple[Cluster, PodSetRequest]:
+    """A cluster and one request for it; with `partial` its last slice may have fewer pods."""
     cluster = draw(clusters(plain=plain, **options))
-    return cluster, draw(requests(cluster.levels, plain=plain))
+    return cluster, draw(requests(cluster.levels, plain=plain, partial=partial))
 
 
 def roomy(cluster: Cluster) -> Cluster:

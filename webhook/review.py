@@ -165,13 +165,13 @@ class Reviews:
             if old is None or find_misshapen(kind.spec_shape, old):
                 judged = _with(kind.validate_create(job), validate_gated(kind, job, None, self._gates, self._most_ready_s))
                 judged = await self._drop_limits_of_part(kind, job, request, judged)
-                return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
+                return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
             old = await self._lookup.expand(kind, old, request.namespace)
             judged = kind.validate_update(old, job)
             if after is not None:
                 judged = _with(judged, validate_gated(kind, job, old if before is not None else None, self._gates, self._most_ready_s))
             judged = await self._drop_limits_of_part(kind, job, request, judged)
-            return judge(request, self._filter_gate_rule(kind, job, _with(own, judged)))
+            return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
 
         return handle
 
@@ -188,9 +188,10 @@ class Reviews:
             return rules
         return Rules(tuple(error for error in rules.errors if error.type is not ErrorType.TOO_MANY), rules.warnings)
 
-    def _filter_gate_rule(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
-        """Returns the rules without the gate that a job has by its annotation. The review of groups reports that the
-        gate excludes a queue; of two webhooks that refuse, the API server may report either."""
+    def _filter_lifted(self, kind: Reviewed, job: Json, rules: Rules) -> Rules:
+        """Returns the rules without errors that a feature gate lifts, and without the gate that a job has by its annotation. The review of
+        groups reports that the gate excludes a queue; of two webhooks that refuse, the API server may report either."""
+        rules = rules.filter_by_gates(self._gates)
         if not self._groups.is_served(kind, job):
             return rules
         return Rules(tuple(error for error in rules.errors if error.value != PODGROUP_GATE), rules.warnings)
@@ -221,7 +222,8 @@ class Reviews:
                 return judge(request, _with(gated, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, old)))))
             if misshapen:
                 return judge(request, Rules(misshapen))
-            return judge(request, _with(gated, rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)))
+            judged = rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)
+            return judge(request, _with(gated, judged.filter_by_gates(self._gates)))
 
         return handle
 

@@ -303,7 +303,8 @@ def _list_own_kind_mistakes(kind: str, obj: Obj) -> Iterator[Mistake]:
     rules = _RULES.get(kind)
     errors: Sequence[FieldError] = ()
     if rules is not None:
-        errors = find_misshapen(build_spec_shape(kind), obj) or rules.validate(obj, None).errors
+        # A rule that a feature gate lifts is judged where the object is placed.
+        errors = find_misshapen(build_spec_shape(kind), obj) or [error for error in rules.validate(obj, None).errors if not error.gate]
     for wrong in errors:
         if wrong.field in named:
             continue

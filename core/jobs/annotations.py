@@ -14,6 +14,7 @@ from typing import Any
 from core.jobs.annotation_catalog import OWN, Places, warn_of_own, warn_of_template
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.odd_values import warn_of_values
+from core.model.gates import PARTIAL_SLICES, PARTIAL_SLICES_HINT
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
     AUTO_LEVEL,
@@ -60,7 +61,7 @@ class PodSetAnnotations:
 
     `default_slice_size` is what a kind assumes where none is given (JobSet: parallelism); `is_job`: each of its pods is a
     workload by itself, which reads here what others read on the job; `index_offset`: the offset of indexes that the webhook
-    itself writes there, if any.
+    itself writes there, if any. `min_count` are the fewest pods it can do with, None for all.
     """
 
     path: str
@@ -69,6 +70,7 @@ class PodSetAnnotations:
     default_slice_size: int | None = None
     is_job: bool = False
     index_offset: str | None = None
+    min_count: int | None = None
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -310,8 +312,25 @@ def _validate_slices(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         size = _parse_integer(text)
     if size is None or not _is_size(size):
         yield FieldError(ErrorType.INVALID, field, text, _format_divisors(pod_set.count) if pod_set.count else _SIZE_EXPECTED)
-    elif pod_set.count is not None and pod_set.count % size:
-        yield FieldError(ErrorType.INVALID, field, text, _format_divisors(pod_set.count))
+    elif pod_set.count is not None:
+        yield from find_uneven(field, text, size, pod_set.count, min_count=pod_set.min_count)
+
+
+def find_uneven(field: str, value: Any, size: int, count: int, *, layers: int = 1, min_count: int | None = None) -> Iterator[FieldError]:
+    """Yields the error of slices of `size` pods, at least 1, that do not divide `count` pods evenly; none if they do. Gate PARTIAL_SLICES
+    lifts it for a single layer of slices with no more pods than there are, unless the pod set can do with fewer pods (`min_count`)."""
+    if not count % size:
+        return
+    accepted, gate = _format_divisors(count), ""
+    if size > count:
+        accepted = f"a slice must not have more than the {count} pods; {accepted}"
+    elif layers > 1:
+        accepted = f"{accepted} where there is more than one layer"
+    elif min_count is not None:
+        accepted = f"{accepted} where a job can do with fewer pods"
+    else:
+        accepted, gate = f"{accepted}; {PARTIAL_SLICES_HINT}", PARTIAL_SLICES
+    yield FieldError(ErrorType.INVALID, field, value, accepted, gate)
 
 
 def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldError]:
@@ -357,8 +376,8 @@ def _validate_layers(pod_set: PodSetAnnotations, text: str) -> Iterator[FieldErr
         if above is not None and above % size:
             accepted = f"a divisor of the {above} of the layer above is expected"
             yield FieldError(ErrorType.INVALID, f"{field}[{i}].size", size, accepted)
-        if i == 0 and pod_set.count is not None and pod_set.count % size:
-            yield FieldError(ErrorType.INVALID, field, size, _format_divisors(pod_set.count))
+        if i == 0 and pod_set.count is not None:
+            yield from find_uneven(field, size, size, pod_set.count, layers=len(layers), min_count=pod_set.min_count)
         above = size
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from core.model.gates import ChosenGates
+
 if TYPE_CHECKING:
     from core.jobs.schema_check import Fields
 
@@ -30,12 +32,16 @@ class ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One mistake: the path that kubectl users can find, the value they wrote, what would be accepted."""
+    """One mistake: the path that kubectl users can find, the value they wrote, what would be accepted.
+
+    `gate` is the feature gate that makes it none; empty: no gate does.
+    """
 
     type: ErrorType
     field: str
     value: Any
     accepted: str
+    gate: str = ""
 
     def __str__(self) -> str:
         shown = "" if self.value is None else f" {self.value!r}:"
@@ -48,6 +54,12 @@ class Rules:
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def filter_by_gates(self, gates: ChosenGates) -> "Rules":
+        """Returns the rules without errors that a gate makes none which is on."""
+        if not any(error.gate for error in self.errors):
+            return self
+        return Rules(tuple(error for error in self.errors if not (error.gate and gates.is_on(error.gate))), self.warnings)
 
 
 @dataclass(frozen=True, slots=True)

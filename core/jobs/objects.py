@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.annotations import is_label_name
+from core.jobs.annotations import find_uneven, is_label_name
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.template_parts import copy_object
 from core.jobs.templated import Path, get
@@ -55,7 +55,7 @@ def default_workload(workload: Json) -> dict[str, Any]:
 
 def validate_workload(workload: Json, old: Json | None) -> Rules:
     """Returns errors, and no warnings, of a Workload. Requests and limits of pods and containers, and overhead, must be maps of quantities
-    of at least 0. Slices must have a size of at least 1 that divides the pods, and
+    of at least 0. Slices must have a size of at least 1 that divides the pods (`find_uneven`), and
     `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or two with a `minCount`, are an error. So are pod sets
     other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods."""
     spec = workload.get("spec") or {}
@@ -105,9 +105,9 @@ def _validate_pod_set(path: str, pod_set: Json) -> Iterator[FieldError]:
     layers = request.get("podsetSliceRequiredTopologyConstraints") or []
     yield from _validate_slices(f"{path}.topologyRequest", request)
     size = layers[0].get("size") if layers else request.get("podSetSliceSize")
-    if isinstance(size, int) and size > 0 and count % size:
-        accepted = f"slices must evenly divide the {count} pods"
-        yield FieldError(ErrorType.INVALID, f"{path}.topologyRequest.podSetSliceSize", size, accepted)
+    if isinstance(size, int) and size > 0:
+        field, least = f"{path}.topologyRequest.podSetSliceSize", pod_set.get("minCount")
+        yield from find_uneven(field, size, size, count, layers=len(layers) or 1, min_count=least)
 
 
 def _validate_slices(path: str, request: Json) -> Iterator[FieldError]:

@@ -191,6 +191,7 @@ class TemplatedKind(ABC):
             role.count,
             role.default_slice_size,
             index_offset=self.find_index_offset(job, role),
+            min_count=role.min_count,
         )
 
     def _warn_of_manager(self, job: Json) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own.
+"""Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own and
+`TASPartialSlices`, which is on in Kueue and off here (rule d).
 
 A gate has one of two effects here. Both values of a gate that switches are served. What topogate always does stays on: `false` is accepted
 with a warning, so that a configuration file of Kueue loads unchanged.
@@ -55,6 +56,8 @@ ELASTIC_JOBS_WITH_TOPOLOGY = "ElasticJobsViaWorkloadSlicesWithTAS"
 RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
+PARTIAL_SLICES = "TASPartialSlices"
+PARTIAL_SLICES_HINT = f"with feature gate {PARTIAL_SLICES} the last slice may have fewer pods"
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
 WORKLOAD_PODS_READY = "WorkloadLevelWaitForPodsReady"
@@ -78,6 +81,7 @@ GATES: Mapping[str, Gate] = {
     "TASCacheNodeMatchResults": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
+    PARTIAL_SLICES: Gate(False, Stage.BETA, Effect.SWITCHES, is_newer=True, kueue_default=True),
     RECLAIMABLE_PODS: Gate(True, Stage.BETA, Effect.SWITCHES),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
@@ -116,7 +120,7 @@ class ChosenGates:
 
 
 NO_GATES = ChosenGates({})
-OF_THE_WEBHOOK = frozenset({POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY})
+OF_THE_WEBHOOK = frozenset({PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY})
 """Gates that change something in the webhook, too."""
 
 

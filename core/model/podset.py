@@ -34,7 +34,8 @@ class SliceLayer:
 class TopologyRequest:
     """A pod set's topologyRequest (API: PodSetTopologyRequest), parsed.
 
-    `level` is the node label asked for, None where the mode needs none; `slices` are coarse to fine.
+    `level` is the node label asked for, None where the mode needs none; `slices` are coarse to fine. With `partial` the last slice of a
+    single layer may have fewer pods (gate TASPartialSlices).
     """
 
     mode: Mode
@@ -44,6 +45,7 @@ class TopologyRequest:
     pod_index_label: str | None = None
     sub_group_index_label: str | None = None
     sub_group_count: int | None = None
+    partial: bool = False
 
 
 IMPLIED = TopologyRequest(Mode.IMPLIED)

@@ -12,7 +12,7 @@ from core.model.step_budget import SENTENCE, UNLIMITED, StepBudget
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.balanced import place_balanced, place_group_balanced
 from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
-from core.placement.algorithms.decision import Decision, PodSetPlacement, subtract_placement, subtract_pods
+from core.placement.algorithms.decision import Decision, PodSetPlacement, order_assignment, subtract_placement, subtract_pods
 from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes
 from core.placement.algorithms.levels import assign_below, find_start
 from core.placement.algorithms.own_pods import place_particular
@@ -144,19 +144,21 @@ def _place_one(
     if scores is not None:
         fits = replace(fits, scores=scores)
     algorithm = profile.get_algorithm(topology.mode)
-    wanted = request.count // shape.slice_size
-    if profile.is_balanced(topology.mode) and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
-        return (_build_placement(view, request, balanced[0], on_nodes.per_node, *balanced[1:]),)
+    wanted = shape.count_units(request.count)
+    # Neither the balanced nor the compact search knows of a partial slice.
+    is_balanced = profile.is_balanced(topology.mode) and not shape.tail
+    if is_balanced and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
+        return (_build_placement(view, request, shape, balanced[0], on_nodes.per_node, *balanced[1:]),)
     start = find_start(fits, shape, topology.mode, algorithm, wanted)
     if start is None:
         return _refuse(view, request, shape, fits, on_nodes, world, free)
     level, chosen = start
     domains, pods = assign_below(tree, fits, shape, algorithm, level, chosen)
-    if profile.compact and scores is None and view.budget.has_left():
+    if profile.compact and not shape.tail and scores is None and view.budget.has_left():
         (domains, pods), search = place_compact(tree, fits, shape, request.count, (domains, pods))
         view.budget.charge(search.steps // CELLS_A_STEP)
-        return (replace(_build_placement(view, request, level, on_nodes.per_node, domains, pods), search=search),)
-    return (_build_placement(view, request, level, on_nodes.per_node, domains, pods),)
+        return (replace(_build_placement(view, request, shape, level, on_nodes.per_node, domains, pods), search=search),)
+    return (_build_placement(view, request, shape, level, on_nodes.per_node, domains, pods),)
 
 
 def _place_group(
@@ -179,8 +181,9 @@ def _place_group(
     if scores is not None:
         fits = replace(fits, alone=replace(fits.alone, scores=scores), beside=replace(fits.beside, scores=scores))
     algorithm = profile.get_algorithm(topology.mode)
-    wanted = workers.count // shape.slice_size
-    if profile.is_balanced(topology.mode) and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
+    wanted = shape.count_units(workers.count)
+    is_balanced = profile.is_balanced(topology.mode) and not shape.tail
+    if is_balanced and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
         level, domains, pods, home = balanced
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
@@ -197,7 +200,7 @@ def _place_group(
         per_node[node] -= group.loss[node]
     its_place = TopologyAssignment(tree.emitted_levels, (DomainCount(tree.emitted[home], leader.count),))
     return (
-        _build_placement(view, workers, level, per_node, domains, pods),
+        _build_placement(view, workers, shape, level, per_node, domains, pods),
         PodSetPlacement(leader.name, its_place, tree.declared[level], NodeCounts(tree, np.array([node]), np.array([leader.count]))),
     )
 
@@ -242,15 +245,16 @@ def _refuse(
 
 
 def _build_placement(
-    view: FreeCapacity, request: PodSetRequest, level: int, per_node: Indices, domains: Indices, pods: Indices
+    view: FreeCapacity, request: PodSetRequest, shape: Shape, level: int, per_node: Indices, domains: Indices, pods: Indices
 ) -> PodSetPlacement:
     tree = view.tree
     if not pods.all():
         domains, pods = domains[pods > 0], pods[pods > 0]
     emitted, chosen, counts = tree.emitted, domains.tolist(), pods.tolist()
+    assignment = TopologyAssignment(tree.emitted_levels, tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts)))
     return PodSetPlacement(
         request.name,
-        TopologyAssignment(tree.emitted_levels, tuple(map(DomainCount, [emitted[domain] for domain in chosen], counts))),
+        order_assignment(tree, shape, domains, assignment),
         tree.declared[level],
         NodeCounts(tree, domains, pods) if tree.is_hostname else _count_nodes_within(tree, per_node, domains, counts),
     )

@@ -525,6 +525,20 @@ class WorkloadFacts:
         return replace(self, pod_sets=tuple(replace(pod_set, spares=0) for pod_set in self.pod_sets), admission=admission)
 
 
+def with_partial_slices(workload: WorkloadFacts) -> WorkloadFacts:
+    """Returns a copy of a workload in which the last slice of a pod set with a single layer of slices may have fewer pods (gate
+    TASPartialSlices); the same object without such a pod set."""
+    if not any(pod_set.topology is not None and len(pod_set.topology.slices) == 1 for pod_set in workload.pod_sets):
+        return workload
+    pod_sets = (
+        replace(pod_set, topology=replace(pod_set.topology, partial=True))
+        if pod_set.topology is not None and len(pod_set.topology.slices) == 1
+        else pod_set
+        for pod_set in workload.pod_sets
+    )
+    return replace(workload, pod_sets=tuple(pod_sets))
+
+
 def is_on_hold(workload: Json) -> bool:
     """Returns whether a Workload (JSON) has given its quota back and is not to be queued: its condition QuotaReserved has reason OnHold."""
     return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)

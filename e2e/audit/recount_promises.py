@@ -91,13 +91,23 @@ def find_misshapen(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterat
                 key = request.get("podSetGroupName") or given["name"], request["required"]
                 together.setdefault(key, set()).update(labels.get(request["required"], "") for labels in known)
             size, slices = request.get("podSetSliceSize"), Counter[str]()
-            for labels, count in domains:
-                slices[(labels or {}).get(request.get("podSetSliceRequiredTopology") or "", "")] += count
-            if size and len(known) == len(domains) and any(count % size for count in slices.values()):
+            homes = [(labels or {}).get(request.get("podSetSliceRequiredTopology") or "", "") for labels, _ in domains]
+            for home, (_, count) in zip(homes, domains, strict=True):
+                slices[home] += count
+            if size and len(known) == len(domains) and not _has_whole_slices(homes, slices, size, given["count"] % size):
                 yield f"{name} has slices of {size} pods as {given['name']}, and of them in each domain {dict(slices)}"
         for (what, level), found in together.items():
             if len(found) > 1:
                 yield f"{name} requires one {level} for {what}, and has places in {', '.join(sorted(found))}"
+
+
+def _has_whole_slices(homes: Sequence[str], slices: Mapping[str, int], size: int, rest: int) -> bool:
+    """Whether slices are whole but for one with the `rest`, whose domains come last (`homes`: the slice domain of each domain)."""
+    broken = {home: count % size for home, count in slices.items() if count % size}
+    if len(broken) != (rest > 0) or set(broken.values()) - {rest}:
+        return False
+    ends = [home in broken for home in homes]
+    return ends == sorted(ends)
 
 
 def find_misplaced_spares(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:

@@ -50,6 +50,7 @@ from core.state.facts import (
     find_controller,
     find_family,
     is_condition_true,
+    with_partial_slices,
 )
 from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
@@ -86,8 +87,9 @@ class Observed(Informers):
         reclaims_pods: bool = True,
         keeps_spares: bool = True,
         places_groups: bool = False,
+        partial_slices: bool = False,
     ) -> None:
-        self._reclaims_pods, self._keeps_spares = reclaims_pods, keeps_spares
+        self._reclaims_pods, self._keeps_spares, self._partial_slices = reclaims_pods, keeps_spares, partial_slices
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
         self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
@@ -284,6 +286,7 @@ class Observed(Informers):
         if refused:
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
+        facts = with_partial_slices(facts) if self._partial_slices else facts
         return facts if self._keeps_spares else facts.copy_without_spares()
 
     @staticmethod

@@ -89,7 +89,10 @@ REQUEST_CASES = {
     "unconstrained too": ({"required": "r", "unconstrained": True}, "at most one of required, preferred and unconstrained"),
     "size alone": ({"podSetSliceSize": 2}, "podSetSliceSize needs podSetSliceRequiredTopology"),
     "size zero": ({"podSetSliceRequiredTopology": "r", "podSetSliceSize": 0}, "should be greater than or equal to 1"),
-    "size that does not divide": ({"podSetSliceRequiredTopology": "r", "podSetSliceSize": 3}, "podSetSliceSize must evenly divide count"),
+    "size of more than all": (
+        {"podSetSliceRequiredTopology": "r", "podSetSliceSize": 9},
+        "podSetSliceSize must not be greater than count",
+    ),
     "both forms": (
         {"podSetSliceRequiredTopology": "r", "podsetSliceRequiredTopologyConstraints": [{"topology": "b", "size": 2}]},
         "cannot be combined with podSetSliceRequiredTopology",

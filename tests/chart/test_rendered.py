@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, CertificateTarget
 from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import GATES, OF_THE_WEBHOOK, POD_GROUPS
+from core.model.gates import GATES, OF_THE_WEBHOOK, PARTIAL_SLICES, POD_GROUPS
 from core.names import OLD_VERSION, OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rbac_rules import list_rights as rights_on
 from reconciler import rbac
@@ -315,30 +316,31 @@ def test_webhook_gets_the_gates_and_the_longest_time_that_it_judges_jobs_by(tmp_
     assert settings.most_ready_s == 10800.0
 
 
+@pytest.mark.parametrize("gate", [POD_GROUPS, PARTIAL_SLICES])
 @pytest.mark.parametrize(
     ("values", "is_on"),
     [
-        ({}, False),
-        ({"reconciler": {"featureGates": {"TASBalancedPlacement": True}}}, False),
-        ({"reconciler": {"featureGates": {POD_GROUPS: True}}}, True),
-        ({"controllerManager": {"featureGates": [{"name": POD_GROUPS, "enabled": True}]}}, True),
-        ({"config": {"featureGates": {POD_GROUPS: True}}}, True),
-        ({"managerConfig": {"controllerManagerConfigYaml": f"{CONFIGURATION}featureGates:\n  {POD_GROUPS}: true\n"}}, True),
-        ({"config": {"featureGates": {POD_GROUPS: True}}, "reconciler": {"featureGates": {POD_GROUPS: False}}}, False),
+        (lambda gate: {}, False),
+        (lambda gate: {"reconciler": {"featureGates": {"TASBalancedPlacement": True}}}, False),
+        (lambda gate: {"reconciler": {"featureGates": {gate: True}}}, True),
+        (lambda gate: {"controllerManager": {"featureGates": [{"name": gate, "enabled": True}]}}, True),
+        (lambda gate: {"config": {"featureGates": {gate: True}}}, True),
+        (lambda gate: {"managerConfig": {"controllerManagerConfigYaml": f"{CONFIGURATION}featureGates:\n  {gate}: true\n"}}, True),
+        (lambda gate: {"config": {"featureGates": {gate: True}}, "reconciler": {"featureGates": {gate: False}}}, False),
     ],
 )
-def test_the_webhook_lets_jobs_ask_for_a_group_just_where_the_reconciler_serves_that(
-    tmp_path: Path, values: dict[str, Any], *, is_on: bool
+def test_the_webhook_lets_jobs_ask_for_a_group_or_uneven_slices_just_where_the_reconciler_serves_that(
+    tmp_path: Path, gate: str, values: Callable[[str], dict[str, Any]], *, is_on: bool
 ):
-    objects = render(tmp_path, values)
+    objects = render(tmp_path, values(gate))
     arguments = {part: spec["containers"][0]["args"] for part, spec in get_pods(objects).items()}
-    assert webhook.settings.parse(arguments["webhook"], environ={}).gates.is_on(POD_GROUPS) is is_on
+    assert webhook.settings.parse(arguments["webhook"], environ={}).gates.is_on(gate) is is_on
     (*files,) = (obj for obj in objects if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-reconciler"))
     text = files[0]["data"]["config.yaml"] if files else ""
     path = tmp_path / "config.yaml"
     path.write_text(text)
     here = [f"--config={path}" if word.startswith("--config=") else word for word in arguments["reconciler"]]
-    assert reconciler.settings.parse(here, environ={}).gates.is_on(POD_GROUPS) is is_on
+    assert reconciler.settings.parse(here, environ={}).gates.is_on(gate) is is_on
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from core.model.podset import Mode, PodSetRequest
 from core.placement.engine import Decision
 from tests.builders import Node
-from tests.placement.reference import get_path, is_usable
+from tests.placement.reference import get_path, has_whole_slices, is_usable
 from tests.strategies import Cluster
 
 Pods = Mapping[str, int]  # node -> pods
@@ -65,10 +65,7 @@ def find_shape_problems(cluster: Cluster, request: PodSetRequest, pods: Pods) ->
         if len({get_path(cluster, node, topology.level) for node in _used(cluster, pods)}) > 1:
             yield f"in several domains of {topology.level}"
     for layer in topology.slices:
-        sizes: Counter[tuple[str, ...]] = Counter()
-        for node in _used(cluster, pods):
-            sizes[get_path(cluster, node, layer.level)] += pods[node.name]
-        if any(count % layer.size for count in sizes.values()):
+        if not has_whole_slices(cluster, pods, layer.level, layer.size, partial=topology.partial):
             yield f"broken slices at {layer.level}"
 
 

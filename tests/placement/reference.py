@@ -101,7 +101,8 @@ def can_fit(cluster: Cluster, request: PodSetRequest, *, level: str | None = Non
         used = [node for node, count in zip(cluster.nodes, spread, strict=True) if count]
         if within is not None and len({get_path(cluster, node, within) for node in used}) > 1:
             continue
-        if all(_has_whole_slices(cluster, spread, layer.level, layer.size) for layer in topology.slices):
+        pods = {node.name: count for node, count in zip(cluster.nodes, spread, strict=True)}
+        if all(has_whole_slices(cluster, pods, layer.level, layer.size, partial=topology.partial) for layer in topology.slices):
             return True
     return False
 
@@ -111,12 +112,15 @@ def get_path(cluster: Cluster, node: Node, level: str) -> tuple[str, ...]:
     return tuple(node.labels[label] for label in cluster.levels[: cluster.levels.index(level) + 1])
 
 
-def _has_whole_slices(cluster: Cluster, spread: Sequence[int], level: str, size: int) -> bool:
+def has_whole_slices(cluster: Cluster, pods: Mapping[str, int], level: str, size: int, *, partial: bool = False) -> bool:
+    """Whether the pods (by node) of each domain of a level make whole slices; with `partial` those of one domain may have a rest, which is
+    that of all pods."""
     per_domain: dict[tuple[str, ...], int] = {}
-    for node, count in zip(cluster.nodes, spread, strict=True):
+    for node in cluster.nodes:
         domain = get_path(cluster, node, level)
-        per_domain[domain] = per_domain.get(domain, 0) + count
-    return all(count % size == 0 for count in per_domain.values())
+        per_domain[domain] = per_domain.get(domain, 0) + pods.get(node.name, 0)
+    rests = [count % size for count in per_domain.values() if count % size]
+    return not rests or (partial and rests == [sum(pods.values()) % size])
 
 
 def _generate_spreads(rooms: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:

@@ -264,7 +264,8 @@ def test_a_train_job_is_judged_with_its_runtime_and_let_pass_without():
     path = "/validate-trainer-kubeflow-org-v1alpha1-trainjob"
     refused = build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=4))
     assert get_causes(refused) == {
-        "job[node].annotations[kueue.x-k8s.io/podset-slice-size]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected'
+        "job[node].annotations[kueue.x-k8s.io/podset-slice-size]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected; '
+        "with feature gate TASPartialSlices the last slice may have fewer pods"
     }
     assert build_webhook(Cluster(runtime())).ask(path, build_train_job(numNodes=6))["allowed"]
     assert build_webhook(Cluster()).ask(path, build_train_job(numNodes=4))["allowed"], "judged again when its runtime is there"

@@ -91,8 +91,8 @@ class PodSet(Wire):
         add_rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be more than count"),
         add_rule(
             """!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceSize)
-               || self.count % self.topologyRequest.podSetSliceSize == 0""",
-            "podSetSliceSize must evenly divide count",
+               || self.count == 0 || self.topologyRequest.podSetSliceSize <= self.count""",
+            "podSetSliceSize must not be greater than count",
         ),
     )
 

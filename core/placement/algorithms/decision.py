@@ -8,10 +8,11 @@ import numpy as np
 from core.model.podset import Mode, PodSetRequest
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.compactness import CompactSearch
+from core.placement.algorithms.slices import Shape
 from core.placement.refusals import NotFit
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, subtract_at, with_pod
 from core.placement.topology.node_counts import NodeCounts
-from core.placement.topology.tree import Indices
+from core.placement.topology.tree import Indices, TopologyTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,29 @@ def subtract_placement(view: FreeCapacity, free: Matrix, request: PodSetRequest,
         subtract_pods(view, free, request, placement.spares)
 
 
-def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, start: int) -> PodSetPlacement:
-    """Returns the placement of a pod set with `per_node` pods on the nodes of the tree, domains in their order.
+def emit(view: FreeCapacity, request: PodSetRequest, per_node: Indices, shape: Shape) -> PodSetPlacement:
+    """Returns the placement of a pod set with `per_node` pods on the nodes of the tree, domains in their order, a partial slice last.
 
-    Its level is, where one is required or preferred, the lowest from `start` upwards at which one domain has them all; else `start`.
+    Its level is, where one is required or preferred, the lowest from the start of `shape` upwards at which one domain has them all; else
+    that start.
     """
     tree = view.tree
     counts = tree.sum_nodes(tree.lowest, per_node)
     domains = tuple(DomainCount(tree.emitted[domain], int(counts[domain])) for domain in np.flatnonzero(counts))
-    level = start
+    level = shape.start
     bound = request.topology is not None and request.topology.mode in (Mode.REQUIRED, Mode.PREFERRED)
     while bound and level > 0 and np.count_nonzero(tree.sum_nodes(level, per_node)) > 1:
         level -= 1
     used = np.flatnonzero(per_node)
-    assignment = TopologyAssignment(tree.emitted_levels, domains)
+    assignment = order_assignment(tree, shape, np.flatnonzero(counts), TopologyAssignment(tree.emitted_levels, domains))
     return PodSetPlacement(request.name, assignment, tree.declared[level], NodeCounts(tree, used, per_node[used]))
+
+
+def order_assignment(tree: TopologyTree, shape: Shape, domains: Indices, assignment: TopologyAssignment) -> TopologyAssignment:
+    """Returns an assignment to some domains of the lowest level (`domains`: indexes, one for each of its own) with the partial slice of the
+    shape last; the same object if there is none."""
+    if not shape.tail:
+        return assignment
+    starts = tree.levels[tree.lowest].starts[domains]
+    homes = tree.levels[shape.slice_level].starts.searchsorted(starts, side="right")
+    return assignment.move_partial_last(homes.tolist(), shape.slice_size)

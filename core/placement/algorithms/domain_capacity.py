@@ -6,7 +6,7 @@ nodes that moved.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,11 +24,17 @@ _FEW_NODES = 4096  # it is faster to count so few nodes again than to find those
 @dataclass(frozen=True, slots=True)
 class Fits:
     """Per declared level: pods that fit in each domain, from the slice level up whole slices, and the sum
-    of its nodes' preferred-affinity scores where these count."""
+    of its nodes' preferred-affinity scores where these count.
+
+    `left`, only where a shape has a partial slice and only from the slice level up, are the most pods that fit into a slice domain beside
+    all its whole slices. A partial slice has fewer pods than a whole one. So a domain holds it beside as many whole slices as it can hold
+    if that is enough, else beside one fewer, whichever slice domains these are in.
+    """
 
     pods: tuple[Indices, ...]
     units: tuple[Indices, ...]
     scores: tuple[Indices, ...] | None = None
+    left: tuple[Indices, ...] | None = None
 
     def count_units_at(self, level: int, shape: Shape) -> Indices:
         """Returns, per domain of a level, the units that fit: whole slices at the slice level and above; below it groups of the next
@@ -37,6 +43,11 @@ class Fits:
             return self.units[level]
         size = shape.count_unit_below(level)
         return self.pods[level] if size == 1 else self.pods[level] // size
+
+    def count_all_units_at(self, level: int, shape: Shape) -> Indices:
+        """Returns what `count_units_at` does, with one unit more where the partial slice fits beside all the others."""
+        units = self.count_units_at(level, shape)
+        return units if self.left is None or level > shape.slice_level else units + (self.left[level] >= shape.tail)
 
     def list_candidates(self, level: int, shape: Shape) -> Candidates:
         """Returns all domains of a level to choose among, in their order: units (`count_units_at`), pods, and scores where these count."""
@@ -65,8 +76,8 @@ class NodeFits:
         key = (shape.slice_level, shape.sizes)
         found = self.by_shape.get(key)
         if found is None:
-            found = self.by_shape[key] = count_fits(tree, shape, self.per_node)
-        return found
+            found = self.by_shape[key] = _count_sums(tree, shape, self.per_node)
+        return with_left(tree, shape, found) if shape.tail else found
 
 
 def fits_on_nodes(
@@ -124,7 +135,20 @@ def _update_fits(
 
 def count_fits(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
     """Returns the pods that fit in each domain of each declared level, summed from `per_node` up; at a level with a slice layer only whole
-    slices count."""
+    slices count. It has `left` where the shape has a partial slice."""
+    fits = _count_sums(tree, shape, per_node)
+    return with_left(tree, shape, fits) if shape.tail else fits
+
+
+def with_left(tree: TopologyTree, shape: Shape, fits: Fits) -> Fits:
+    """Returns a copy of fits for a shape with a single layer of slices that has `left`, too."""
+    left = [fits.pods[shape.slice_level] % shape.slice_size]
+    for level in range(shape.slice_level - 1, -1, -1):
+        left.insert(0, tree.reduce_children(np.maximum, level, left[0]))
+    return replace(fits, left=tuple(left))
+
+
+def _count_sums(tree: TopologyTree, shape: Shape, per_node: Indices) -> Fits:
     lowest = tree.lowest
     pods: list[Indices] = [per_node] * (lowest + 1)
     units: list[Indices] = [per_node] * (lowest + 1)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes, request_shape
-from core.placement.algorithms.levels import assign_children_of_each
+from core.placement.algorithms.candidates import Candidates
+from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes, request_shape, with_left
+from core.placement.algorithms.levels import assign_children_of_each, choose_one
+from core.placement.algorithms.partial_slice import add_partial, find_partial_home
 from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.algorithms.slices import Shape
 from core.placement.refusals import NotFit, RefusalKind
@@ -26,7 +28,8 @@ _NEVER = np.iinfo(np.int64).max // 4  # the loss of a domain that cannot take th
 class GroupFits:
     """Fits of the workers alone, and the same with the leader beside them.
 
-    Per level and domain also whether it takes the leader, and what that costs it in pods and in units.
+    Per level and domain also whether it takes the leader, and what that costs it in pods and in units. With a partial slice, which may be
+    in another child than the leader, `left` of `beside` is the size of that slice where it fits beside leader and units, else 0.
     """
 
     alone: Fits
@@ -53,7 +56,7 @@ class GroupNodeFits:
         if found is None:
             found = self.by_shape[key] = _build_empty_fits(tree, self.workers.sum_up(tree, shape))
             _count_levels(tree, key, self, found, None)
-        return found
+        return _with_left(tree, shape, found) if shape.tail else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +164,54 @@ def _count_levels(
         fits.takes_leader[level][these], fits.loss[level][these], fits.unit_loss[level][these] = here, loss, unit_loss
 
 
+def _with_left(tree: TopologyTree, shape: Shape, fits: GroupFits) -> GroupFits:
+    alone, level = with_left(tree, shape, fits.alone), shape.slice_level
+    assert alone.left is not None
+    has_room = fits.takes_leader[level] & (fits.beside.pods[level] % shape.slice_size >= shape.tail)
+    flags = [has_room]
+    for level in range(shape.slice_level - 1, -1, -1):
+        below, parents = level + 1, tree.levels[level + 1].parents
+        elsewhere = tree.reduce_children(np.add, level, (alone.left[below] >= shape.tail).astype(np.int64))[parents]
+        held = _add_elsewhere(elsewhere - (alone.left[below] >= shape.tail), fits.beside.units[below], has_room)
+        gained = np.where(fits.takes_leader[below], held - fits.alone.units[below], -_NEVER)
+        all_units = fits.alone.units[level] + tree.reduce_children(np.maximum, level, gained)
+        has_room = fits.takes_leader[level] & (all_units > fits.beside.units[level])
+        flags.insert(0, has_room)
+    beside = replace(fits.beside, left=tuple(np.where(flag, shape.tail, 0) for flag in flags))
+    return replace(fits, alone=alone, beside=beside)
+
+
+def _add_elsewhere(elsewhere: Indices, units: Indices, has_room: Flags) -> Indices:
+    """Units of each domain beside the leader, with one more where the partial slice fits beside all units: in it or in one of the others,
+    of which so many have room for it."""
+    all_units: Indices = units + ((elsewhere > 0) | has_room)
+    return all_units
+
+
+def count_led_units(fits: GroupFits, shape: Shape, level: int, domains: Indices) -> Indices:
+    """Returns, for each of some domains of a level, the units that all of them hold together with the leader in that one; with the partial
+    slice, where the shape has one. It does not say whether the domain takes the leader."""
+    alone, beside = fits.alone.count_units_at(level, shape)[domains], fits.beside.count_units_at(level, shape)[domains]
+    if shape.tail and level <= shape.slice_level:
+        assert fits.alone.left is not None
+        assert fits.beside.left is not None
+        has_room = fits.alone.left[level][domains] >= shape.tail
+        beside = _add_elsewhere(has_room.sum() - has_room, beside, fits.beside.left[level][domains] >= shape.tail)
+    return int(alone.sum()) - alone + beside
+
+
 def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
-    """Returns the level at which workers and leader fit, with the domains there, units of workers on each and the domain that has the
-    leader; None if they do not fit. Levels and modes are as in `levels.find_start`."""
+    """Returns the level at which workers and leader fit, with the domains there, whole units of workers on each and the domain that has the
+    leader; None if they do not fit. Levels, modes and `wanted` are as in `levels.find_start`."""
     level = shape.start
     while True:
         beside = fits.beside.list_candidates(level, shape)
-        holds = (fits.takes_leader[level] & (beside.units >= wanted)).nonzero()[0]
+        all_units = fits.beside.count_all_units_at(level, shape)
+        holds = (fits.takes_leader[level] & (all_units >= wanted)).nonzero()[0]
         if len(holds):
-            chosen = algorithm.choose(beside.select(holds), wanted)
-            assert chosen is not None  # each of them holds everything
+            chosen = choose_one(beside.select(holds), all_units[holds], shape, algorithm, wanted)
             domain = int(holds[chosen[0][0]])
-            return level, GroupChosen(np.array([domain]), np.array([wanted]), domain)
+            return level, GroupChosen(np.array([domain]), chosen[1], domain)
         if mode is Mode.REQUIRED and (not shape.auto or level == 0):
             return None
         if mode not in (Mode.REQUIRED, Mode.PREFERRED) or level == 0:
@@ -189,9 +228,12 @@ def assign_group_below(
     while level < min(shape.slice_level, tree.lowest):
         pool = tree.list_children_of_all(level, chosen.domains)
         level += 1
-        chosen = assign_children_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()))
+        chosen = assign_children_with_leader(fits, shape, algorithm, level, pool, int(chosen.units.sum()) + (shape.tail > 0))
     size = shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level)
     domains, pods, leader = chosen.domains, chosen.units * size, chosen.leader
+    if shape.tail:
+        held, left = _list_rooms(fits, shape, level, domains, domains == leader)
+        pods[find_partial_home(held.units, left, shape.tail, chosen.units)] += shape.tail
     while level < tree.lowest:
         level += 1
         size = shape.count_unit_below(level)
@@ -208,8 +250,8 @@ def assign_group_below(
 def assign_children_with_leader(
     fits: GroupFits, shape: Shape, algorithm: Algorithm, level: int, domains: Indices, wanted: int
 ) -> GroupChosen:
-    """Returns which of `domains` (indexes at a level) are used, the units of workers on each, and the one that has the leader, which
-    comes first. There are `wanted` units in all; the domains must hold these and the leader."""
+    """Returns which of `domains` (indexes at a level) are used, the whole units of workers on each, and the one that has the leader, which
+    comes first. There are `wanted` units in all, the partial slice included; the domains must hold these and the leader."""
     chosen = _fill_with_leader(fits, shape, algorithm, level, domains, wanted)
     # What a parent holds beside the leader is counted with its cheapest child, so the children always hold it.
     assert chosen is not None, f"level {level} lost the leader's place on the way down"
@@ -220,10 +262,12 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     """Units for domains of a level: the first that can take the leader and leave room for all the rest goes first."""
     alone, beside = fits.alone.select_candidates(level, shape, domains), fits.beside.select_candidates(level, shape, domains)
     ordered = algorithm.order(alone)
-    left_over = int(alone.units.sum()) - alone.units + beside.units
+    left_over = count_led_units(fits, shape, level, domains)
     able = ordered[(fits.takes_leader[level][domains] & (left_over >= wanted))[ordered]]
     if not len(able):
         return None
+    has_partial = shape.tail > 0 and level <= shape.slice_level
+    wanted -= has_partial
     leader = able[0]
     if algorithm.tightest and beside.units[leader] >= wanted:
         held = beside.units[able]
@@ -234,4 +278,19 @@ def _fill_with_leader(fits: GroupFits, shape: Shape, algorithm: Algorithm, level
     others = left.nonzero()[0]
     rest = algorithm.fill(alone.select(others), wanted - taken)
     assert rest is not None  # ensured by `left_over`
-    return GroupChosen(domains[np.append(leader, others[rest[0]])], np.append(taken, rest[1]), int(domains[leader]))
+    chosen = np.append(leader, others[rest[0]]), np.append(taken, rest[1])
+    if has_partial:
+        candidates, room = _list_rooms(fits, shape, level, domains, ~left)
+        widened = add_partial(candidates, room, shape.tail, algorithm, chosen, fixed=1)
+        assert widened is not None  # ensured by `left_over`
+        chosen = widened
+    return GroupChosen(domains[chosen[0]], chosen[1], int(domains[leader]))
+
+
+def _list_rooms(fits: GroupFits, shape: Shape, level: int, domains: Indices, led: Flags) -> tuple[Candidates, Indices]:
+    """Domains as candidates, that with the leader as it is beside it, and the pods that each holds beside its whole units."""
+    alone, beside = fits.alone.select_candidates(level, shape, domains), fits.beside.select_candidates(level, shape, domains)
+    assert fits.alone.left is not None
+    assert fits.beside.left is not None
+    left = np.where(led, fits.beside.left[level][domains], fits.alone.left[level][domains])
+    return alone._replace(units=np.where(led, beside.units, alone.units), pods=np.where(led, beside.pods, alone.pods)), left

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from core.model.gates import PARTIAL_SLICES_HINT
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import AUTO_LEVEL, HOSTNAME_LABEL, SPARE_NODES
 from core.placement.refusals import NotFit, RefusalKind
@@ -16,6 +17,7 @@ class Shape:
     `start` is the level asked for; at `slice_level` and above one unit is `slice_size` pods;
     `sizes[level]` is the number of pods that must stay together at each level (1: none). With `auto`
     the level was left to us: also a required one may be any from `start` upwards (rule k of docs/decisions/0004).
+    `tail` is the number of pods of the partial slice, which counts as one unit more; 0: all slices are whole.
     """
 
     start: int
@@ -24,6 +26,11 @@ class Shape:
     sizes: tuple[int, ...]
     unit: str
     auto: bool = False
+    tail: int = 0
+
+    def count_units(self, pods: int) -> int:
+        """Returns the number of slices of a pod set, or of its pods where it has none; the partial slice is one of them."""
+        return -(-pods // self.slice_size)
 
     def count_unit_below(self, level: int) -> int:
         """Returns the number of pods handed out together at a level below the slices: the size of the next layer at or below it, 1
@@ -68,7 +75,7 @@ def find_shape(tree: TopologyTree, request: PodSetRequest) -> Shape | NotFit:
         return Shape(start, lowest, 1, tuple(sizes), "pod", auto)
     outer = tree.declared.index(topology.slices[0].level)
     size = topology.slices[0].size
-    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod", auto)
+    return Shape(start, outer, size, tuple(sizes), "slice" if size > 1 else "pod", auto, request.count % size)
 
 
 def _find_sizes(
@@ -94,16 +101,15 @@ def _find_sizes(
             return refuse(
                 RefusalKind.SLICE_LAYERS_ORDER, f"pod set {request.name}: slice layers must go from coarse to fine; {layer.level} does not"
             )
-        if size_above % layer.size:
+        if size_above % layer.size and not (topology.partial and len(topology.slices) == 1):
             if i:
                 return refuse(
                     RefusalKind.SLICE_LAYERS_DIVISIBILITY,
                     f"pod set {request.name}: slice size {layer.size} at {layer.level} does not divide the {size_above} above it",
                 )
-            return refuse(
-                RefusalKind.UNEVEN_SLICES,
-                f"pod set {request.name}: slice size {layer.size} does not evenly divide the {request.count} pods",
-            )
+            fact = f"pod set {request.name}: slice size {layer.size} does not evenly divide the {request.count} pods"
+            hint = ", as it must with more than one layer" if len(topology.slices) > 1 else f"; {PARTIAL_SLICES_HINT}"
+            return refuse(RefusalKind.UNEVEN_SLICES, f"{fact}{hint}")
         sizes[level] = layer.size
         above, size_above = level, layer.size
     return sizes

@@ -126,7 +126,7 @@ def find_joint_fit(
 ) -> tuple[PodSetPlacement, ...] | None:
     """Returns a fit of all pod sets at once, in their order, with `tied_at` (index; None: no tie) in one domain of that level. None if none
     was found within the budget of steps, or a level or a selector cannot be resolved. None always, too, where one asks for spares, or has
-    host ports, pod affinity or a kept spread.
+    host ports, pod affinity, a kept spread or a partial slice.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """
@@ -139,7 +139,7 @@ def find_joint_fit(
     except InvalidSelector:
         return None
     found: list[Shape] = [shape for shape in shapes if isinstance(shape, Shape)]
-    if len(found) < len(shapes):
+    if len(found) < len(shapes) or any(shape.tail for shape in found):
         return None
     steps = view.budget.split_off(JOINT_STEPS)
     for wider in range(len(view.tree.declared) + 1 if any(_may_widen(*pair) for pair in zip(asked, found, strict=True)) else 1):
@@ -156,7 +156,7 @@ def find_joint_fit(
         per_node = JointSearch(view, joint, ties, view.free if free is None else free, steps).run()
         if per_node is not None:
             pairs = zip(requests, per_node, found, strict=True)
-            return tuple(emit(view, request, pods, shape.start) for request, pods, shape in pairs)
+            return tuple(emit(view, request, pods, shape) for request, pods, shape in pairs)
     return None
 
 

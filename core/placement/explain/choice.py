@@ -194,7 +194,7 @@ def _explain_one(
     level = tree.declared.index(placement.level)
     asked = _count_units(view, request, leader, shape, shape.start, free)
     units = asked if level == shape.start else _count_units(view, request, leader, shape, level, free)
-    wanted = request.count // (shape.slice_size if level <= shape.slice_level else shape.count_unit_below(level))
+    wanted = shape.count_units(request.count) if level <= shape.slice_level else request.count // shape.count_unit_below(level)
     used = _find_used(tree, level, placement)
     mode = request.topology.mode if request.topology is not None else Mode.IMPLIED
     others = np.ones(len(units), dtype=bool)
@@ -229,10 +229,10 @@ def _count_units(
 ) -> Indices:
     """What every domain of a level held, beside the leader if there is one."""
     if leader is None or leader.topology is None:
-        return fits_on_nodes(view, request, free).sum_up(view.tree, shape).count_units_at(level, shape)
+        return fits_on_nodes(view, request, free).sum_up(view.tree, shape).count_all_units_at(level, shape)
     whole = replace(leader, topology=replace(leader.topology, slices=()))
     group = fits_of_group(view, request, whole, free).sum_up(view.tree, shape)
-    return np.where(group.takes_leader[level], group.beside.count_units_at(level, shape), 0)
+    return np.where(group.takes_leader[level], group.beside.count_all_units_at(level, shape), 0)
 
 
 def _find_used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> Indices:

@@ -35,8 +35,9 @@ def refuse(refused: Refused) -> NotFit:
     if lends:  # which node counts for a domain of the term depends on the level asked for
         reachable = reachable[:1]
     facts = [_build_level_fact(view, request, shape, fits, level, wanted, eligible, free) for level in reachable]
+    asked = WHOLE
     if required:
-        fit = facts[-1 if shape.auto else 0].fit
+        fit, asked = facts[-1 if shape.auto else 0].fit, reachable[-1 if shape.auto else 0]
     else:
         fit = int(refused.count_units(fits, WHOLE).sum())
         short = _compute_short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
@@ -44,6 +45,8 @@ def refuse(refused: Refused) -> NotFit:
     notes = []
     if refused.group is not None and not refused.group.takes_leader[0].any():
         notes.append("No node can take the leader")
+    if shape.tail and fit == wanted - 1 and refused.count_largest(fit, asked) >= request.count - shape.tail:
+        notes.append(f"cannot place the partial slice of PodSet {request.name} in a single topology domain")
     notes += _list_caveats(request, lends)
     changes = find_changes(refused, fit)
     explanation = Explanation(
@@ -51,7 +54,7 @@ def refuse(refused: Refused) -> NotFit:
         tuple(facts),
         find_exclusions(view, request, free),
         len(view.tree),
-        fit * shape.slice_size,
+        refused.count_largest(fit, asked),
         tuple(notes),
         changes,
         None if changes else find_never(refused),
@@ -65,7 +68,7 @@ def _count_fit(refused: Refused) -> int:
     if refused.mode is not Mode.REQUIRED:
         return int(refused.count_units(fits, WHOLE).sum())
     lends = bool(request.traits.anti_affinity) and bool(list_own_terms(view.around, request.traits))
-    return int(fits.count_units_at(0 if shape.auto and not lends else shape.start, shape).max())
+    return int(fits.count_all_units_at(0 if shape.auto and not lends else shape.start, shape).max())
 
 
 def refuse_without_nodes(view: FreeCapacity, request: PodSetRequest, shape: Shape) -> NotFit:
@@ -115,7 +118,7 @@ def _build_level_fact(
     view: FreeCapacity, request: PodSetRequest, shape: Shape, fits: Fits, level: int, wanted: int, eligible: Flags, free: Matrix
 ) -> LevelFact:
     tree = view.tree
-    units = fits.count_units_at(level, shape)
+    units = fits.count_all_units_at(level, shape)
     best = int(np.argmax(units))
     span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
     fit = int(units[best])

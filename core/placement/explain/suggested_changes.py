@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.domain_capacity import Fits, count_fits
-from core.placement.algorithms.podset_groups import GroupFits
+from core.placement.algorithms.podset_groups import GroupFits, count_led_units
 from core.placement.algorithms.slices import Shape
 from core.placement.changes import NodeFixes, SuggestedChange
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
@@ -66,7 +66,7 @@ class Refused:
     @property
     def wanted(self) -> int:
         """The number of units (slices, or pods without any) that must fit."""
-        return self.request.count // self.shape.slice_size
+        return self.shape.count_units(self.request.count)
 
     @property
     def is_particular(self) -> bool:
@@ -121,17 +121,34 @@ class Refused:
         return count_fits(self.view.tree, self.shape, self.could)
 
     def count_units(self, fits: Fits, level: int) -> Indices:
-        """Returns the units per domain of a level; with `WHOLE` an array of one number, of all domains together. In a group, and only for
-        its own `fits`, that number is of the workers once one domain has the leader, where it costs least."""
+        """Returns the units per domain of a level, the partial slice counted, too; with `WHOLE` an array of one number, of all domains
+        together. In a group, and only for its own `fits`, that number is of the workers once one domain has the leader, where it costs
+        least."""
         if level != WHOLE:
-            return fits.count_units_at(level, self.shape)
+            return fits.count_all_units_at(level, self.shape)
         in_all: Indices = fits.count_units_at(0, self.shape).sum(keepdims=True)
-        if self.group is None or fits is not self.fits:
+        if fits.left is not None:  # there is one partial slice at most
+            in_all = in_all + (fits.left[0].max() >= self.shape.tail)
+        if self.group is None or fits is not self.fits or not self.group.takes_leader[0].any():
             return in_all
         # Of all domains one alone pays for the leader.
-        alone, led = self.group.alone.count_units_at(0, self.shape), self.group.takes_leader[0]
-        costs = (alone - fits.count_units_at(0, self.shape))[led]
-        return np.array([alone.sum() - costs.min()]) if len(costs) else in_all
+        held = count_led_units(self.group, self.shape, 0, np.arange(len(self.group.takes_leader[0])))
+        most: Indices = held[self.group.takes_leader[0]].max(keepdims=True)
+        return most
+
+    def count_largest(self, fit: int, level: int) -> int:
+        """Returns the largest number of pods, fewer than requested, that would fit in one domain of a level (`WHOLE`: in all), where `fit`
+        units of the request fit. Slices are whole but for one; 0 if not even one is."""
+        size, left = self.shape.slice_size, self.fits.left
+        if left is None or not fit:
+            return fit * size
+        if level != WHOLE:
+            most = int((self.fits.count_units_at(level, self.shape) * size + left[level]).max())
+        elif self.group is None:
+            most = int(self.fits.count_units_at(0, self.shape).sum() * size + left[0].max())
+        else:
+            most = (fit - 1) * size
+        return most if most >= size else 0
 
     def count_held_at(self, level: int, fits: Fits, per_node: Indices) -> Indices:
         """Returns the pods (`per_node`, from which `fits` were summed) per domain of a level. At all but the lowest those are left out that
@@ -175,8 +192,8 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     wider = next((level for level in higher if refused.count_units(refused.fits, level).max() >= refused.wanted), None)
     if wider is not None:
         changes.append(_suggest_raised(refused, asked, wider))
-    if fit and is_new:
-        changes.append(SuggestedChange((refused.wanted - fit) * shape.slice_size, pods=fit * shape.slice_size))
+    if is_new and (largest := refused.count_largest(fit, asked)):
+        changes.append(SuggestedChange(refused.request.count - largest, pods=largest))
     nodes = find_nodes(refused, asked)
     if nodes is not None:
         changes.append(SuggestedChange(len(nodes), nodes=nodes))
@@ -205,9 +222,9 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     """Returns what must change on nodes of one domain of a level (`WHOLE`: of all) so that it holds the pod set; None if nothing is enough,
     or nothing was found within the limits of the search.
 
-    None also for a leader with its workers (`group`), and where other pods decide what fits.
+    None also for a leader with its workers (`group`), with a partial slice, and where other pods decide what fits.
     """
-    if refused.group is not None or refused.is_particular:
+    if refused.group is not None or refused.shape.tail or refused.is_particular:
         return None
     shape, wanted = refused.shape, refused.wanted
     held = refused.count_units(refused.fits, level)

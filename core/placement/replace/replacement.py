@@ -62,7 +62,7 @@ def replace_failed(
         return _refuse(placed, located, decision.refusal)
     missing = {part.request.name for part in anew if part.missing}
     placed |= {placement.pod_set: placement for placement in decision.placements if placement.pod_set in missing}
-    whole = (_with_outside(placed[each.request.name], each, found) for each, found in zip(held, located, strict=True))
+    whole = (_with_outside(view, placed[each.request.name], each, found) for each, found in zip(held, located, strict=True))
     return Decision(tuple(whole))
 
 
@@ -71,11 +71,11 @@ def _make_part(held: PlacedPodSet, found: Located) -> UnitPart:
     return UnitPart(request, found.kept, found.lost, found.missing, found.gone, held.assignment.count, found.anchors, found.beside)
 
 
-def _with_outside(placement: PodSetPlacement, held: PlacedPodSet, found: Located) -> PodSetPlacement:
+def _with_outside(view: FreeCapacity, placement: PodSetPlacement, held: PlacedPodSet, found: Located) -> PodSetPlacement:
     """Returns the placement of a pod set with its domains outside of the tree; one that has lost no pod has them already."""
     if not found.outside or not found.missing:
         return placement
-    return replace(placement, assignment=add_outside(placement.assignment, held.assignment, found.outside))
+    return replace(placement, assignment=add_outside(view.tree, placement.assignment, held, found.outside))
 
 
 def _has_pods(unit: Sequence[UnitPart]) -> bool:

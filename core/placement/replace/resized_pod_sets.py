@@ -21,7 +21,7 @@ from core.placement.replace.added_pods import count_on_nodes
 from core.placement.replace.unit import UnitPart, add_placed, complete_unit, group_parts, name_nodes
 from core.placement.topology.free_capacity import MOST_PODS, FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
-from core.placement.topology.placed_pods import add_outside, count_anchors, find_domains
+from core.placement.topology.placed_pods import PlacedPodSet, add_outside, count_anchors, find_domains
 from core.placement.topology.tree import Flags, Indices, TopologyTree
 
 
@@ -69,7 +69,8 @@ def resize(
         view = add_placed(view, list(parts.values()), *outcome.values())
     for name, left in beyond.items():
         if left:
-            placed[name] = replace(placed[name], assignment=add_outside(placed[name].assignment, previous[name], left))
+            held = PlacedPodSet(parts[name].request, previous[name], outside=outside)
+            placed[name] = replace(placed[name], assignment=add_outside(view.tree, placed[name].assignment, held, left))
     return Decision(tuple(placed[request.name] for request in requests))
 
 
@@ -132,7 +133,7 @@ def _find_kept(
     rooms = [np.where(eligible, room, 0), np.where(eligible, 0, room), *([np.full_like(room, MOST_PODS)] if runs else ())]
     kept = tree.sum_nodes(tree.lowest, _hold(tree, rooms, before))
     if not isinstance(shape, NotFit):
-        kept = give_back(tree, shape, kept, left, mates)
+        kept = give_back(tree, shape, kept, left, mates, partial=request.topology is not None and request.topology.partial)
     nodes = _hold(tree, rooms, kept)
     anchors = count_anchors(tree, request, [(labels, domain.count) for domain, labels in away.items()]) if away else None
     had = int(before.sum()) + request.count - left
@@ -158,21 +159,27 @@ def _hold(tree: TopologyTree, rooms: Sequence[Indices], pods: Indices) -> Indice
     return held
 
 
-def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices) -> Indices:
+def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates: Indices, *, partial: bool = False) -> Indices:
     """Returns, of the pods per domain of the lowest level, those that stay when only `count` are wanted; `pods` itself where there are no
     more.
 
     From the top down each domain gives up its children with the fewest pods first, of equal ones the last in the order of level values.
     Those without a mate of the group (`mates` per lowest domain) come before those with one. From the slice level up whole slices go, below
-    it whole groups of the next layer; a slice that has lost a pod counts as whole, since it would have to be completed.
+    it whole groups of the next layer; a slice that has lost a pod counts as whole, since it would have to be completed. A partial slice is
+    one slice, too, and goes first where the last slice may have fewer pods (`partial`). The last slice that stays gives up what it has more
+    than the partial one is to have.
     """
     whole = _count_whole(tree, shape, pods)
+    surplus = int(whole[0].sum()) - (shape.count_units(count) * shape.slice_size if partial else count)
+    if partial and surplus > 0:
+        pods = _drop_partial(tree, shape, pods)
+        whole = _count_whole(tree, shape, pods)
+        surplus = int(whole[0].sum()) - shape.count_units(count) * shape.slice_size
+    if surplus <= 0:
+        return _trim(tree, shape, pods, count) if shape.tail else pods
     near = [mates]
     for level in range(tree.lowest - 1, -1, -1):
         near.insert(0, tree.sum_children(level, near[0]))
-    surplus = int(whole[0].sum()) - count
-    if surplus <= 0:
-        return pods
     stay = _drop(whole[0], near[0], surplus)
     for level in range(1, tree.lowest + 1):
         target, stay = stay, whole[level].copy()
@@ -180,7 +187,41 @@ def give_back(tree: TopologyTree, shape: Shape, pods: Indices, count: int, mates
         for parent in np.flatnonzero(surpluses > 0).tolist():
             children = tree.list_children(level - 1, parent)
             stay[children] = _drop(stay[children], near[level][children], int(surpluses[parent]))
-    return np.minimum(pods, stay)
+    stay = np.minimum(pods, stay)
+    return _trim(tree, shape, stay, count) if shape.tail else stay
+
+
+def _drop_partial(tree: TopologyTree, shape: Shape, pods: Indices) -> Indices:
+    """Takes the pods of one slice that is not whole away, of the slice domain with the fewest pods; `pods` itself without any."""
+    homes, held = _find_homes(tree, shape, pods)
+    partial = np.flatnonzero(held % shape.slice_size)
+    return _drop_in(pods, homes, held, partial, held % shape.slice_size) if len(partial) else pods
+
+
+def _trim(tree: TopologyTree, shape: Shape, pods: Indices, count: int) -> Indices:
+    """Takes pods above `count`, fewer than a slice, away from one slice domain: one that has the partial slice then, if there is any."""
+    surplus = int(pods.sum()) - count
+    if surplus <= 0:
+        return pods
+    homes, held = _find_homes(tree, shape, pods)
+    able = np.flatnonzero(held >= surplus)
+    partial = able[(held[able] - surplus) % shape.slice_size == shape.tail]
+    return _drop_in(pods, homes, held, partial if len(partial) else able, np.full_like(held, surplus))
+
+
+def _find_homes(tree: TopologyTree, shape: Shape, pods: Indices) -> tuple[Indices, Indices]:
+    """The slice domain of each domain of the lowest level, and the pods of each slice domain."""
+    level = tree.levels[shape.slice_level]
+    homes = level.starts.searchsorted(tree.levels[tree.lowest].starts, side="right") - 1
+    return homes, np.bincount(homes, pods, minlength=level.count).astype(np.int64)
+
+
+def _drop_in(pods: Indices, homes: Indices, held: Indices, able: Indices, surplus: Indices) -> Indices:
+    """Takes the surplus of one slice domain away from it: of those that are `able` that with the fewest pods, the last of these."""
+    home = int(able[np.lexsort((-able, held[able]))[0]])
+    inside, stay = homes == home, pods.copy()
+    stay[inside] = _drop(pods[inside], np.zeros_like(pods[inside]), int(surplus[home]))
+    return stay
 
 
 def _count_whole(tree: TopologyTree, shape: Shape, pods: Indices) -> list[Indices]:

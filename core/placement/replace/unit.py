@@ -125,7 +125,7 @@ def _complete_in_order(
             return refusal
         subtract_pods(view, free, part.request, name_nodes(view, completion.added))
         present = present + completion.added
-        placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape.start)
+        placed[part.request.name] = emit(view, part.request, part.kept + completion.added, shape)
         view = add_placed(view, unit, placed[part.request.name])
     return placed
 

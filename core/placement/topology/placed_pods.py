@@ -125,16 +125,32 @@ def _explain_missing(tree: TopologyTree, values: tuple[str, ...]) -> str:
     return f"{values[-1]} is the hostname of several nodes ({nodes}), and the assignment does not say of which; give the others another one"
 
 
-def add_outside(assignment: TopologyAssignment, former: TopologyAssignment, outside: Sequence[DomainCount]) -> TopologyAssignment:
-    """Returns a copy of an assignment with domains outside of the tree (`outside`, in the order of `former`), each before those that it
-    was before in the former assignment; those that were last come last. Raises KeyError for one that `former` does not have."""
+def add_outside(
+    tree: TopologyTree, assignment: TopologyAssignment, held: PlacedPodSet, outside: Sequence[DomainCount]
+) -> TopologyAssignment:
+    """Returns a copy of an assignment with domains outside of the tree (`outside`, in the order of the former assignment of `held`), each
+    before those that it was before in the former one; those that were last come last, and a partial slice after all others. Raises
+    KeyError for one that `held` does not have."""
+    former = held.assignment
     place = {domain.values: at for at, domain in enumerate(former.domains)}
     domains, left = list[DomainCount](), deque(outside)
     for domain in assignment.domains:
         while left and place[left[0].values] < place.get(domain.values, -1):
             domains.append(left.popleft())
         domains.append(domain)
-    return TopologyAssignment(assignment.levels, (*domains, *left))
+    whole = TopologyAssignment(assignment.levels, (*domains, *left))
+    topology = held.request.topology
+    at = tree.find_level(topology.slices[0].level) if topology is not None and topology.partial and topology.slices else None
+    if topology is None or at is None:
+        return whole
+    known = dict(zip(assignment.domains, find_domains(tree, assignment.levels, [each.values for each in assignment.domains]), strict=True))
+    homes = (
+        tuple(held.outside[each.values].get(label, "") for label in tree.declared[: at + 1])
+        if each.values in held.outside
+        else tree.get_values(tree.lowest, known[each])[: at + 1]
+        for each in whole.domains
+    )
+    return whole.move_partial_last(tuple(homes), topology.slices[0].size)
 
 
 def count_anchors(tree: TopologyTree, request: PodSetRequest, outside: Iterable[tuple[Mapping[str, str], int]]) -> Indices:

@@ -60,4 +60,4 @@ def _build_placement(capacity: FreeCapacity, request: PodSetRequest, nodes: Sequ
     per_node = np.zeros(len(tree), dtype=np.int64)
     for node, count in known:
         per_node[node] += count
-    return emit(capacity, request, per_node, shape.start)
+    return emit(capacity, request, per_node, shape)

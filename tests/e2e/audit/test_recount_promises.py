@@ -148,6 +148,22 @@ def test_places_that_are_not_as_a_pod_set_asks_are_found(asked: Json, places: di
     assert list(find_misshapen([split(asked, {"n1": 4})], nodes)) == []
 
 
+@pytest.mark.parametrize(
+    ("places", "is_right"),
+    [
+        ({"n2": 4, "n1": 2}, True),
+        ({"n1": 6}, True),
+        ({"n1": 2, "n2": 4}, False),
+        ({"n1": 3, "n2": 3}, False),
+        ({"n1": 5, "n2": 1}, False),
+    ],
+)
+def test_partial_slice_is_whole_in_one_domain_and_the_last(places: dict[str, int], is_right: bool):
+    nodes = [build_node("n1"), build_node("n2", rack="r2")]
+    asked = {"podSetSliceSize": 4, "podSetSliceRequiredTopology": RACK}
+    assert (list(find_misshapen([split(asked, places, 6)], nodes)) == []) == is_right
+
+
 def test_pod_sets_of_a_group_in_two_racks_are_found():
     one, other = (split({"required": RACK, "podSetGroupName": "g"}, {name: 4}) for name in ("n1", "n2"))
     one["spec"]["podSets"] += [{**each, "name": "other"} for each in other["spec"]["podSets"]]

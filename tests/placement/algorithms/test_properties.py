@@ -15,7 +15,7 @@ from core.placement.algorithms.profile import ALWAYS_BEST_FIT, COMPACT, MIXED, P
 from core.placement.engine import Decision, PodSetPlacement, place
 from core.placement.refusals import RefusalKind
 from tests.builders import Node
-from tests.placement.reference import can_fit, compute_free_amounts, get_path, is_capacity, is_usable
+from tests.placement.reference import can_fit, compute_free_amounts, get_path, has_whole_slices, is_capacity, is_usable
 from tests.strategies import Cluster, clusters, requests, scenes
 
 PROFILES = st.sampled_from([MIXED, ALWAYS_BEST_FIT, COMPACT])
@@ -55,10 +55,7 @@ def check(cluster: Cluster, wanted: Sequence[PodSetRequest], decision: Decision)
             assert request.topology.level is not None
             assert len({get_path(cluster, node, request.topology.level) for node, _ in used}) == 1
         for layer in request.topology.slices:
-            sizes: Counter[tuple[str, ...]] = Counter()
-            for node, count in used:
-                sizes[get_path(cluster, node, layer.level)] += count
-            assert all(count % layer.size == 0 for count in sizes.values())
+            assert has_whole_slices(cluster, dict(placement.nodes), layer.level, layer.size, partial=request.topology.partial)
 
 
 @given(scenes(), PROFILES)

@@ -65,7 +65,7 @@ KNOWN = f"{BLOCK}, {RACK}, {HOST}"
         pytest.param(
             request(5, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)]),
             RefusalKind.UNEVEN_SLICES,
-            "slice size 2 does not evenly divide the 5 pods",
+            "slice size 2 does not evenly divide the 5 pods; with feature gate TASPartialSlices the last slice may have fewer pods",
             id="slices that leave a pod over",
         ),
         pytest.param(

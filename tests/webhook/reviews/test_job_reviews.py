@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from core.model.gates import PARTIAL_SLICES
 from core.names import (
+    MIN_PARALLELISM,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
+    SLICE_CONSTRAINTS,
     SLICE_REQUIRED_TOPOLOGY,
     SLICE_SIZE,
     TOPOLOGY_GATE,
@@ -220,8 +224,48 @@ def test_a_placement_profile_that_exists_is_accepted(profile: str | None):
 def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
     assert get_causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
         f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": one of kep, compact, best-fit, least-free, balanced is expected',
-        f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected',
+        f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected; '
+        "with feature gate TASPartialSlices the last slice may have fewer pods",
     }
+
+
+@pytest.mark.parametrize(
+    ("made", "accepted"),
+    [
+        pytest.param({"slice_topology": RACK, "slice_size": 3}, "", id="a rest"),
+        pytest.param({"annotations": {SLICE_CONSTRAINTS: json.dumps([{"topology": RACK, "size": 3}])}}, "", id="a rest in the one layer"),
+        pytest.param({"slice_topology": RACK, "slice_size": 5}, "a slice must not have more than the 4 pods", id="more than there are"),
+        pytest.param(
+            {"annotations": {SLICE_CONSTRAINTS: json.dumps([{"topology": RACK, "size": 6}])}},
+            "a slice must not have more than the 4 pods",
+            id="more than there are in the one layer",
+        ),
+        pytest.param(
+            {"annotations": {SLICE_CONSTRAINTS: json.dumps([{"topology": RACK, "size": 3}, {"topology": "host", "size": 1}])}},
+            "slices must evenly divide the 4 pods: one of 1, 2, 4 is expected where there is more than one layer",
+            id="a rest of two layers",
+        ),
+        pytest.param(
+            {"annotations": {SLICE_CONSTRAINTS: json.dumps([{"topology": RACK, "size": 4}, {"topology": "host", "size": 3}])}},
+            "a divisor of the 4 of the layer above is expected",
+            id="an inner layer that does not divide",
+        ),
+        pytest.param(
+            {"slice_topology": RACK, "slice_size": 3, "job_annotations": {MIN_PARALLELISM: "2"}},
+            "slices must evenly divide the 4 pods: one of 1, 2, 4 is expected where a job can do with fewer pods",
+            id="a job that can do with fewer pods",
+        ),
+    ],
+)
+def test_slices_that_leave_pods_over_are_accepted_with_the_gate_alone(made: dict[str, Any], accepted: str):
+    """Table 1.2 of the wire contract of Kueue 0.20."""
+    job = build_job(required=RACK, **{name: value for name, value in made.items() if name != "job_annotations"})
+    job["metadata"]["annotations"] = made.get("job_annotations", {})
+    off, answer = get_causes(Webhook().validate(job)), Webhook(**{PARTIAL_SLICES: True}).validate(job)
+    on = {} if answer["allowed"] else get_causes(answer)
+    assert next(iter(on.values()), "").partition(": ")[2].startswith(accepted)
+    assert bool(on) == bool(accepted)
+    assert ("TASPartialSlices" in next(iter(off.values()))) == (not accepted)
 
 
 def test_a_placement_profile_is_judged_when_it_changes():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.api.admission_review import MAX_CAUSES
+from core.model.gates import PARTIAL_SLICES
 from core.names import PREEMPTION_CONFIG
 from e2e import manifests
 from tests.webhook.asking import Webhook, get_causes, hook
@@ -86,8 +87,16 @@ def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
 )
 def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]):
     found = get_causes(Webhook().validate(build_workload(build_pod_set(count=4, topologyRequest=request_))))
-    assert found == {"spec.podSets[0].topologyRequest.podSetSliceSize": "3: slices must evenly divide the 4 pods"}
+    assert found == {
+        "spec.podSets[0].topologyRequest.podSetSliceSize": "3: slices must evenly divide the 4 pods: one of 1, 2, 4 is expected; "
+        "with feature gate TASPartialSlices the last slice may have fewer pods"
+    }
     assert Webhook().validate(build_workload(build_pod_set(count=6, topologyRequest=request_)))["allowed"]
+    partial = Webhook(**{PARTIAL_SLICES: True})
+    assert partial.validate(build_workload(build_pod_set(count=4, topologyRequest=request_)))["allowed"]
+    for count, more in ((2, {}), (4, {"minCount": 2})):
+        refused = get_causes(partial.validate(build_workload(build_pod_set(count=count, topologyRequest=request_) | more)))
+        assert list(refused) == ["spec.podSets[0].topologyRequest.podSetSliceSize"]
 
 
 def test_two_pod_sets_of_one_name_are_refused():
