@@ -89,7 +89,7 @@ def rename_levels() -> NotFit:
     return get_refusal(change_beside_left(request(4), LEFT, nodes, left=2))
 
 
-APART = {"anti_affinity": (build_term("x", RACK),)}
+APART: dict[str, Any] = {"anti_affinity": (build_term("x", RACK),)}
 SLICED = request(4, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])
 REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
     "some fit": (

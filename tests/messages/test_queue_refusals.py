@@ -11,7 +11,7 @@ import pytest
 from core.model.pause_state import Pause, Stop
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import WORKLOAD_REQUIRED_TOPOLOGY
-from core.queueing.cycle.second_pass import NodeReplacement
+from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import LocalQueueFacts
 from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
@@ -30,7 +30,7 @@ from tests.queueing.ordering.test_partial_admission import submit as submit_part
 from tests.queueing.preemption.test_fair_preemption import build_scene as build_fair_scene
 from tests.queueing.preemption.test_fair_preemption import hog
 from tests.queueing.preemption.test_preemption import ANYWHERE, build_one_queue, build_two_queues
-from tests.queueing.running import KEEPS, REPLACES, build_running_scene
+from tests.queueing.running import KEEPS, build_running_scene
 from tests.queueing.scene import Scene
 from tests.queueing.shared import ALL_MAY, Shared
 
