@@ -55,10 +55,14 @@ def get_message(view: FreeCapacity, there: Inventory, wanted: PodGroupInfo, **ot
 NODES = ("a", "b", "c", "d")
 
 
-@pytest.fixture
-def view() -> FreeCapacity:
+def build_nodes_view() -> FreeCapacity:
     """Four nodes of eight CPUs, two to a rack."""
     return build_view([HOSTNAME_LABEL], [build_node(name, "b", f"r{at // 2 + 1}", 8) for at, name in enumerate(NODES)])
+
+
+@pytest.fixture
+def view() -> FreeCapacity:
+    return build_nodes_view()
 
 
 def test_all_pods_go_where_one_pool_has_devices_for_them(view: FreeCapacity) -> None:

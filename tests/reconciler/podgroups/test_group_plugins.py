@@ -52,7 +52,8 @@ __all__ = ["acme_is_found"]
 async def test_a_scorer_changes_the_choice():
     async with harness(launch("Prefers", name="prefers")) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}
-        assert opened.says == ("True", "Scheduled", "2 pods have their places")
+        assert opened.says[:2] == ("True", "Scheduled")
+        assert "2 pods" in opened.says[2]
     plain = GroupsHarness(RACKS)
     assert set((await place(plain)).values()) == {"r1-0"}
 
