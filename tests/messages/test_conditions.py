@@ -40,7 +40,6 @@ from tests.builders import BLOCK, RACK
 from tests.plan.jobs import test_jobs as of_jobs
 from tests.plan.pods import test_node_steps as of_nodes
 from tests.plan.pods import test_ungate_steps as of_ungating
-from tests.plan.pods import test_units as of_units
 from tests.plan.steps import test_excess as of_excess
 from tests.plan.steps import test_pausing as of_pausing
 from tests.plan.workloads import test_activity as of_activity
@@ -262,11 +261,6 @@ def refuse_ungating() -> str:
     return first.if_refused("it contradicts").message
 
 
-def ask_for_class_in_group() -> str:
-    pods = of_units.build_pods_of_class("urgent")
-    return of_units.plan(of_units.make_facts(*pods, examples={"main": pods[0]})).problem
-
-
 NODES: Cases = {
     "a lost node": (lambda: get_event(of_nodes.plan(["n0"])), "node n0: it is gone"),
     "more lost nodes than a limit": (
@@ -287,10 +281,6 @@ NODES: Cases = {
         "template, so that the webhook does not add it; with the requests of the whole pod in spec.resources of the pod "
         "template; or without the injection, as that webhook provides. Higher requests of the other containers do not help. "
         "Else delete the pod",
-    ),
-    "a group's class is missing": (
-        ask_for_class_in_group,
-        'WorkloadPriorityClass "urgent" does not exist; there is none at all. The job waits until it does, or names another',
     ),
 }
 

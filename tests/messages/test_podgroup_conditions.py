@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from tests.podgroups.test_native import step as step_natively
 Cases = dict[str, tuple[Callable[[], str], str]]
 
 
-def settle(racks: dict[str, list[int]], pods: int, **options: Any) -> str:
+def settle(racks: dict[str, Sequence[int]], pods: int, **options: Any) -> str:
     """The message of a group after everything that can be done is done."""
     paper = Paper(racks, **options)
     paper.add(*range(pods))

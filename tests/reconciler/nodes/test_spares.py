@@ -102,6 +102,7 @@ def test_missing_spare_node_is_held_named_and_reported() -> None:
     harness.asks(1, "r0-n0")
     assert harness.keep() == RequeueAfter(pacing.SPARES_LOOK_S)
     assert harness.named == '{"main":["r0-n1"]}'
+    assert harness.said is not None
     assert harness.said[:2] == ("True", "Held")
     assert all(part in harness.said[2] for part in ("pod set main", "1 of 1 spare node", "r0-n1"))
     assert harness.free("r0-n1") == 7000
@@ -265,6 +266,7 @@ def test_lent_spare_is_reported_with_its_borrower_and_again_when_the_borrower_le
     harness.borrower("low", "r0-n1", pods=8)
     assert looked == [KEY]
     harness.keep()
+    assert harness.said is not None
     assert harness.said[:2] == ("True", "Held")
     assert all(part in harness.said[2] for part in ("pod set main", "1 of 1 spare node", "r0-n1 to ns/low"))
     assert harness.spares.count() == {"q": ("q", 1, 0, 1)}
