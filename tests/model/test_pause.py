@@ -24,14 +24,13 @@ def test_written_pause_is_read_again():
 
 
 def test_pause_sentence_names_author_time_reason_and_resume_command():
-    assert SAID.sentence == (
-        "admissions are paused by alice since 2026-11-22T10:00:00Z: rack r1 is being rewired; `topogate resume admissions` ends that"
-    )
+    assert all(part in SAID.sentence for part in ("alice", "2026-11-22T10:00:00Z", SAID.reason, "`topogate resume admissions`"))
 
 
 def test_pause_sentence_without_details_omits_them():
     assert read(evictions="{}").evictions == Stop("evictions")
-    assert Stop("evictions").sentence == "evictions are paused by an unnamed user; `topogate resume evictions` ends that"
+    assert "`topogate resume evictions`" in Stop("evictions").sentence
+    assert "since" not in Stop("evictions").sentence
 
 
 @pytest.mark.parametrize(

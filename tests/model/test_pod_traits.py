@@ -196,7 +196,8 @@ def test_affinity_by_a_label_that_only_the_pod_will_have_is_not_judged():
     key = "batch.kubernetes.io/job-completion-index"
     selector = {"matchExpressions": [{"key": key, "operator": "In", "values": ["0"]}, {"key": "app", "operator": "Exists"}]}
     spec = build_affinity("podAntiAffinity", {"topologyKey": "zone", "labelSelector": selector})
-    assert list_unjudged(spec) == (f"pod affinity by label {key}, which is set when the pod is made",)
+    (field,) = list_unjudged(spec)
+    assert f"label {key}" in field
     assert list_unjudged(spec, {key: "0"}) == ()
 
 

@@ -108,7 +108,8 @@ def test_a_gang_gets_its_places_in_one_rack_before_any_pod_is_let_go() -> None:
     assert first.let_go == ()
     paper.do(first)
     last = paper.settle()
-    assert (last.is_scheduled, last.message) == (True, "4 pods have their places")
+    assert last.is_scheduled
+    assert "4 pods" in last.message
     assert paper.where() == {"p0": "r2-0", "p1": "r2-0", "p2": "r2-1", "p3": "r2-1"}, "consecutive ranks share a node"
 
 
@@ -116,7 +117,8 @@ def test_a_gang_that_is_not_all_there_waits_and_keeps_nothing() -> None:
     paper = Paper({"r1": [8]}, min_count=3)
     paper.add(0, 1)
     step = paper.settle()
-    assert (step.reason, step.message) == ("WaitingForPods", "2 of at least 3 pods are there")
+    assert step.reason == "WaitingForPods"
+    assert "2 of at least 3 pods" in step.message
     assert paper.where() == {}
     paper.add(2)
     assert paper.settle().is_scheduled
@@ -127,7 +129,11 @@ def test_gang_without_a_placement_reports_the_lack_of_each_rack_and_is_scheduled
     paper.add(0, 1, 2, 3)
     step = paper.settle()
     assert (step.is_scheduled, step.reason) == (False, "Unschedulable")
-    assert step.message.startswith("none of 2 placements takes 4 pods, the best takes 3: cloud/rack r2 3 of 4, short of 1 cpu")
+    assert step.explanation is not None
+    assert [(fact.name, fact.fit, list(map(str, fact.short))) for fact in step.explanation.facts] == [
+        ("r2", 3, ["1 cpu"]),
+        ("r1", 2, ["2 cpu"]),
+    ]
     paper.node(Node("r2-1", {RACK: "r2", HOSTNAME_LABEL: "r2-1"}, {"cpu": 1000, "pods": 110}))
     assert paper.settle().is_scheduled
 
@@ -144,7 +150,7 @@ def test_pods_that_come_later_go_where_the_group_runs() -> None:
     assert {node[:2] for node in paper.where().values()} == {rack}
     if rack == "r2":
         assert len(paper.where()) == 3
-        assert "3 pods have their places, 1 more do not: none of 1 placement takes 1 pod" in step.message
+        assert all(part in step.message for part in ("3 pods", "1 more", "1 placement"))
 
 
 def test_group_with_desired_count_waits_for_its_pods_and_gets_room_for_all() -> None:
@@ -152,7 +158,7 @@ def test_group_with_desired_count_waits_for_its_pods_and_gets_room_for_all() -> 
     paper.add(0, 1)
     step = paper.step(waited_s=1.0)
     assert (step.reason, step.retry_s) == ("WaitingForPods", 4.0)
-    assert step.message == "2 of 4 desired pods are there; more are waited for, up to 5 s after the last"
+    assert all(part in step.message for part in ("2 of 4 desired pods", "5 s"))
     paper.settle()
     assert {node[:2] for node in paper.where().values()} == {"r2"}, "the other rack would be fuller, and too small for those to come"
 
@@ -194,7 +200,7 @@ def test_a_pod_that_kube_scheduler_does_not_bind_is_told() -> None:
     paper.pods["p1"]["status"]["conditions"] = [refused]
     step = paper.settle()
     assert not step.is_scheduled
-    assert step.message == "kube-scheduler does not bind pod ns/p1 to node r1-0, where its place is: 0/1 nodes are available: a thief"
+    assert all(part in step.message for part in ("pod ns/p1", "node r1-0", "0/1 nodes are available: a thief"))
 
 
 @pytest.mark.parametrize("writes", range(9))

@@ -70,13 +70,14 @@ def test_native_pod_group_refusal_names_all_unsupported_fields():
 
 def test_native_group_bound_in_one_rack_is_scheduled():
     found = step({"r1": [2, 2]}, *(build_pod(i, f"r1-{i % 2}") for i in range(3)))
-    assert (found.is_scheduled, found.message) == (True, "kube-scheduler has bound 3 pods in r1")
+    assert found.is_scheduled
+    assert all(part in found.message for part in ("kube-scheduler", "3 pods", "r1"))
 
 
 def test_native_group_bound_in_several_racks_is_scattered():
     found = step({"r1": [2], "r2": [2]}, build_pod(0, "r1-0"), build_pod(1, "r2-0"), build_pod(2, "r1-0"))
     assert (found.is_scheduled, found.reason) == (False, "Scattered")
-    assert found.message == f"kube-scheduler has bound 3 pods in no one {RACK}: r1 2, r2 1"
+    assert all(part in found.message for part in ("3 pods", f"no one {RACK}", "r1 2, r2 1"))
 
 
 def test_waiting_native_group_reports_the_lack_of_each_placement():
@@ -84,19 +85,20 @@ def test_waiting_native_group_reports_the_lack_of_each_placement():
         {"r1": [2], "r2": [1]}, build_pod(0), build_pod(1), build_pod(2, said="0/2 placements are available, first placement status: ...")
     )
     assert (found.is_scheduled, found.reason, found.waits) == (False, "Unschedulable", True)
-    assert found.message.startswith("kube-scheduler has bound 0 of 3 pods: none of 2 placements takes 3 pods, the best takes 2")
+    assert "0 of 3 pods" in found.message
     assert found.explanation is not None
     assert [(fact.name, fact.fit) for fact in found.explanation.facts] == [("r1", 2), ("r2", 1)]
 
 
 def test_waiting_native_group_with_room_reports_the_kube_scheduler_message():
     found = step({"r1": [4]}, build_pod(0), build_pod(1), build_pod(2, said="no volume"))
-    assert found.message == "kube-scheduler has bound 0 of 3 pods, though placement r1 has room for the rest; it says: no volume"
+    assert all(part in found.message for part in ("0 of 3 pods", "placement r1", "no volume"))
 
 
 def test_a_gang_that_is_not_all_there_waits_for_pods():
     found = step({"r1": [4]}, build_pod(0))
-    assert (found.reason, found.message) == ("WaitingForPods", "1 of at least 3 pods are there")
+    assert found.reason == "WaitingForPods"
+    assert "1 of at least 3 pods" in found.message
 
 
 def test_those_that_come_later_are_looked_for_where_the_others_run():

@@ -9,9 +9,11 @@ from core.model.configuration import FairSharing, ResourceRules
 from core.model.pods_ready_rules import PodsReadyRules
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import STANDARD
+from core.placement.refusals import NotFit
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.queueing.flavors.quota_shortage import QuotaShortage
 from core.queueing.ordering.pending import Pending
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, build_object_key
@@ -111,6 +113,16 @@ def list_admitted(verdicts: Mapping[str, Admissible | NotAdmissible]) -> set[str
 
 def get_refusals(verdicts: Mapping[str, Admissible | NotAdmissible]) -> dict[str, NotAdmissible]:
     return {name: outcome for name, outcome in verdicts.items() if isinstance(outcome, NotAdmissible)}
+
+
+def list_refusals(found: Admissible | NotAdmissible) -> list[NotFit]:
+    """Why flavors had no place, in the order in which they were tried."""
+    return [attempt.refusal for attempt in found.attempts if attempt.refusal is not None]
+
+
+def list_shortages(found: Admissible | NotAdmissible) -> list[QuotaShortage]:
+    """Which quota flavors lacked, in the order in which they were tried."""
+    return [attempt.shortage for attempt in found.attempts if attempt.shortage is not None]
 
 
 def list_flavors(found: Admissible | NotAdmissible) -> list[dict[str, str]]:

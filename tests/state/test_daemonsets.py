@@ -17,7 +17,7 @@ from core.state.facts import NodeFacts, PodFacts, build_object_key
 from reconciler.observe.slim import slim_daemon_set, slim_node, slim_pod
 from tests.builders import NAMESPACE, RACK, Node, build_node_json, build_pod_json, build_workload_json
 from tests.placement.reference import can_tolerate, is_match
-from tests.queueing.scene import Scene, get_refusals, list_admitted
+from tests.queueing.scene import Scene, get_refusals, list_admitted, list_refusals
 from tests.strategies import TAINTS, TOLERATIONS
 
 
@@ -72,7 +72,9 @@ def test_a_workload_that_would_take_a_daemon_sets_share_of_a_new_node_waits():
     assert isinstance(scene.run()["w"], NotAdmissible)  # there is no node at all
     scene.node(build_host("n0"))
     waiting = get_refusals(scene.run())["w"]
-    assert "excluded: DaemonSet share: 1" in waiting.message
+    (refusal,) = list_refusals(waiting)
+    assert refusal.explanation is not None
+    assert [(each.reason, each.count) for each in refusal.explanation.exclusions] == [("DaemonSet share", 1)]
     scene.submit("small", 1, cpu="3500m")
     assert list_admitted(scene.run()) == {"small"}
 

@@ -101,7 +101,8 @@ def test_pods_that_the_api_server_would_refuse_are_found(given: dict[str, Any], 
 def test_limits_of_whole_pods_count_all_containers():
     obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "3"}}]}}
     two = {"containers": [{"name": c, "resources": {"limits": {"cpu": "2"}}} for c in "ab"]}
-    assert list(known(obj).find_problems(two, "ns")) == ["the pod has 4 cpu, more than the maximum of 3 per Pod of LimitRange ns/pods"]
+    (problem,) = known(obj).find_problems(two, "ns")
+    assert all(part in problem for part in ("4 cpu", "maximum of 3", "LimitRange ns/pods"))
 
 
 def test_a_workload_outside_all_of_it_is_left_as_it_is():
@@ -112,14 +113,16 @@ def test_a_workload_outside_all_of_it_is_left_as_it_is():
 
 def test_a_request_above_a_default_limit_is_found():
     found = list(known(limit_range(default={"cpu": "500m"}, defaultRequest={"cpu": "100m"})).find_problems(spec({"cpu": "1"}), "ns"))
-    assert found == ["container c requests 1 cpu, more than its limit of 500m"]
+    (problem,) = found
+    assert all(part in problem for part in ("container c", "1 cpu", "limit of 500m"))
 
 
 @pytest.mark.parametrize(("bound", "which"), [("max", "limit"), ("min", "request")])
 def test_a_pod_without_an_amount_that_is_bounded_per_pod_is_found(bound: str, which: str):
     obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", bound: {"memory": "1Gi"}}]}}
     found = list(known(obj).find_problems(spec(), "ns"))
-    assert found == [f"the pod has no {which} of memory, which LimitRange ns/pods asks for ({bound} 1Gi per Pod)"]
+    (problem,) = found
+    assert all(part in problem for part in (f"no {which} of memory", "LimitRange ns/pods", f"{bound} 1Gi"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,8 @@ def test_limits_of_a_limit_range_per_pod_count_resources_of_the_whole_pod():
     obj = {"metadata": {"name": "pods", "namespace": "ns"}, "spec": {"limits": [{"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "3"}}]}}
     assert list(known(obj).find_problems(spec(resources={"limits": {"cpu": "2"}}), "ns")) == []
     found = list(known(obj).find_problems(spec(resources={"limits": {"cpu": "4"}}), "ns"))
-    assert found == ["the pod has 4 cpu, more than the maximum of 3 per Pod of LimitRange ns/pods"]
+    (problem,) = found
+    assert all(part in problem for part in ("4 cpu", "maximum of 3", "LimitRange ns/pods"))
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,8 @@ def test_in_a_managed_namespace_a_job_gets_the_default_queue(cluster: Cluster, m
 def test_without_a_default_queue_it_is_stored_as_it_is_and_kubectl_prints_a_warning(cluster: Cluster, managed_namespace: str):
     created, shown = kubectl_create(cluster, manifests.build_job("unqueued", managed_namespace, pods=1, queue=None, required=RACK_LABEL))
     assert created
-    assert shown.startswith(f"Warning: namespace {managed_namespace} is managed by topogate but has no LocalQueue 'default'")
+    assert shown.startswith(f"Warning: namespace {managed_namespace} ")
+    assert "LocalQueue 'default'" in shown
     stored = cluster.api.get(f"/apis/batch/v1/namespaces/{managed_namespace}/jobs/unqueued")
     assert stored["spec"]["suspend"] is False
     assert QUEUE_NAME_LABEL not in stored["metadata"].get("labels", {})
@@ -162,8 +163,9 @@ def test_pod_annotation_on_the_job_itself_gets_a_kubectl_warning(cluster: Cluste
     made["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK_LABEL}
     created, shown = kubectl_create(cluster, made)
     assert created
-    place = "set it on the pod template (spec.template.metadata.annotations)"
-    assert shown == f"Warning: metadata.annotations[{REQUIRED_TOPOLOGY}]: has no effect on the Job itself: {place}\n"
+    assert shown.startswith(f"Warning: metadata.annotations[{REQUIRED_TOPOLOGY}]: ")
+    assert "(spec.template.metadata.annotations)" in shown
+    assert shown.count("Warning") == 1
 
 
 # --- our own objects ------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def test_cluster_queue_gets_warnings_only_for_unsupported_fields_that_were_set(c
     created, shown = kubectl_create(cluster, made)
     assert created
     fields = ("admissionScope",)
-    assert shown.splitlines() == [f"Warning: spec.{field} is stored but has no effect in this version of topogate" for field in fields]
+    assert [line.partition(" is ")[0] for line in shown.splitlines()] == [f"Warning: spec.{field}" for field in fields]
     for name in ("plain", "more"):
         cluster.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{name}")
 

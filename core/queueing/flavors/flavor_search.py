@@ -93,6 +93,12 @@ class FlavorSearch:
         self.attempts.append(Attempt(_format_names(unit), flavor, reason, sentence, refusal))
         return None
 
+    def refuse_for_quota(self, unit: Unit, shortage: QuotaShortage, note: str = "") -> _Served | None:
+        """Adds an attempt that lacks quota, with the amounts and a sentence that ends with `note`. Returns None, as `refuse` does."""
+        reason = REASON_EXCEEDS_MAX_QUOTA if shortage.never_fits else REASON_WAITING_FOR_QUOTA
+        self.attempts.append(Attempt(_format_names(unit), shortage.flavor, reason, f"{shortage}{note}", shortage=shortage))
+        return None
+
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
         """Returns the canonical amounts that are free on the nodes of a flavor, resources by nodes. What the pod sets placed so far use
         there is subtracted, and what `leftovers` use is added, in a copy. Without either it is what the world returns: its own array, or
@@ -304,7 +310,7 @@ def _count_spares(
         others = {(name, resource): search.quota.get((name, resource), 0) - usage.get(resource, 0) for resource in resources}
         shortage = find_shortage(tree, queue.name, name, resources, whole, others)
         if shortage is not None:
-            return search.refuse(unit, name, _format_quota_reason(shortage), f"{shortage}, spare nodes counted")
+            return search.refuse_for_quota(unit, shortage, ", spare nodes counted")
         borrowed |= has_to_borrow(tree, queue.name, name, resources, whole, others)
     for resources, name in combination:
         for resource in resources:
@@ -379,7 +385,7 @@ def _serve(
             return search.refuse(unit, name, REASON_NO_MATCHING_FLAVOR, mismatch)
         shortage = find_shortage(tree, queue.name, name, resources, usage, search.quota)
         if shortage is not None:
-            return search.refuse(unit, name, _format_quota_reason(shortage), str(shortage))
+            return search.refuse_for_quota(unit, shortage)
         borrowed |= has_to_borrow(tree, queue.name, name, resources, usage, search.quota)
         if flavor.topology:
             topological.append(flavor)
@@ -449,10 +455,6 @@ def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssi
 
 def _quote_name(name: str) -> str:
     return f'"{name}"'
-
-
-def _format_quota_reason(shortage: QuotaShortage) -> str:
-    return REASON_EXCEEDS_MAX_QUOTA if shortage.never_fits else REASON_WAITING_FOR_QUOTA
 
 
 def _find_mismatch(

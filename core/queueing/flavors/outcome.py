@@ -18,6 +18,7 @@ from core.names import (
 from core.placement.engine import PodSetPlacement
 from core.placement.explain.choice import Choice
 from core.placement.refusals import NotFit
+from core.queueing.flavors.quota_shortage import QuotaShortage
 from core.state.facts import WorkloadFacts
 
 # Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
@@ -43,6 +44,7 @@ class Attempt:
     sentence: str
     refusal: NotFit | None = None
     pods: int | None = None  # of the pod set, where fewer were tried than it asks for
+    shortage: QuotaShortage | None = None
 
 
 def join_sentences(attempts: Iterable[Attempt], pod_set: str) -> str:

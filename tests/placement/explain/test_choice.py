@@ -15,7 +15,7 @@ from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.compactness import CompactSearch
 from core.placement.algorithms.profile import COMPACT, MIXED
 from core.placement.engine import place
-from core.placement.explain.choice import Choice, explain_choice, show_choices
+from core.placement.explain.choice import Choice, HeldDomain, explain_choice, show_choices
 from core.placement.refusals import MAX_MESSAGE
 from tests.builders import BLOCK, RACK, request
 from tests.placement.algorithms.test_balanced import build_cluster
@@ -35,59 +35,86 @@ def group(*requests: PodSetRequest) -> list[PodSetRequest]:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "asked", "expected"),
+    ("blocks", "asked", "level", "used", "able"),
     [
         pytest.param(
             [[[8], [4], [2]]],
             request(4, Mode.REQUIRED, RACK),
-            "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r00 with room for 8",
+            RACK,
+            ["b0/b0-r01"],
+            (2, 3),
             id="the tightest",
         ),
-        pytest.param(
-            [[[8], [4]]], request(5, Mode.REQUIRED, RACK), "cloud/rack b0/b0-r00, the only one of 2 that holds all 5 pods", id="one"
-        ),
-        pytest.param([[[8]]], request(5, Mode.REQUIRED, BLOCK), "cloud/block b0, the only one", id="nothing to choose"),
+        pytest.param([[[8], [4]]], request(5, Mode.REQUIRED, RACK), RACK, ["b0/b0-r00"], (1, 2), id="one"),
+        pytest.param([[[8]]], request(5, Mode.REQUIRED, BLOCK), BLOCK, ["b0"], (1, 1), id="nothing to choose"),
         pytest.param(
             [[[4], [3]], [[9, 9, 9]]],
             request(6, Mode.PREFERRED, RACK, slices=[(RACK, 3)]),
-            "cloud/rack b1/b1-r00, the only one of 3 that holds all 2 slices",
+            RACK,
+            ["b1/b1-r00"],
+            (1, 3),
             id="slices",
         ),
         pytest.param(
             [[[4], [3]]],
             request(6, Mode.PREFERRED, RACK),
-            "no cloud/rack holds all 6 pods, the best holds 4; cloud/block b0, the only one",
+            BLOCK,
+            ["b0"],
+            (1, 1),
             id="widened",
         ),
         pytest.param(
             [[[4], [3]], [[1], [1]]],
             request(8, Mode.PREFERRED, BLOCK),
-            "2 of 2 cloud/blocks (b0, b1); none holds all 8 pods alone",
+            BLOCK,
+            ["b0", "b1"],
+            (0, 2),
             id="spread",
         ),
         pytest.param(
             [[[1, 2, 3]]],
             request(3),
-            f"{HOSTNAME_LABEL} n002, the only one of 3 that holds all 3 pods",
+            HOSTNAME_LABEL,
+            ["n002"],
+            (1, 3),
             id="no level asked for",
         ),
         pytest.param(
             [[[1, 2, 3, 1, 9]]],
             request(16),
-            f"5 of 5 {HOSTNAME_LABEL}s (n000, n001, n002 and 2 more); none holds all 16 pods alone",
+            HOSTNAME_LABEL,
+            ["n000", "n001", "n002", "n003", "n004"],
+            (0, 5),
             id="many nodes",
         ),
     ],
 )
-def test_sentences(blocks: list[list[list[int]]], asked: PodSetRequest, expected: str):
-    assert show_choices(get_choice(build_cluster(blocks), asked)) == f"pod set main: {expected}"
+def test_choice_names_used_domains_beside_those_that_could_hold_all(
+    blocks: list[list[list[int]]], asked: PodSetRequest, level: str, used: list[str], able: tuple[int, int]
+):
+    (choice,) = get_choice(build_cluster(blocks), asked)
+    assert (choice.pod_set, choice.level, choice.count) == ("main", level, len(used))
+    assert ["/".join(held.domain) for held in choice.used] == used[:3]
+    assert (choice.able, choice.domains) == able
+    size = 3 if choice.unit == "slice" else 1
+    assert choice.wanted == asked.count // size
+    widened = asked.topology is not None and asked.topology.level not in (None, level)
+    assert (choice.too_small.fit if choice.too_small is not None else None) == (4 if widened else None)
+
+
+def test_choice_of_the_tightest_names_the_next_best():
+    (choice,) = get_choice(build_cluster([[[8], [4], [2]]]), request(4, Mode.REQUIRED, RACK))
+    assert choice.used == (HeldDomain(("b0", "b0-r01"), 4),)
+    assert choice.next_best == HeldDomain(("b0", "b0-r00"), 8)
 
 
 def test_leader_and_workers_are_one_choice():
     cluster = build_cluster([[[4], [5], [9]]])
     asked = group(request(1, Mode.REQUIRED, RACK, name="leader"), request(4, Mode.REQUIRED, RACK, name="workers"))
-    expected = "cloud/rack b0/b0-r01 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r02 with room for 8"
-    assert show_choices(get_choice(cluster, *asked)) == f"pod set workers and leader: {expected}"
+    (choice,) = get_choice(cluster, *asked)
+    assert (choice.pod_set, choice.beside, choice.level, choice.able, choice.wanted) == ("workers", "leader", RACK, 2, 4)
+    assert choice.used == (HeldDomain(("b0", "b0-r01"), 4),)
+    assert choice.next_best == HeldDomain(("b0", "b0-r02"), 8)
 
 
 def test_explaining_a_leader_before_its_workers_leaves_the_free_amounts_alone():
@@ -108,10 +135,11 @@ def test_explaining_a_leader_before_its_workers_leaves_the_free_amounts_alone():
 def test_choice_of_a_pod_set_is_explained_beside_earlier_pod_sets():
     cluster = build_cluster([[[4], [5]]])
     told = get_choice(cluster, request(4, Mode.REQUIRED, RACK, name="first"), request(5, Mode.REQUIRED, RACK, name="second"))
-    assert [str(choice) for choice in told] == [
-        "pod set first: cloud/rack b0/b0-r00 with room for 4, the tightest of 2 that hold all 4 pods; next b0/b0-r01 with room for 5",
-        "pod set second: cloud/rack b0/b0-r01, the only one of 2 that holds all 5 pods",
+    assert [(choice.pod_set, choice.able, choice.domains, choice.used) for choice in told] == [
+        ("first", 2, 2, (HeldDomain(("b0", "b0-r00"), 4),)),
+        ("second", 1, 2, (HeldDomain(("b0", "b0-r01"), 5),)),
     ]
+    assert told[0].next_best == HeldDomain(("b0", "b0-r01"), 5)
 
 
 def test_choice_after_a_joint_search_is_explained_as_such():
@@ -120,11 +148,13 @@ def test_choice_after_a_joint_search_is_explained_as_such():
     view = cluster.view()
     decision = place(view, big_last, MIXED)
     told = explain_choice(view, big_last, replace(decision, looked_ahead=True))
-    assert all("one after the other they would not fit" in str(choice) for choice in told)
+    assert all(choice.looked_ahead for choice in told)
 
 
 def test_compact_choice_reports_a_proven_answer():
-    assert str(*get_choice(build_cluster([[[4], [5]]]), request(4), profile=COMPACT)).endswith("; no answer is more compact")
+    (choice,) = get_choice(build_cluster([[[4], [5]]]), request(4), profile=COMPACT)
+    assert choice.search is not None
+    assert choice.search.optimal
 
 
 @given(scenes(max_nodes=8), st.sampled_from([MIXED, COMPACT]))

@@ -16,7 +16,7 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, place
-from core.placement.refusals import RefusalKind, format_refusal
+from core.placement.refusals import RefusalKind
 from core.placement.replace.resized_pod_sets import resize
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.placement.promises import can_complete, find_broken_promises
@@ -56,7 +56,8 @@ def test_it_does_not_grow_out_of_it():
     refusal = change(build_grid(2, 1, 2), request(9, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=2).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.fit, refusal.wanted) == (RefusalKind.NOT_FIT, 2, 3)
-    assert "b0/b0-r0" in format_refusal("t", refusal)
+    assert refusal.explanation is not None
+    assert any("b0/b0-r0" in note for note in refusal.explanation.notes)
 
 
 def test_several_pod_sets_that_grow_never_take_more_than_there_is():
@@ -135,7 +136,9 @@ def test_resize_keeps_pods_on_a_node_that_left_the_tree():
     for labels in ({}, {BLOCK: "b0", RACK: "another"}):
         refusal = change_beside_left(wanted, labels, build_grid(2, 2, 2), left=2).refusal
         assert refusal is not None
-        assert "run on nodes outside of the topology" in format_refusal("t", refusal)
+        assert refusal.kind is RefusalKind.NOT_FIT
+        assert refusal.explanation is not None
+        assert any("outside of the topology" in note for note in refusal.explanation.notes)
 
 
 def test_resize_of_slices_beside_a_node_that_left_the_tree_is_refused():
@@ -143,14 +146,16 @@ def test_resize_of_slices_beside_a_node_that_left_the_tree_is_refused():
     refusal = change_beside_left(wanted, LEFT, build_grid(1, 1, 2), left=2).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
-    assert "pods run outside of the topology, in left; whether its slices are whole is not known" in format_refusal("t", refusal)
+    assert "in left" in refusal.detail
+    assert "slices" in refusal.detail
 
 
 def test_resize_beside_a_node_that_left_the_tree_is_refused_where_levels_changed():
     nodes = [Node(name, {BLOCK: block, RACK: "r", HOST: "same"}) for name, block in (("x", "b0"), ("y", "b1"))]
     refusal = change_beside_left(request(4), LEFT, nodes, left=2).refusal
     assert refusal is not None
-    assert "named by other levels" in format_refusal("t", refusal)
+    assert refusal.kind is RefusalKind.STALE_ASSIGNMENT
+    assert "levels" in refusal.detail
 
 
 # --- shrinking ----------------------------------------------------------------------------------------

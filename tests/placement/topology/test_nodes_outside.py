@@ -8,7 +8,7 @@ import pytest
 
 from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.profile import MIXED
-from core.placement.refusals import RefusalKind, format_refusal
+from core.placement.refusals import RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.topology.placed_pods import PlacedPodSet
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
@@ -44,7 +44,8 @@ def test_replace_failed_with_all_other_pods_in_an_unknown_rack_is_refused(labels
     refusal = fail(build_grid(2, 2, 3), job, failed=["b0-r0-n1"]).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.NOT_FIT
-    assert "run on nodes outside of the topology" in format_refusal("t", refusal)
+    assert refusal.explanation is not None
+    assert any("outside of the topology" in note for note in refusal.explanation.notes)
     anywhere = leave(request(2, Mode.PREFERRED, RACK), labels, left=1, b0_r0_n1=1)
     found = get_places(fail(build_grid(2, 2, 3), anywhere, failed=["b0-r0-n1"]))
     assert (len(found), found["left"]) == (2, 1)
@@ -60,7 +61,8 @@ def test_replace_failed_with_pods_stuck_on_a_node_that_left_leaves_no_required_h
     job = leave(request(2, Mode.REQUIRED, HOST), LEFT, stuck=1, left=2)
     refusal = fail(build_grid(1, 1, 2), job, failed=[]).refusal
     assert refusal is not None
-    assert "run on nodes outside of the topology" in format_refusal("t", refusal)
+    assert refusal.explanation is not None
+    assert any("outside of the topology" in note for note in refusal.explanation.notes)
 
 
 def test_replace_failed_with_part_of_a_slice_on_a_node_that_left_completes_it_in_its_rack():

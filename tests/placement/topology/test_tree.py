@@ -11,6 +11,7 @@ from core.model.podset import Mode
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
+from core.placement.refusals import Exclusion, RefusalKind
 from core.placement.topology.placed_pods import find_failed
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Counted, Node, build_grid, build_view, request
@@ -104,14 +105,18 @@ def test_rack_with_room_only_across_its_nodes_fits_no_pod():
 def test_refusal_in_an_empty_tree_names_the_missing_level():
     refusal = place(build_view([RACK], []), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
-    assert refusal.detail == f"pod set main: no topology domains at level {RACK}; no node of the flavor has it"
+    assert (refusal.kind, refusal.pod_set) == (RefusalKind.NO_DOMAINS, "main")
+    assert f"level {RACK}" in refusal.detail
 
 
 def test_refusal_in_a_tree_without_usable_nodes_names_the_causes():
     nodes = [Node("a", {RACK: "r"}, ready=False), Node("b", {RACK: "r"}, unschedulable=True), Node("c", {RACK: "r"}, ready=False)]
     refusal = place(build_view([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
-    assert refusal.detail.endswith("none of the flavor's 3 nodes can be used (NotReady: 2 (e.g. a), unschedulable: 1 (b))")
+    assert refusal.kind is RefusalKind.NO_DOMAINS
+    assert refusal.explanation is not None
+    assert refusal.explanation.total_nodes == 3
+    assert refusal.explanation.exclusions == (Exclusion("NotReady", 2, "a"), Exclusion("unschedulable", 1, "b"))
 
 
 def test_grid_of_the_builders_has_the_places_it_says():

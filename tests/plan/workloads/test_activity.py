@@ -59,7 +59,7 @@ def test_the_time_of_all_admissions_counts(past: int | None):
     assert isinstance(action, Evict)
     assert action.reason == BY_TIME
     assert "maximumExecutionTimeSeconds of 60" in action.message
-    assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in action.message
+    assert "ClusterRole topogate-batch-admin" in action.message
     assert [(c.type, c.status, c.reason) for c in action.also] == [
         (DEACTIVATION_TARGET, True, "MaximumExecutionTimeExceeded"),
         (REQUEUED, False, BY_TIME),

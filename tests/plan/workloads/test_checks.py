@@ -43,7 +43,7 @@ def test_nodes_on_which_there_is_no_place_count_as_a_failed_attempt():
     nodes, other = action.checks
     assert other == check("other")
     assert (nodes["state"], nodes["retryCount"], nodes["requeueAfterSeconds"]) == ("Retry", 1, 7)
-    assert nodes["message"].startswith("Retrying after placement: No place was found on the nodes within 10 s")
+    assert "within 10 s" in nodes["message"]
     assert "podSetUpdates" not in nodes
     refused = plan(nodes, other, after_s=12, retries=RETRIES)
     assert isinstance(refused, GiveBack)
@@ -55,7 +55,7 @@ def test_when_all_attempts_are_spent_the_workload_is_deactivated():
     assert isinstance(action, Sync)
     (spent,) = action.checks
     assert spent["state"] == "Rejected"
-    assert spent["message"].endswith("(given up after 2 attempts)")
+    assert "2 attempts" in spent["message"]
     refused = plan(spent, after_s=12, retries=RETRIES)
     assert isinstance(refused, GiveBack)
     assert refused.deactivates

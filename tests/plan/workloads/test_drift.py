@@ -63,13 +63,18 @@ def drift(facts: WorkloadFacts, pods: list[PodFacts], there: Nodes) -> list[tupl
     return [(found.kind, found.says) for found in find_drift(facts, pods, there, lambda _: LEVELS)]
 
 
+def is_one(found: list[tuple[DriftKind, str]], kind: DriftKind, *named: str) -> bool:
+    """Whether there is one difference, of a kind, and its text has these names and amounts."""
+    return [each for each, _ in found] == [kind] and all(name in found[0][1] for name in named)
+
+
 def test_where_pods_were_sent_is_no_drift():
     assert drift(build_workload("a1", "a2"), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r1")) == []
 
 
 def test_pods_in_two_racks_are_drift_only_if_one_rack_is_required():
     found = drift(build_workload("a1", "a2"), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r2"))
-    assert found == [(DriftKind.SPLIT, "pods of pod set main run in r1 (1), r2 (1), though one rack is required")]
+    assert is_one(found, DriftKind.SPLIT, "pod set main", "r1 (1), r2 (1)", "one rack")
     assert (
         drift(build_workload("a1", "a2", required=False), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r2")) == []
     )
@@ -78,19 +83,19 @@ def test_pods_in_two_racks_are_drift_only_if_one_rack_is_required():
 def test_the_domain_of_a_whole_workload_counts_too():
     facts = build_workload("a1", "b1", required=False, together=True)
     found = drift(facts, [build_pod("p", "a1", "a"), build_pod("q", "b1", "b")], build_nodes(a1="r1", b1="r2"))
-    assert found == [(DriftKind.SPLIT, "its pods run in r1 (1), r2 (1), though one rack is required")]
+    assert is_one(found, DriftKind.SPLIT, "r1 (1), r2 (1)", "one rack")
+    assert "pod set" not in found[0][1]
 
 
 def test_node_with_a_changed_hostname_is_reported_with_both_names():
     there = {"a1": build_node("a1", "r1", "other")}
-    assert drift(build_workload("a1"), [build_pod("p", "a1")], there) == [
-        (DriftKind.RELABELLED, "pod set main: node a1 is other now, and was a1")
-    ]
+    found = drift(build_workload("a1"), [build_pod("p", "a1")], there)
+    assert is_one(found, DriftKind.RELABELLED, "pod set main", "node a1 is other", "was a1")
 
 
 def test_pod_bound_outside_its_assignment_is_reported_as_drift():
     found = drift(build_workload("a1"), [build_pod("p", "a9")], build_nodes(a1="r1", a9="r1"))
-    assert found == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: p on node a9")]
+    assert is_one(found, DriftKind.OUTSIDE, "pod set main", "p on node a9")
 
 
 @pytest.mark.parametrize("there", [build_pod("p", "gone"), build_pod("p", "a9", ending=True)])
@@ -113,7 +118,7 @@ def test_more_pods_than_assigned_on_one_host_are_reported():
     found = find_drift(
         build_workload("n1", "n2"), [build_pod("1", "n1"), build_pod("2", "n1")], build_nodes(n1="r", n2="r"), lambda given: LEVELS
     )
-    assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.OUTSIDE, "pod set main: outside of its assignment: 2 on node n1")]
+    assert is_one([(drift.kind, drift.says) for drift in found], DriftKind.OUTSIDE, "pod set main", "2 on node n1")
 
 
 def test_pods_that_a_controller_has_yet_to_delete_are_not_reported():
@@ -134,7 +139,7 @@ def test_racks_that_swapped_their_nodes_are_reported_where_more_pods_run_in_one_
     ]
     assert find_drift(swapped, there, build_nodes(a="A", b="B"), lambda given: LEVELS) == ()
     (found,) = find_drift(swapped, there, build_nodes(a="B", b="A"), lambda given: LEVELS)
-    assert (found.kind, found.says) == (DriftKind.RELABELLED, "pod set main: node a is B now, and was A")
+    assert is_one([(found.kind, found.says)], DriftKind.RELABELLED, "pod set main", "node a is B", "was A")
 
 
 def test_pods_on_a_node_that_left_the_flavor_are_reported():
@@ -143,4 +148,5 @@ def test_pods_on_a_node_that_left_the_flavor_are_reported():
     found = find_drift(
         placed, [build_pod("1", "n1"), build_pod("2", "n2")], there, lambda given: LEVELS, lambda _, at: "gone" if at.name == "n2" else ""
     )
-    assert [(drift.kind, drift.says) for drift in found] == [(DriftKind.RELABELLED, "pod set main: node n2: gone")]
+    assert is_one([(drift.kind, drift.says) for drift in found], DriftKind.RELABELLED, "pod set main", "node n2", "gone")
+    assert "n1" not in found[0].says

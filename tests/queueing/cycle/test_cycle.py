@@ -15,6 +15,8 @@ from core.names import (
     REASON_SUSPENDED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
 )
+from core.placement.changes import Amount, NodeFix
+from core.placement.refusals import RefusalKind
 from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
@@ -32,7 +34,7 @@ from tests.builders import (
     build_pod_set_json,
     build_workload_json,
 )
-from tests.queueing.scene import Scene, build_times, get_refusals, list_admitted, list_in_queue_order
+from tests.queueing.scene import Scene, build_times, get_refusals, list_admitted, list_in_queue_order, list_refusals
 
 
 def test_two_that_want_the_last_rack_in_one_cycle():
@@ -47,8 +49,13 @@ def test_two_that_want_the_last_rack_in_one_cycle():
         scene.submit(name, 8, created=created[name])
     verdicts = scene.run()
     assert list_admitted(verdicts) == {"first"}
-    assert 'topology "t" doesn\'t allow to fit any of 8 pod(s)' in verdicts["second"].message  # type: ignore[union-attr]
-    assert "It would fit if 4 cpu were freed on each of full-n0 and full-n1" in verdicts["second"].message  # type: ignore[union-attr]
+    (refusal,) = list_refusals(verdicts["second"])
+    assert (refusal.kind, refusal.fit, refusal.wanted) == (RefusalKind.NOT_FIT, 0, 8)
+    assert refusal.explanation is not None
+    freed = (Amount("cpu", 4000),)
+    assert [list(change.nodes) for change in refusal.explanation.changes] == [
+        [NodeFix("full-n0", free=freed), NodeFix("full-n1", free=freed)]
+    ]
     assert scene.state.ledger.find_drift() == {}
 
 
@@ -368,12 +375,13 @@ def test_inactive_queue_names_its_missing_flavor_or_topology():
     queue = scene.state.cluster_queues["cq"]
     assert find_inactive_reason(scene.state, queue) is None
     scene.state.observe_topology("t", None)
-    assert find_inactive_reason(scene.state, queue) == ("TopologyNotFound", "Can't admit new workloads: there is no Topology 't'")
+    reason, message = find_inactive_reason(scene.state, queue) or ("", "")
+    assert reason == "TopologyNotFound"
+    assert "'t'" in message
     scene.state.observe_flavor("tas", None)
-    assert find_inactive_reason(scene.state, queue) == (
-        "FlavorNotFound",
-        "Can't admit new workloads: references missing ResourceFlavor(s): tas",
-    )
+    reason, message = find_inactive_reason(scene.state, queue) or ("", "")
+    assert reason == "FlavorNotFound"
+    assert message.endswith(": tas")
 
 
 @pytest.mark.parametrize("active", [False, True])
@@ -419,7 +427,10 @@ def test_workload_of_an_unknown_local_queue_gets_a_list_of_existing_queues():
         scene.local_queue(f"q{i}", "cq")
     scene.state.observe_local_queue("other/q9", LocalQueueFacts("other/q9", "cq", "None"))
     scene.submit("w")
-    assert get_refusals(scene.run())["w"].message == "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more"
+    refused = get_refusals(scene.run())["w"]
+    assert refused.reason == REASON_MISCONFIGURED
+    assert "LocalQueue lq" in refused.message
+    assert "q0, q1, q2, q3, q4 and 2 more" in refused.message
 
 
 def test_a_strict_head_is_not_overtaken_while_its_refusal_is_written():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.placement.explain.choice import show_choices
+from core.placement.explain.choice import HeldDomain, show_choices
 from core.queueing.cycle.explain_current import explain_standing
 from core.queueing.flavors.outcome import Admissible
 from tests.builders import NAMESPACE, RACK, Node, build_pod_set_json, build_workload_json
@@ -53,12 +53,12 @@ def test_explanation_of_an_admitted_workload_repeats_the_admission_message(scene
 def test_others_that_came_since_are_seen(scene: Scene):
     key = scene.submit("w", 6)
     scene.run()
-    before = show_choices(explain_standing(scene.state, scene.state.workloads.facts[key]))
-    assert "r1 with room for 8, the tightest of 3" in before
+    (before,) = explain_standing(scene.state, scene.state.workloads.facts[key])
+    assert (before.used, before.able) == ((HeldDomain(("r1",), 8),), 3)
     scene.submit("other", 9)
     scene.run()
-    after = show_choices(explain_standing(scene.state, scene.state.workloads.facts[key]))
-    assert "r1 with room for 8, the tightest of 2" in after
+    (after,) = explain_standing(scene.state, scene.state.workloads.facts[key])
+    assert (after.used, after.able) == ((HeldDomain(("r1",), 8),), 2)
 
 
 def test_workload_without_an_assignment_or_with_deleted_nodes_has_no_explanation(scene: Scene):

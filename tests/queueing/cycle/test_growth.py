@@ -108,7 +108,7 @@ def test_workload_that_outgrows_its_rack_waits_and_reports_its_running_pods():
     scene = Grown(4)
     outcome = scene.write("w2", scene.ask("w2", 13, replaces="w1"))
     assert isinstance(outcome, NotAdmissible)
-    assert "the job runs on with 4 of 13 pods" in outcome.message
+    assert "4 of 13 pods" in outcome.message
     assert (scene.used(), sum(scene.nodes().values())) == (4, 4)
     preferring = Grown(4, required=False)
     assert isinstance(preferring.write("w2", preferring.ask("w2", 13, replaces="w1")), Admissible), "what is only preferred goes on"

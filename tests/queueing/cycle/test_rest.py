@@ -149,7 +149,8 @@ def test_workload_says_which_it_spares_until_one_of_them_ends() -> None:
     submit(scene, *CIRCLE[:-1])
     outcome = scene.run()["w0"]
     assert isinstance(outcome, NotAdmissible)
-    assert outcome.message.endswith("does not preempt workloads for which it was evicted itself, directly or through others: ns/w1")
+    assert outcome.spares
+    assert outcome.message.endswith(": ns/w1")
     scene.delete("w3")
     assert get_victims(scene.run()["w0"]) == {"w1": REASON_RECLAIMED_BY_BORROWER}
 

@@ -98,9 +98,7 @@ def test_deployment_with_spare_nodes_annotation_gets_a_warning() -> None:
     deployment = {**build_job("1"), "apiVersion": "apps/v1", "kind": "Deployment"}
     deployment["spec"] = {"replicas": 3, "selector": {}, "template": deployment["spec"]["template"]}
     (warning,) = Deployment().validate_create(deployment).warnings
-    assert warning == (
-        "spec.template.metadata.annotations[topogate.dev/spare-nodes]: has no effect: a pod by itself is not replaced when its node fails"
-    )
+    assert warning.startswith("spec.template.metadata.annotations[topogate.dev/spare-nodes]: has no effect")
     assert not Job().validate_create(build_job("1")).warnings
 
 

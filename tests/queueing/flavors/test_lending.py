@@ -32,7 +32,7 @@ from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, Node, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.cycle.test_spares import Sparing
 from tests.queueing.running import NOW, get_refusal
-from tests.queueing.scene import build_times, list_admitted
+from tests.queueing.scene import build_times, list_admitted, list_shortages
 
 
 class Lending(Sparing):
@@ -150,7 +150,8 @@ def test_the_borrower_uses_quota_of_its_own_as_always() -> None:
     scene.ask("w", 2, 1)
     scene.run()
     scene.submit("low", 1, cpu="4")
-    assert "12 of 15 in use" in get_refusal(scene.run()["low"]).message
+    (shortage,) = list_shortages(scene.run()["low"])
+    assert (shortage.used, shortage.nominal) == (12000, 15000)
     scene.queue("cq", {"tas": "16"})
     assert list_admitted(scene.run()) == {"low"}
     assert scene.state.quota.get_usage("cq")["tas", "cpu"] == 16000
@@ -207,7 +208,7 @@ def test_holder_with_a_lost_node_reclaims_its_lent_spare_and_no_other_workload_g
     outcomes = scene.run()
     waits = get_refusal(outcomes["w"])
     assert (waits.reason, waits.evicts) == (REASON_WAITING_FOR_PREEMPTED, False)
-    assert "go to spare nodes that it had lent: r0-n2; it preempts 1 workload by spare nodes that were lent" in waits.message
+    assert "r0-n2" in waits.message
     assert waits.preempting is not None
     assert [victim.workload.key for victim in waits.preempting.victims] == [f"{NAMESPACE}/low"]
     assert scene.conditions("low")[PREEMPTED] == ("True", REASON_SPARES_TAKEN_BACK)
@@ -389,7 +390,7 @@ def test_reclaim_of_a_lent_spare_while_evictions_are_paused_evicts_no_workload()
     scene.lose("w", "r0-n1")
     outcome = get_refusal(scene.run()["w"])
     assert (outcome.preempting, outcome.evicts) == (None, False)
-    assert "it would take back the spare nodes that it lent, but" in outcome.message
+    assert "evictions are paused" in outcome.message
 
 
 def test_where_even_the_lent_spare_does_not_serve_it_is_evicted_as_ever() -> None:
@@ -409,7 +410,10 @@ def test_pods_of_a_borrower_that_is_gone_are_waited_for() -> None:
     assert scene.free("r0-n2") == -4
     scene.break_down("r0-n1")
     scene.lose("w", "r0-n1")
-    assert "waits until pods that end there are gone" in get_refusal(scene.run()["w"]).message
+    waits = get_refusal(scene.run()["w"])
+    assert (waits.reason, waits.evicts) == (REASON_WAITING_FOR_PREEMPTED, False)
+    assert waits.preempting is not None
+    assert waits.preempting.victims == ()
     scene.state.observe_pod(f"{NAMESPACE}/low-0", None)
     assert list_admitted(scene.run()) == {"w"}
 
@@ -441,7 +445,7 @@ def test_a_lent_spare_serves_and_its_borrower_is_named() -> None:
     scene = build_scene_with_one_lent_spare()
     kept = scene.keep("w")
     assert (kept.serving, kept.missing) == (("r0-n2",), 0)
-    assert str(kept).endswith(f": r0-n2; 1 of these lent: r0-n2 to {NAMESPACE}/low")
+    assert f"r0-n2 to {NAMESPACE}/low" in str(kept)
 
 
 def test_restarted_scheduler_reads_the_same_loans() -> None:

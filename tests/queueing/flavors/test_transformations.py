@@ -69,13 +69,13 @@ def test_pods_need_a_flavor_with_nodes_all_the_same() -> None:
     outcome = submit(build_scene(rules, credits=("bank", "10")), cpu="2")
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_NO_MATCHING_FLAVOR
-    assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
+    assert [(attempt.flavor, attempt.reason) for attempt in outcome.attempts] == [("bank", REASON_NO_MATCHING_FLAVOR)]
 
 
 def test_a_flavor_without_topology_serves_no_resource_that_pods_ask_for() -> None:
     outcome = submit(build_scene(ResourceRules(), cpu=("tas", "10"), memory=("bank", "10")), cpu="1", memory="1")
     assert isinstance(outcome, NotAdmissible)
-    assert 'Flavor "bank" does not support TopologyAwareScheduling' in outcome.message
+    assert [(attempt.flavor, attempt.reason) for attempt in outcome.attempts] == [("bank", REASON_NO_MATCHING_FLAVOR)]
 
 
 @pytest.mark.parametrize(("prefixes", "counted_out"), [((), False), (("example.com/",), True), (("other/",), False)])

@@ -107,7 +107,8 @@ def test_preemption_message_by_fair_sharing_names_the_reason_and_the_victim():
     made.submit("wanting", 4, queue="b", topology=ANYWHERE)
     outcome = made.run()["wanting"]
     assert isinstance(outcome, NotAdmissible)
-    assert "preempts 1 workload by fair sharing within the cohort: ns/a0" in outcome.message
+    assert get_victims(outcome) == {"a0": REASON_FAIR_SHARING}
+    assert all(part in outcome.message for part in ("1 workload", "fair sharing", "ns/a0"))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_share_is_one_of_all_nodes_that_a_workload_has():
     harness.look()
     (reason, message) = harness.told[-1]
     assert reason == "EvictedDueToNodeFailures"
-    assert "3 of 4, nodeReplacement.maxShare is 0.5: n1 (it is gone), n2 (it is gone), n3 (it is gone)" in message
+    assert all(part in message for part in ("3 of 4", "nodeReplacement.maxShare is 0.5", "n1 (", "n2 (", "n3 ("))
     assert count_in_a_row({"metadata": {}, "status": harness.statuses[-1]}) == 1
 
 
@@ -193,7 +193,9 @@ def test_node_that_is_gone_is_no_other_node_with_its_hostname(lost: str):
     harness.drop("Pod", "p")
     harness.look()
     assert harness.unhealthy == ["h7"]
-    assert harness.told == [("NodeUnhealthy", "node h7: it is gone")]
+    ((reason, message),) = harness.told
+    assert reason == "NodeUnhealthy"
+    assert "node h7" in message
 
 
 @pytest.mark.parametrize("state", [{"unschedulable": True}, {"ready": False}])
@@ -332,7 +334,10 @@ def test_unschedulable_counts_from_when_the_scheduler_said_so_and_not_from_when_
     harness.clock.time += 60
     harness.look()
     assert harness.unhealthy == ["n0"]
-    assert ("NodeUnhealthy", "node n0: pod waiting cannot be scheduled there: 0/1 nodes") in harness.told
+    assert any(
+        reason == "NodeUnhealthy" and all(part in message for part in ("node n0", "pod waiting", "0/1 nodes"))
+        for reason, message in harness.told
+    )
 
 
 def test_a_taint_without_a_time_counts_from_when_it_was_seen():

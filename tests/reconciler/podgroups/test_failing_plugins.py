@@ -73,7 +73,8 @@ async def test_one_that_fails_is_named_and_the_group_placed_without_it(bad: Laun
     async with harness(bad, launch("Prefers", name="good"), counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r2-0"}, "the others are heard"
         status, _, message = opened.says
-        assert (status, message.startswith("2 pods have their places; plugin acme was skipped: ")) == ("True", True)
+        assert status == "True"
+        assert all(part in message for part in ("2 pods", "plugin acme"))
         assert says in message
         assert NAME not in opened.plugins.pids, "its process has ended"
         assert "good" in opened.plugins.pids
@@ -87,7 +88,7 @@ async def test_one_that_hangs_is_ended_at_its_limit():
     counted = Counted()
     async with harness(launch("Hangs"), limits=SHORT, counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
-        assert opened.says[2] == "2 pods have their places; plugin acme was skipped: it did not answer within 0.3 s"
+        assert all(part in opened.says[2] for part in ("2 pods", "plugin acme", "within 0.3 s"))
         assert not opened.plugins.pids
     assert counted.counts[NAME, "timeout"] == 1
 
@@ -171,7 +172,7 @@ async def test_one_that_eats_memory_is_ended_at_its_limit():
     limits = PluginLimits(call_s=60.0, start_s=60.0, memory_bytes=128 << 20)
     async with harness(launch("Eats"), limits=limits, counted=counted) as opened:
         assert set((await place(opened)).values()) == {"r1-0"}
-        assert opened.says[2].endswith("plugin acme was skipped: it asked for more memory than 128Mi")
+        assert all(part in opened.says[2] for part in ("plugin acme", "memory than 128Mi"))
         assert not opened.plugins.pids
     assert counted.counts[NAME, "memory"] == 1
 
@@ -192,7 +193,8 @@ async def test_plugin_killed_between_two_questions_is_restarted_and_counts_as_no
         first = opened.plugins.pids[NAME]
         os.kill(first, signal.SIGKILL)
         assert set((await place(opened, 2, "h")).values()) == {"r2-0"}
-        assert opened.says[2] == "2 pods have their places"
+        assert "2 pods" in opened.says[2]
+        assert "plugin" not in opened.says[2]
         assert opened.plugins.pids[NAME] != first
     assert counted.counts[NAME, "answered"] == 2
     assert counted.counts[NAME, "ended"] == 0

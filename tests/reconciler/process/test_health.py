@@ -59,7 +59,8 @@ async def test_standby_reconciler_is_ready_once_it_has_read_the_holder_of_the_le
 
     running = asyncio.create_task(health.election.run(lead))
     await _turns()
-    assert (health.find_unready_reason(), health.find_dead_reason()) == ("the holder of the lease is not known", "")
+    assert "lease" in health.find_unready_reason()
+    assert health.find_dead_reason() == ""
     server.put(other.write(0.0, "") or {}, create=True)
     server.failing = None
     await _turns()
@@ -102,10 +103,8 @@ def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, 
     for informer in health.reconciler.observed.awaited:
         if informer is not health.reconciler.observed.pods:
             informer.watcher._heard_at = clock.time
-    assert (
-        health.find_dead_reason()
-        == f"the watch of {health.reconciler.observed.pods.resource} has received nothing for {WATCH_SILENT_S + 1:.0f} s"
-    )
+    named = (str(health.reconciler.observed.pods.resource), f"{WATCH_SILENT_S + 1:.0f} s")
+    assert all(part in health.find_dead_reason() for part in named)
 
 
 def test_a_kind_that_has_gone_is_not_listened_for(health: Health, clock: ManualClock):
@@ -125,7 +124,7 @@ def test_a_queue_off_which_nothing_comes_for_too_long_ends_the_process(health: H
     clock.time += QUEUE_STUCK_S
     assert health.find_dead_reason() == ""
     clock.time += 1
-    assert health.find_dead_reason() == f"controller ungater has finished nothing for {QUEUE_STUCK_S + 1:.0f} s"
+    assert all(part in health.find_dead_reason() for part in ("controller ungater", f"{QUEUE_STUCK_S + 1:.0f} s"))
     controller.finished_at = clock.time - 5  # it is behind, and goes on
     assert health.find_dead_reason() == ""
 
@@ -143,7 +142,7 @@ def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health
     wake.set()
     assert health.find_dead_reason() == ""
     clock.time += 1
-    assert health.find_dead_reason() == f"nothing has been decided for {QUEUE_STUCK_S + 1:.0f} s"
+    assert f"{QUEUE_STUCK_S + 1:.0f} s" in health.find_dead_reason()
     wake.clear()
     assert health.find_dead_reason() == ""
 

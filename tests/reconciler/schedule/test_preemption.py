@@ -40,7 +40,7 @@ def test_a_whole_rack_is_made_free_for_a_higher_priority(scene: Scene, high: str
     assert (told["status"], told["reason"]) == ("True", "InClusterQueue")
     large = scene.read().workload_of("large")
     assert large is not None
-    assert f"Preempted to accommodate a workload (UID: {large['metadata']['uid']}, JobUID: " in told["message"]
+    assert f"(UID: {large['metadata']['uid']}, JobUID: " in told["message"]
     assert f"preemptor path: /{scene.prefix}queue; preemptee path: /{scene.prefix}queue" in told["message"]
     assert get_condition(scene, stopped[0], "Evicted")["reason"] == "Preempted"
     scene.delete_job("large")

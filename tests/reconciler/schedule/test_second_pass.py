@@ -177,7 +177,7 @@ async def test_without_a_replacement_it_is_evicted_and_told(error: Exception | N
         await asyncio.sleep(10)
     assert is_condition_true(harness.get("Workload", "w"), EVICTED)
     (message,) = [message for reason, message in harness.told("w") if reason == "EvictedDueToNodeFailures"]
-    assert message.startswith("Workload was evicted as there was no replacement for unhealthy node(s): r1-n, r2-n; ")
+    assert "r1-n, r2-n" in message
 
 
 async def test_with_fail_fast_off_it_keeps_its_place_and_is_told() -> None:

@@ -47,7 +47,7 @@ def test_workload_is_not_admitted_while_pods_of_another_workload_are_not_ready(s
     message = scene.until_waiting("next", "WaitingForPodsReady")
     stuck = scene.read().workload_of("stuck")
     assert stuck is not None
-    assert f"waits until the pods of workload {scene.namespace}/{stuck['metadata']['name']} are ready" in message
+    assert f"{scene.namespace}/{stuck['metadata']['name']}" in message
     assert scene.job("next")["spec"]["suspend"]
     scene.delete_job("stuck")
     scene.until_bound("next", 1)

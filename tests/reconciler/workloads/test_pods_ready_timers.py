@@ -93,7 +93,7 @@ async def test_evicted_held_back_admitted_again_and_deactivated(harness: ReadyHa
         await wait_until(30.9)
         assert harness.is_true("Admitted", "other")
         assert not harness.is_true("Admitted")
-        assert "Not to be admitted before 2026-01-01T00:00:31Z" in (find_condition(harness.train, "QuotaReserved") or {})["message"]
+        assert "2026-01-01T00:00:31Z" in (find_condition(harness.train, "QuotaReserved") or {})["message"]
         await wait_until(31.5)
         assert harness.is_true("Admitted")
         assert harness.reason("Requeued") == "BackoffFinished"

@@ -205,8 +205,9 @@ def test_with_the_feature_gate_off_it_changes_nothing_and_is_warned_of(kind: str
     off = Webhook(groups=False)
     obj = build_object(kind, "no level at all", labels={QUEUE_NAME_LABEL: "main"})
     assert mutated(obj, webhook=off) == obj
-    says = f"{SHOWN}: has no effect: the feature gate TopologyAwareWorkloadScheduling of topogate is off"
-    assert validate_object(obj, webhook=off) == {"uid": "4f0c", "allowed": True, "warnings": [says]}
+    warned = validate_object(obj, webhook=off)
+    assert (warned["allowed"], len(warned["warnings"])) == (True, 1)
+    assert all(part in warned["warnings"][0] for part in (SHOWN, "TopologyAwareWorkloadScheduling"))
     assert validate_object(obj, obj, webhook=off) == {"uid": "4f0c", "allowed": True}
     assert validate_object(build_object(kind, None), webhook=off) == {"uid": "4f0c", "allowed": True}
 
@@ -222,22 +223,23 @@ def test_levels_are_node_labels_or_their_aliases_and_may_be_preferred(text: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "value", "expected"),
     [
-        ("", '"": a node label such as cloud.provider.com/topology-rack is expected, or the name that a NodeTopology gives one'),
-        (f"{RACK},", '"": a node label such as'),
-        ("rack of ours", '"rack of ours": a node label such as'),
-        (f"{RACK}?", f'"{RACK}?": a node label such as'),
-        ("Rack/of/ours", '"Rack/of/ours": a node label such as'),
-        ("rack:preferred", '"rack:preferred": rack:Required or rack:Preferred is expected; without either it is required'),
-        ("rack:", '"rack:": rack:Required or rack:Preferred is expected'),
-        ("rack, rack:Preferred", '"rack:Preferred": each level is named once, the widest first'),
-        (",".join("abcdefghijklmnopq"), "17: at most 16 levels are expected"),
+        ("", '""', "a node label"),
+        (f"{RACK},", '""', "a node label"),
+        ("rack of ours", '"rack of ours"', "a node label"),
+        (f"{RACK}?", f'"{RACK}?"', "a node label"),
+        ("Rack/of/ours", '"Rack/of/ours"', "a node label"),
+        ("rack:preferred", '"rack:preferred"', "rack:Required or rack:Preferred"),
+        ("rack:", '"rack:"', "rack:Required or rack:Preferred"),
+        ("rack, rack:Preferred", '"rack:Preferred"', "once"),
+        (",".join("abcdefghijklmnopq"), "17", "16 levels"),
     ],
 )
-def test_a_value_that_names_no_levels(text: str, says: str):
-    refused = validate_object(build_object("Job", text))
-    assert get_causes(refused)[SHOWN].startswith(says)
+def test_a_value_that_names_no_levels(text: str, value: str, expected: str):
+    message = get_causes(validate_object(build_object("Job", text)))[SHOWN]
+    assert message.startswith(f"{value}: ")
+    assert expected in message
 
 
 @pytest.mark.parametrize("kind", GROUPED)
@@ -247,8 +249,9 @@ def test_annotations_of_queued_jobs_on_a_template(kind: str, name: str):
     for one in list_templates(obj)[-1:]:
         one["metadata"]["annotations"] = {name: RACK}
     shown = BY_NAME[kind].list_roles(obj)[-1].annotations_shown
-    says = f"may not stand beside {PODGROUP_TOPOLOGY}: this is for queued jobs, that for jobs without a queue; keep one of them"
-    assert get_causes(validate_object(obj)) == {f"{shown}[{name}]": says}
+    ((field, message),) = get_causes(validate_object(obj)).items()
+    assert field == f"{shown}[{name}]"
+    assert PODGROUP_TOPOLOGY in message
 
 
 @pytest.mark.parametrize("kind", GROUPED)
@@ -265,10 +268,8 @@ def test_all_mistakes_of_a_grouped_job_are_reported_at_once(kind: str):
     expected |= {f"{where}[{name}]" for where in shown for name in (REQUIRED_TOPOLOGY, SLICE_SIZE)}
     expected |= {f"{role.shown}.spec.nodeName" for role in BY_NAME[kind].list_roles(obj)}
     assert set(told) == expected
-    assert response["status"]["message"].startswith(f"topogate refuses this object for {len(expected)} reasons:")
-    assert told[f"metadata.labels[{QUEUE_NAME_LABEL}]"].startswith(
-        f'"main": may not stand beside {PODGROUP_TOPOLOGY}, which is for jobs without a queue'
-    )
+    assert f"{len(expected)} reasons" in response["status"]["message"]
+    assert all(part in told[f"metadata.labels[{QUEUE_NAME_LABEL}]"] for part in ('"main"', PODGROUP_TOPOLOGY))
     assert mutated(obj) == obj, "a queued job is no member"
 
 
@@ -288,16 +289,14 @@ def test_grouped_job_that_its_managed_namespace_queues_is_refused_with_the_reaso
     webhook = Webhook(default_queue=True)
     stored = webhook.mutate(build_object("Job"))
     refused = get_causes(validate_object(stored, webhook=webhook))
-    assert refused[f"metadata.labels[{QUEUE_NAME_LABEL}]"].endswith(
-        "(a job gets its queue by itself where its namespace is managed by topogate)"
-    )
+    assert "managed by topogate" in refused[f"metadata.labels[{QUEUE_NAME_LABEL}]"]
 
 
 def test_where_a_managed_namespace_has_no_default_queue_nothing_is_amiss():
     response = Webhook(default_queue=False).ask("/mutate-batch-v1-job", build_object("Job"))
     assert "warnings" not in response
     response = Webhook(default_queue=False, groups=False).ask("/mutate-batch-v1-job", build_object("Job"))
-    assert "neither queued nor placed" in response["warnings"][0]
+    assert QUEUE_NAME_LABEL in response["warnings"][0]
 
 
 # --- by kube-scheduler --------------------------------------------------------------------------------------------
@@ -367,10 +366,9 @@ def test_pod_group_that_kube_scheduler_cannot_express_is_refused_with_its_fields
 def test_job_with_a_scheduling_group_that_the_api_server_drops_is_refused():
     stored = mutated(by_kube_scheduler())
     del stored["spec"]["template"]["spec"]["schedulingGroup"]
-    assert get_causes(validate_object(stored)) == {
-        "spec.template.spec.schedulingGroup": "the API server drops it: kube-scheduler's own PodGroups are served since Kubernetes 1.36 "
-        f"where the feature gate GenericWorkload is on; leave out {PODGROUP_PLACED_BY}, and topogate places them"
-    }
+    ((field, message),) = get_causes(validate_object(stored)).items()
+    assert field == "spec.template.spec.schedulingGroup"
+    assert all(part in message for part in ("Kubernetes 1.36", "GenericWorkload", PODGROUP_PLACED_BY))
 
 
 @pytest.mark.parametrize(("before", "after"), [("kube-scheduler", "topogate"), ("topogate", "kube-scheduler")])
@@ -378,9 +376,9 @@ def test_placed_by_annotation_is_immutable_after_creation(before: str, after: st
     old = mutated(by_kube_scheduler(placed_by=before))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"][PODGROUP_PLACED_BY] = after
-    assert get_causes(validate_object(new, old)) == {
-        BY: f'"{after}": is settled when the Job is created: {before} places its pods; make another one'
-    }
+    ((field, message),) = get_causes(validate_object(new, old)).items()
+    assert field == BY
+    assert all(part in message for part in (f'"{after}"', before))
 
 
 # --- changes --------------------------------------------------------------------------------------------------------
@@ -452,7 +450,7 @@ def judged_obj(kind: str, obj: Obj, old: Obj | None) -> None:
 def test_an_object_of_another_shape_is_refused_for_that(kind: str):
     obj = {**build_object(kind), "spec": "?"}
     assert mutated(obj) == obj
-    assert get_causes(validate_object(obj)) == {"spec": '"?": a map is expected'}
+    assert list(get_causes(validate_object(obj))) == ["spec"]
     without = {
         **build_object(kind),
         "spec": {"leaderWorkerTemplate": {}} if kind == "LeaderWorkerSet" else {"template": None, "replicatedJobs": []},

@@ -100,7 +100,8 @@ def test_a_job_that_gets_no_queue_is_not_touched_and_its_user_is_warned():
 def test_warning_about_a_missing_queue_names_the_kind_of_the_object(kind: str):
     made = {"kind": kind, "metadata": {"name": "x"}, "spec": {"containers": [], "template": {}}}
     (warning,) = Webhook(default_queue=False).ask(hook("mutate", kind), made)["warnings"]
-    assert f"this {kind} is neither queued nor placed" in warning
+    assert f"this {kind} is" in warning
+    assert QUEUE_NAME_LABEL in warning
 
 
 def test_job_of_a_queue_that_cannot_be_looked_up_is_refused_with_a_retry_hint():
@@ -108,7 +109,7 @@ def test_job_of_a_queue_that_cannot_be_looked_up_is_refused_with_a_retry_hint():
     assert response["allowed"] is False
     status = response["status"]
     assert (status["code"], status["reason"]) == (503, "ServiceUnavailable")
-    assert status["message"].endswith("could not be looked up (503: etcd is slow); try again")
+    assert "(503: etcd is slow)" in status["message"]
     assert status["details"]["retryAfterSeconds"] == 1, "client-go tries again by itself"
 
 
@@ -173,7 +174,8 @@ def test_job_with_three_mistakes_is_refused_with_field_value_and_allowed_values_
 
 def test_a_long_value_does_not_crowd_the_other_mistakes_out():
     response = Webhook().validate(build_job(annotations={REQUIRED_TOPOLOGY: "x " * 50_000, UNCONSTRAINED_TOPOLOGY: "perhaps"}))
-    assert '"true" or "false" is expected' in response["status"]["message"]
+    assert f"{UNCONSTRAINED_TOPOLOGY}]" in response["status"]["message"]
+    assert '"perhaps"' in response["status"]["message"]
     assert len(response["status"]["message"]) < 2000
 
 
@@ -222,11 +224,14 @@ def test_a_placement_profile_that_exists_is_accepted(profile: str | None):
 
 
 def test_an_unknown_placement_profile_is_refused_beside_all_other_mistakes():
-    assert get_causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3))) == {
-        f"metadata.annotations[{PLACEMENT_PROFILE}]": '"Compact": one of kep, compact, best-fit, least-free, balanced is expected',
-        f"spec.template.metadata.annotations[{SLICE_SIZE}]": '"3": slices must evenly divide the 4 pods: one of 1, 2, 4 is expected; '
-        "with feature gate TASPartialSlices the last slice may have fewer pods",
-    }
+    causes = get_causes(Webhook().validate(profiled("Compact", slice_topology=RACK, slice_size=3)))
+    fields = [f"metadata.annotations[{PLACEMENT_PROFILE}]", f"spec.template.metadata.annotations[{SLICE_SIZE}]"]
+    assert sorted(causes) == fields
+    profile, size = (causes[field] for field in fields)
+    assert profile.startswith('"Compact": ')
+    assert ", ".join(PLACEMENT_PROFILES) in profile
+    assert size.startswith('"3": ')
+    assert all(part in size for part in ("4 pods", "1, 2, 4"))
 
 
 @pytest.mark.parametrize(
@@ -279,6 +284,5 @@ def test_a_placement_profile_is_judged_when_it_changes():
 def test_a_placement_profile_on_a_pod_template_does_nothing_and_the_user_is_told():
     response = Webhook().validate(build_job(required=RACK, annotations={PLACEMENT_PROFILE: "compact"}))
     assert response["allowed"]
-    assert response["warnings"] == [
-        f"spec.template.metadata.annotations[{PLACEMENT_PROFILE}]: this annotation does nothing here; set it on the job itself"
-    ]
+    (warning,) = response["warnings"]
+    assert warning.startswith(f"spec.template.metadata.annotations[{PLACEMENT_PROFILE}]: ")

@@ -99,7 +99,8 @@ def test_random_json_in_place_of_any_part_is_answered(kind: str, data: st.DataOb
 def test_a_whole_object_has_its_shape_and_a_wrong_type_anywhere_in_it_is_named(kind: str):
     assert find_misshapen(get_shape(kind), WHOLE[kind]) == ()
     (error,) = find_misshapen(get_shape(kind), {**WHOLE[kind], "spec": "x"})
-    assert (error.field, error.value, error.accepted) == ("spec", "x", "a map is expected")
+    assert (error.field, error.value) == ("spec", "x")
+    assert "map" in error.accepted
     (error,) = find_misshapen(get_shape(kind), {"metadata": {}})
     assert (error.field, error.accepted) == ("spec", "is needed")
 
@@ -110,11 +111,14 @@ def test_a_misshapen_part_is_refused_with_its_path_and_left_alone_by_the_default
         build_pod_set(None, template={"spec": {"containers": [{"resources": [1]}]}, "metadata": {"labels": {"a": 1}}}), "x"
     )
     assert "patch" not in Webhook().ask(hook("mutate", "Workload"), broken)
-    assert get_causes(Webhook().validate(broken)) == {
-        "spec.podSets[0].template.metadata.labels[a]": "1: a text is expected",
-        "spec.podSets[0].template.spec.containers[0].resources": "[1]: a map is expected",
-        "spec.podSets[1]": '"x": a map is expected',
+    expected = {
+        "spec.podSets[0].template.metadata.labels[a]": ("1", "text"),
+        "spec.podSets[0].template.spec.containers[0].resources": ("[1]", "map"),
+        "spec.podSets[1]": ('"x"', "map"),
     }
+    found = get_causes(Webhook().validate(broken))
+    assert sorted(found) == sorted(expected)
+    assert all(found[field].startswith(f"{value}: ") and kind in found[field] for field, (value, kind) in expected.items())
 
 
 def test_an_object_nested_too_deeply_is_refused_in_words():
@@ -124,4 +128,4 @@ def test_an_object_nested_too_deeply_is_refused_in_words():
     job = manifests.build_job("train", "team-a", pods=1, spec={"x": deep})
     response = Webhook().ask(hook("mutate", "Job"), job)
     assert response["allowed"] is False
-    assert response["status"]["message"] == "the object is nested too deeply to be judged"
+    assert "nested" in response["status"]["message"]

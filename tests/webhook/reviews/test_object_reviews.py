@@ -87,10 +87,8 @@ def test_requests_of_init_containers_limits_and_overhead_are_judged_too():
 )
 def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]):
     found = get_causes(Webhook().validate(build_workload(build_pod_set(count=4, topologyRequest=request_))))
-    assert found == {
-        "spec.podSets[0].topologyRequest.podSetSliceSize": "3: slices must evenly divide the 4 pods: one of 1, 2, 4 is expected; "
-        "with feature gate TASPartialSlices the last slice may have fewer pods"
-    }
+    assert list(found) == ["spec.podSets[0].topologyRequest.podSetSliceSize"]
+    assert all(message.startswith("3: ") and "4 pods" in message for message in found.values())
     assert Webhook().validate(build_workload(build_pod_set(count=6, topologyRequest=request_)))["allowed"]
     partial = Webhook(**{PARTIAL_SLICES: True})
     assert partial.validate(build_workload(build_pod_set(count=4, topologyRequest=request_)))["allowed"]
@@ -100,9 +98,9 @@ def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]
 
 
 def test_two_pod_sets_of_one_name_are_refused():
-    assert get_causes(Webhook().validate(build_workload(build_pod_set("a"), build_pod_set("a")))) == {
-        "spec.podSets": '"a": each pod set has a name of its own'
-    }
+    ((field, message),) = get_causes(Webhook().validate(build_workload(build_pod_set("a"), build_pod_set("a")))).items()
+    assert field == "spec.podSets"
+    assert message.startswith('"a": ')
 
 
 def test_pod_sets_may_not_change_while_quota_is_reserved():
@@ -129,7 +127,8 @@ def test_a_level_that_no_pod_set_could_ask_for_draws_a_warning():
     response = Webhook().validate(manifests.build_topology("t", [RACK, long]))
     assert response["allowed"]
     (warning,) = response["warnings"]
-    assert warning.startswith(f"spec.levels[1].nodeLabel: '{long}' is longer than the 63 characters")
+    assert warning.startswith(f"spec.levels[1].nodeLabel: '{long}' ")
+    assert "63 characters" in warning
 
 
 FLAVOR_MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -164,17 +163,22 @@ def test_a_resource_in_two_groups_and_a_flavor_in_two_groups_are_refused():
     one = queue(a={"cpu": 1})["spec"]["resourceGroups"][0]
     wrong = queue(a={"cpu": 1})
     wrong["spec"]["resourceGroups"] = [one, one]
-    assert get_causes(Webhook().validate(wrong)) == {
-        "spec.resourceGroups[1].coveredResources": '"cpu": is covered by group 0 already',
-        "spec.resourceGroups[1].flavors[0].name": '"a": is in group 0 already',
+    found = get_causes(Webhook().validate(wrong))
+    assert {field: message.partition(": ")[0] for field, message in found.items()} == {
+        "spec.resourceGroups[1].coveredResources": '"cpu"',
+        "spec.resourceGroups[1].flavors[0].name": '"a"',
     }
+    assert all("group 0" in message for message in found.values())
 
 
 def test_a_flavor_has_a_quota_for_each_covered_resource_in_their_order():
     wrong = queue(a={"cpu": 1, "memory": 1}, b={"cpu": 1, "memory": 1})
     wrong["spec"]["resourceGroups"][0]["flavors"][1]["resources"].reverse()
     field = "spec.resourceGroups[0].flavors[1].resources"
-    assert get_causes(Webhook().validate(wrong)) == {field: '"memory, cpu": must be the covered resources in their order: cpu, memory'}
+    ((where, message),) = get_causes(Webhook().validate(wrong)).items()
+    assert where == field
+    assert message.startswith('"memory, cpu": ')
+    assert message.endswith(": cpu, memory")
     wrong["spec"]["resourceGroups"][0]["flavors"][1]["resources"].pop()
     assert list(get_causes(Webhook().validate(wrong))) == [field]
 
@@ -182,10 +186,11 @@ def test_a_flavor_has_a_quota_for_each_covered_resource_in_their_order():
 def test_a_quota_is_a_quantity_of_at_least_0():
     found = get_causes(Webhook().validate(queue(a={"cpu": "-1", "memory": "x"})))
     path = "spec.resourceGroups[0].flavors[0].resources"
-    assert found == {
-        f"{path}[0].nominalQuota[cpu]": '"-1": a quantity of at least 0 is expected',
-        f"{path}[1].nominalQuota[memory]": '"x": a quantity such as 500m, 4 or 1.5Gi is expected',
+    assert {field: message.partition(": ")[0] for field, message in found.items()} == {
+        f"{path}[0].nominalQuota[cpu]": '"-1"',
+        f"{path}[1].nominalQuota[memory]": '"x"',
     }
+    assert "at least 0" in found[f"{path}[0].nominalQuota[cpu]"]
 
 
 @pytest.mark.parametrize("kind", ["ClusterQueue", "Cohort"])
@@ -221,7 +226,7 @@ def test_a_setting_of_a_queue_that_is_not_served_yet_draws_a_warning(field: str)
     made["spec"] |= NOTHING_SAID | NOT_SERVED[field]
     response = Webhook().validate(made)
     assert response["allowed"]
-    assert response["warnings"] == [f"spec.{field} is stored but has no effect in this version of topogate"]
+    assert [warning.partition(" ")[0] for warning in response["warnings"]] == [f"spec.{field}"]
     assert "warnings" not in Webhook().validate(made, made), "once"
 
 
@@ -264,7 +269,7 @@ def test_local_queue_with_a_weight_draws_a_warning():
     made["spec"]["fairSharing"] = {"weight": 2}
     response = Webhook().validate(made)
     assert response["allowed"]
-    assert response["warnings"] == ["spec.fairSharing is stored but has no effect in this version of topogate"]
+    assert [warning.partition(" ")[0] for warning in response["warnings"]] == ["spec.fairSharing"]
 
 
 def check(**spec: Any) -> dict[str, Any]:
@@ -310,10 +315,12 @@ def test_limits_of_borrowing_and_lending_are_amounts_too(kind: str):
 def test_a_cohort_is_not_its_own_parent_and_borrows_only_from_one():
     made = {**queue(a={"cpu": 1}), "kind": "Cohort"}
     made["spec"]["parentName"] = made["metadata"]["name"]
-    assert "another cohort is expected" in Webhook().validate(made)["status"]["message"]
+    assert list(get_causes(Webhook().validate(made))) == ["spec.parentName"]
     del made["spec"]["parentName"]
     made["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = 1
-    assert "needs a parentName" in Webhook().validate(made)["status"]["message"]
+    ((field, message),) = get_causes(Webhook().validate(made)).items()
+    assert field == "spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit"
+    assert "parentName" in message
 
 
 @pytest.mark.parametrize("odd", [7, "x", [], [7], {"borrowWithinCohort": 7}, {"withinClusterQueue": {}}])
@@ -325,7 +332,7 @@ def test_odd_settings_are_left_to_the_schema(odd: Any):
 def test_hundreds_of_mistakes_make_an_answer_that_the_api_server_takes():
     response = Webhook().validate(queue(**{f"f{i}": {"cpu": "-1"} for i in range(500)}))
     assert len(response["status"]["details"]["causes"]) == MAX_CAUSES
-    assert response["status"]["message"].startswith("topogate refuses this object for 500 reasons:")
+    assert "500 reasons" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("kind", GOOD)
