@@ -131,7 +131,7 @@ class Pending:
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = EquivalenceClass(same)
-        order = (*queue_order(workload, self._rules), self._workloads.get_arrival(key))
+        order = build_order(self._workloads, key, workload, self._rules)
         insort(group.members, (order, workload))
         self._regrouped[group] = None
         is_same = before is not None and before.order == order and before.workload.uid == workload.uid
@@ -208,6 +208,12 @@ def find_heads(
         if queue not in firsts or order < firsts[queue][0]:
             firsts[queue] = order, workload.uid
     return {queue: uid for queue, (_, uid) in firsts.items()}
+
+
+def build_order(workloads: Workloads, key: str, workload: WorkloadFacts, rules: PodsReadyRules | None) -> Order:
+    """Returns the place of a workload, with a key, among all: `queue_order`, then the order in which this process has first seen them.
+    Raises KeyError where it is not among `workloads`."""
+    return (*queue_order(workload, rules), workloads.get_arrival(key))
 
 
 def _is_same(before: WorkloadFacts, now: WorkloadFacts) -> bool:
