@@ -73,7 +73,7 @@ def test_all_mistakes_of_webhook_flags_variables_and_file_are_reported_at_once(c
         "python -m webhook: 5 mistakes; --help lists all flags",
         "  environment variable TOPOGATE_PORT: '0' is no port; a number from 1 to 65535 is expected",
         "  environment variable TOPOGATE_CERT_CONFIGURATION: 'deployment/b' is not accepted; "
-        "KIND/NAME with one of mutating, validating, crd as KIND is expected",
+        "KIND/NAME with one of mutating, validating, crd, apiservice as KIND is expected",
         "  argument --otlp-endpoint: 'collector:4317' is no address; a URL such as http://collector:4318 is expected",
         f"  environment variable TOPOGATE_CONFIG: {path}: webhook.prot: unknown key; did you mean port?",
         f'  environment variable TOPOGATE_CONFIG: {path}: metrics.bindAddress: "8080" is not accepted; {address}',
