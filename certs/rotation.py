@@ -27,6 +27,7 @@ from core.names import ROTATE_CA
 from core.resource import Obj, PatchKind, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.errors import Conflict, KubeError, NotFound
+from core.runtime.serving.tls import PairNotServed
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ KINDS = {
     "mutating": Resource(_ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
     "validating": Resource(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
     "crd": Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
+    "apiservice": Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
 }
 """The kinds of configuration by the name that settings use."""
 
@@ -44,10 +46,6 @@ LOOK_S = 10.0
 """So soon a hand-edited caBundle is healed."""
 MAX_STEPS = 12
 """Steps in one check: from nothing to rest takes four; with more than this, others write against us."""
-
-
-class PairNotServed(Exception):
-    """A pair cannot be served now, for the reason that the message has; it is tried again."""
 
 
 class Api(Protocol):
@@ -134,7 +132,8 @@ class Rotation:
     def find_unready_reason(self) -> str:
         """Returns, as text, why clients may not accept what is served: nothing is served yet, or no check in the last `fresh_s` seconds
         confirmed it by the Secret, or a configuration does not trust it. Empty where all is well by the last check. A configuration
-        that was never seen with a webhook is a reason, too; one that was, and has gone, is none."""
+        that was never seen with a webhook is a reason, too; one that was, and has gone, is none. An APIService, which
+        other processes serve, is no reason at all."""
         if self._served is None:
             return self._complaint or "no serving certificate yet"
         silent_s = self._clock.monotonic() - self._confirmed_at
@@ -143,7 +142,10 @@ class Rotation:
             return f"the serving certificate could not be confirmed for {self._target.fresh_s:.0f} s: {why}"
         # Without a configuration that is gone, the API server sends no request because of it: that must not block
         # requests because of the others.
-        there = {one: bundles for one, bundles in self._published.items() if bundles is not None or one not in self._seen}
+        of_webhook = {str(one) for one in self._target.configurations if one.kind != "apiservice"}
+        there = {
+            one: bundles for one, bundles in self._published.items() if one in of_webhook and (bundles is not None or one not in self._seen)
+        }
         problems = list_serving_problems(self._served, there, self._target.names[0], self._clock.now())
         return "; ".join([*problems, self._complaint] if problems and self._complaint else problems)
 
@@ -291,7 +293,10 @@ def _list_bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | Non
 
 
 def _list_client_configs(one: BundleHolder, obj: Obj) -> list[tuple[str, Obj]]:
-    """Each `clientConfig` with its JSON pointer."""
+    """Each `clientConfig` with its JSON pointer; of an APIService its `spec`, if a Service serves it."""
+    if one.kind == "apiservice":
+        spec = obj.get("spec") or {}
+        return [("/spec", spec)] if spec.get("service") else []
     if one.kind != "crd":
         return [(f"/webhooks/{index}/clientConfig", hook.get("clientConfig") or {}) for index, hook in enumerate(obj.get("webhooks") or ())]
     conversion = (obj.get("spec") or {}).get("conversion") or {}

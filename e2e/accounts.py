@@ -62,11 +62,13 @@ def issue_token(api: Api, namespace: str, account: str) -> str:
 
 def _build_objects(namespace: str) -> Iterator[Obj]:
     for part in PARTS:
-        rules = read_rules(part) + (read_rules("reconciler-owners") if part == "reconciler" else [])
+        more = ("reconciler-owners", "reconciler-visibility") if part == "reconciler" else ()
+        rules = read_rules(part) + [rule for name in more for rule in read_rules(name)]
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": get_account_name(part), "namespace": namespace}}
         yield from _build_role_with_binding(part, rules, namespace, None)
     own = read_rules("reconciler-namespace") + read_rules("reconciler-pause")
     yield from _build_role_with_binding("reconciler", own, namespace, namespace)
+    yield from _build_role_with_binding("reconciler", read_rules("reconciler-front-proxy"), namespace, "kube-system")
 
 
 def _build_role_with_binding(part: str, rules: list[Obj], account_namespace: str, only_in: str | None) -> Iterator[Obj]:

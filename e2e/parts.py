@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from e2e.pki import Files
+from e2e.pki import FRONT_PROXY_NAME, Files
 
 STAGES = Path(__file__).parent / "stages"
 MEMORY = Path("/dev/shm")
@@ -103,6 +103,14 @@ def build_apiserver_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapp
         "service-cluster-ip-range": "10.96.0.0/16",
         # A loopback address may not be published as the endpoints of the `kubernetes` service, and nobody here needs it.
         "endpoint-reconciler-type": "none",
+        # Aggregated APIs know by these that a request comes from this server, and of which user.
+        "requestheader-client-ca-file": str(layout.pki.front_proxy_ca),
+        "requestheader-allowed-names": FRONT_PROXY_NAME,
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": str(layout.pki.front_proxy_cert),
+        "proxy-client-key-file": str(layout.pki.front_proxy_key),
         "allow-privileged": "true",
         # Hundreds of scenarios share one server: its fairness must not be what a test measures.
         "max-requests-inflight": "3000",

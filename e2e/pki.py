@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.pki import issue_ca, issue_serving
+from certs.pki import KeyPair, issue_ca, issue_serving
 
 SERVER_NAMES = ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1"]
+FRONT_PROXY_NAME = "front-proxy-client"
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,9 @@ class Files:
     server_key: Path
     service_account_key: Path
     service_account_public_key: Path
+    front_proxy_ca: Path
+    front_proxy_cert: Path
+    front_proxy_key: Path
 
 
 def write_pki(folder: Path) -> Files:
@@ -35,7 +41,14 @@ def write_pki(folder: Path) -> Files:
     server = issue_serving(ca, SERVER_NAMES, at)
     key = ec.generate_private_key(ec.SECP256R1())
     files = Files(
-        folder / "ca.crt", folder / "server.crt", folder / "server.key", folder / "service-account.key", folder / "service-account.pub"
+        folder / "ca.crt",
+        folder / "server.crt",
+        folder / "server.key",
+        folder / "service-account.key",
+        folder / "service-account.pub",
+        folder / "front-proxy-ca.crt",
+        folder / "front-proxy.crt",
+        folder / "front-proxy.key",
     )
     files.ca.write_bytes(ca.certificate)
     files.server_cert.write_bytes(server.certificate)
@@ -47,7 +60,33 @@ def write_pki(folder: Path) -> Files:
     files.service_account_public_key.write_bytes(
         key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
+    front_proxy_ca = issue_ca("topogate-e2e-front-proxy", at)
+    front_proxy = issue_client(front_proxy_ca, FRONT_PROXY_NAME, at)
+    files.front_proxy_ca.write_bytes(front_proxy_ca.certificate)
+    files.front_proxy_cert.write_bytes(front_proxy.certificate)
+    files.front_proxy_key.write_bytes(front_proxy.key)
     return files
+
+
+def issue_client(ca: KeyPair, name: str, at: datetime, lifetime: timedelta = timedelta(days=365)) -> KeyPair:
+    """A client certificate with a common name, as kubeadm issues that of the front proxy: it has no other name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = x509.load_pem_x509_certificate(ca.certificate)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - timedelta(hours=1))
+        .not_valid_after(at + lifetime)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    )
+    signer = serialization.load_pem_private_key(ca.key, password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    pem = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    plain = serialization.NoEncryption()
+    return KeyPair(pem, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
 
 
 def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> Path:

@@ -1,4 +1,4 @@
 """The reconciler process: observe, decide, plan, execute, report (docs/design.md).
 
-Imported by `cli`, `reconciler.measure`.
+Imported by `cli`, `reconciler.measure`, `reconciler.visibility`.
 """

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from core.jobs.contract import JobKind
@@ -11,7 +11,7 @@ from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_int
 from core.metric_names import LEADER, OF_RECONCILER, TASKS
 from core.model.gates import LOCAL_QUEUE_METRICS
 from core.runtime import plugins
-from core.runtime.clock import SystemClock
+from core.runtime.clock import Clock, SystemClock
 from core.runtime.garbage import exclude_survivors_of_long_collections
 from core.runtime.http.client import Client
 from core.runtime.http.kubeconfig import UnusableKubeconfig
@@ -28,6 +28,7 @@ from reconciler.behaviour import Behaviour
 from reconciler.execute.recorder import Recorder
 from reconciler.health import Health
 from reconciler.settings import Settings, parse
+from reconciler.visibility.visibility_api import VisibilityApi
 
 logger = logging.getLogger(__name__)
 SERVICE = LEASE_NAME = "topogate-reconciler"
@@ -44,7 +45,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
     async def connect() -> Client:
         return await Client.connect(settings.kubeconfig, user_agent="topogate-reconciler")
 
-    async with await connect() as client, await connect() as of_lease:
+    # The visibility API's own, since the first sends nothing while another replica leads.
+    async with await connect() as client, await connect() as of_lease, await connect() as of_visibility:
         client.pace = RateLimiter(clock, *settings.pace) if settings.pace is not None else None
 
         behaviour = Behaviour.read(settings)
@@ -52,19 +54,10 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         health.reconciler = reconciler
         metrics.read_by(reconciler.read_gauges)
         if settings.leader_elect:
-            rules = settings.lease
-            health.election = LeaderElection(
-                of_lease,
-                settings.namespace,
-                LEASE_NAME,
-                settings.identity,
-                lease_duration_s=rules.lease_duration_s,
-                renew_deadline_s=rules.renew_deadline_s,
-                retry_period_s=rules.retry_period_s,
-                clock=clock,
-                connect=connect,
-            )
+            health.election = _build_election(settings, of_lease, clock, connect)
             client.fence = health.election.count_seconds_left
+
+        visibility = _build_visibility(settings, of_visibility, reconciler, clock)
 
         def is_leading() -> bool:
             return reconciler.deciding is not None and (health.election is None or health.election.leads)
@@ -73,6 +66,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             start_eternal(group, "event loop lag", LoopLag(clock, on_lag=recorder.record_lag).run())
             start_eternal(group, "metrics", metrics.run(clock))
             start_eternal(group, "the reconciler", reconciler.run(health.election))
+            if visibility is not None:
+                start_eternal(group, "the visibility API", visibility.run())
 
         async def stop() -> None:
             health.stopping = True
@@ -93,6 +88,28 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         )
         async with ports:
             await run_until_stopped(main, grace_s=GRACE_S, on_stop=stop)
+
+
+def _build_election(settings: Settings, client: Client, clock: Clock, connect: Callable[[], Awaitable[Client]]) -> LeaderElection:
+    rules = settings.lease
+    return LeaderElection(
+        client,
+        settings.namespace,
+        LEASE_NAME,
+        settings.identity,
+        lease_duration_s=rules.lease_duration_s,
+        renew_deadline_s=rules.renew_deadline_s,
+        retry_period_s=rules.retry_period_s,
+        clock=clock,
+        connect=connect,
+    )
+
+
+def _build_visibility(settings: Settings, client: Client, reconciler: Reconciler, clock: Clock) -> VisibilityApi | None:
+    if settings.visibility is None:
+        return None
+    observed = reconciler.observed
+    return VisibilityApi(settings.visibility, client, observed, lambda: reconciler.is_complete, clock, settings.pods_ready)
 
 
 def _find_first(error: Exception) -> Exception:

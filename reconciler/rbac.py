@@ -20,6 +20,8 @@ from core.runtime import generated
 from core.runtime.lease import LEASE
 from core.runtime.rbac_rules import Right, list_rights, list_rules
 from reconciler.observe.related import get_related_resource
+from reconciler.visibility.access_reviews import SUBJECT_ACCESS_REVIEWS
+from reconciler.visibility.front_proxy import CONFIG_MAP
 
 FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
 _SOURCE = "reconciler.rbac"
@@ -98,6 +100,17 @@ def list_pause_rights() -> list[dict[str, Any]]:
     return list_rules(list_rights(r.CONFIG_MAPS, *_SEEN), [PAUSE_CONFIG_MAP])
 
 
+def list_visibility_rights() -> list[dict[str, Any]]:
+    """Returns the RBAC rules for the visibility API: the API server is asked whether a user may read."""
+    return list_rules(list_rights(SUBJECT_ACCESS_REVIEWS, "create"))
+
+
+def list_front_proxy_rights() -> list[dict[str, Any]]:
+    """Returns the RBAC rules for the visibility API in the namespace kube-system: for the ConfigMap by which the API server's front proxy
+    is known, and for no other."""
+    return list_rules(list_rights(r.CONFIG_MAPS, *_SEEN), [CONFIG_MAP])
+
+
 def build_observer_role() -> dict[str, Any]:
     """Returns the ClusterRole for users of `topogate` commands against a live cluster: it lists what the reconciler
     lists, and reads events."""
@@ -118,6 +131,8 @@ def render_all() -> dict[str, str]:
         "rights/reconciler-owners.yaml": generated.render(list_rules(list_owner_rights()), _SOURCE),
         "rights/reconciler-namespace.yaml": generated.render(list_namespace_rights(), _SOURCE),
         "rights/reconciler-pause.yaml": generated.render(list_pause_rights(), _SOURCE),
+        "rights/reconciler-visibility.yaml": generated.render(list_visibility_rights(), _SOURCE),
+        "rights/reconciler-front-proxy.yaml": generated.render(list_front_proxy_rights(), _SOURCE),
     }
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from core.api.files.configuration_file import read_configuration_file
 from core.api.files.configuration_plugins import PATH
@@ -49,7 +50,18 @@ from core.runtime.report.sampling import SLOW_S
 from reconciler.podgroups.installed_plugins import find_installed, judge
 
 HEALTH_PORT = 8081
+_VISIBILITY_FILES = ("visibility_cert_file", "visibility_key_file")
 _UNSERVED_HERE = "ignored: webhook: the process of the webhook reads it, with --config"
+
+
+@dataclass(frozen=True, slots=True)
+class VisibilitySettings:
+    """Where the visibility API listens, and with which certificate and key (PEM files)."""
+
+    host: str
+    port: int
+    cert_file: Path
+    key_file: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,7 @@ class Settings:
     trace_slow_s: float = SLOW_S
     pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # by file and gates
     group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
+    visibility: VisibilitySettings | None = None  # None: the visibility API is not served
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
@@ -99,7 +112,7 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
         in_file = [f"{given.describe_places('config')}: {given.get('config')}: {mistake}" for mistake in wrong_plugins]
     except InvalidFile as error:
         in_file = [f"{given.describe_places('config')}: {mistake}" for mistake in error.mistakes]
-    alone = list(_list_wrong_gates(given))
+    alone = [*_list_wrong_gates(given), *_list_missing_files(given)]
     if given.mistakes or in_file or alone:
         parser.refuse([*given.mistakes, *alone], in_file)
     try:
@@ -142,7 +155,20 @@ def _build_settings(given: Given, file: Configuration, gates: ChosenGates, profi
         given.get("trace_slow"),
         replace(file.pod_groups, counts_desired=gates.is_on(DESIRED_COUNT)),
         file.group_plugins,
+        _read_visibility(given, given.get("health_address", health.host)),
     )
+
+
+def _list_missing_files(given: Given) -> Iterator[str]:
+    """What the visibility API needs and is not given."""
+    missing = [f"--{name.replace('_', '-')}" for name in _VISIBILITY_FILES if not given.has(name)]
+    if given.is_whole and given.get("visibility_port") and missing:
+        yield f"with --visibility-port the following arguments are required: {', '.join(missing)}"
+
+
+def _read_visibility(given: Given, host: str) -> VisibilitySettings | None:
+    port = given.get("visibility_port")
+    return VisibilitySettings(host, port, *(given.get(name) for name in _VISIBILITY_FILES)) if port else None
 
 
 def _list_unused(file: Configuration, gates: ChosenGates) -> Iterator[str]:
@@ -228,7 +254,15 @@ def make_parser(prog: str = "python -m reconciler") -> OneLineParser:
         default=HEALTH_PORT,
         help="plain HTTP with /healthz and /readyz; 0: none (default: %(default)s)",
     )
-    parser.add_argument("--health-address", default="0.0.0.0", help="address that both ports listen on (default: %(default)s)")
+    parser.add_argument("--health-address", default="0.0.0.0", help="address that all ports listen on (default: %(default)s)")
+    parser.add_argument(
+        "--visibility-port",
+        type=parse_port_or_none,
+        default=0,
+        help="HTTPS with the visibility API, for API servers (docs/administration/visibility.md); 0: none (default: %(default)s)",
+    )
+    parser.add_argument("--visibility-cert-file", type=Path, metavar="FILE", help="its certificate chain, PEM; reloaded when it changes")
+    parser.add_argument("--visibility-key-file", type=Path, metavar="FILE", help="its private key, PEM")
     add_metrics_port(parser)
     add_common(parser)
     return parser

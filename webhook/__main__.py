@@ -26,15 +26,15 @@ from core.runtime.report import logs, telemetry
 from core.runtime.report.metrics import Metrics, Reading
 from core.runtime.report.probes import serve_probes
 from core.runtime.report.sampling import Sampling
+from core.runtime.serving.connections import Connections
+from core.runtime.serving.shared_limits import set_up_memory
+from core.runtime.serving.tls import HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 from core.runtime.tasks import LoopLag, run_until_stopped, start_eternal
 from core.trace_names import BEGINS, REFUSED, WORK
-from webhook.connections import Connections
 from webhook.lookup import LookupFailed, run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import Settings, parse
-from webhook.shared_limits import set_up_memory
-from webhook.tls import HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 
 logger = logging.getLogger(__name__)
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")

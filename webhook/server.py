@@ -22,11 +22,13 @@ from core.metric_names import ALLOWED, DENIED, FAILED, MALFORMED, REVIEW_DURATIO
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.http.parsing import encode
 from core.runtime.report.metrics import Sink, Unmeasured
+from core.runtime.serving import http_port
+from core.runtime.serving.connections import Connections
+from core.runtime.serving.http_port import find_descriptor
+from core.runtime.serving.shared_limits import SharedLimit, estimate_memory, give_memory_back
 from webhook import conversion
-from webhook.connections import IDLE_S, Connections
 from webhook.intake import BodyTooLarge, GivenUp, Intake, NoRoom
 from webhook.review import Reviews
-from webhook.shared_limits import SharedLimit, estimate_memory, give_memory_back
 
 logger = logging.getLogger(__name__)
 # Above this, parsing and judging would keep other reviews waiting; they go to a thread.
@@ -40,8 +42,6 @@ SMALL_JUDGED_BYTES, LARGE_JUDGED_BYTES, CONVERSIONS_JUDGED_BYTES = (mebibytes * 
 _OF_CONVERSION = 160  # bytes of memory by a byte that is converted: an assignment grows
 # API servers give a review 10 s in all.
 READ_S, WAIT_S = 4.0, 4.0
-_LINGERING_S = 1.0  # for so long what comes of a refused body is read and thrown away
-_READ_BUFFER_BYTES = 64 * 1024
 _BUSY = "too many reviews at once; try again"
 _CLOSES = (401, 408, 413, 415, 503)  # answers to what was not read: the connection cannot be used any more
 # Converting is more work than parsing, and a small body may hold a large assignment.
@@ -109,17 +109,7 @@ class AdmissionServer:
         """Returns the runner that serves the routes; at its end reviews get `shutdown_timeout_s` seconds. A review is dropped when its
         client has gone; a body that is not read yet takes little memory.
         """
-        return web.AppRunner(
-            self.app,
-            access_log=None,
-            shutdown_timeout=shutdown_timeout_s,
-            handle_signals=False,
-            handler_cancellation=True,
-            keepalive_timeout=IDLE_S,
-            lingering_time=_LINGERING_S,
-            read_bufsize=_READ_BUFFER_BYTES,
-            auto_decompress=False,
-        )
+        return http_port.make_runner(self.app, shutdown_timeout_s=shutdown_timeout_s)
 
     async def retire(self, connections: Callable[[], int] = int) -> None:
         """Reports not ready from now on, and lets clients leave before the port closes: each answer ends its connection. `connections`
@@ -142,7 +132,7 @@ class AdmissionServer:
         if request.method == "POST":  # not a probe
             self._asked += 1
             self._asked_at = self._clock.monotonic()
-        fd, status = _find_descriptor(request), 0
+        fd, status = find_descriptor(request), 0
         if self._connections is not None:
             self._connections.begin(fd)
         try:
@@ -183,7 +173,7 @@ class AdmissionServer:
         lane = self.small if size <= LARGE_BODY_BYTES else self.large
         if judge == self._judge_conversion:
             lane = self.conversions
-        fd = _find_descriptor(http)
+        fd = find_descriptor(http)
         try:
             async with lane.bodies.read(http.content, most, READ_S) as body:
                 if self._connections is not None:
@@ -266,12 +256,6 @@ class AdmissionServer:
             return MALFORMED, _refuse(400, str(error))
         except Exception:
             return FAILED, _fail(path)
-
-
-def _find_descriptor(http: web.Request) -> int:
-    """Of the connection, -1 where it is closed."""
-    found = http.transport.get_extra_info("socket") if http.transport is not None else None
-    return found.fileno() if found is not None else -1
 
 
 def _has_certificate(http: web.Request) -> bool:

@@ -4,5 +4,6 @@ It knows nothing of topology: import-linter forbids every other `core` package h
 is given the time; the asyncio around it is as thin as it can be, so that tests need neither sleeps nor servers to reach the rare orders of
 events.
 
-Imported by `certs`, `cli`, `core.runtime.http`, `core.runtime.report`, `core.runtime.watch`, `reconciler`, `webhook`.
+Imported by `certs`, `cli`, `core.runtime.http`, `core.runtime.report`, `core.runtime.serving`, `core.runtime.watch`, `reconciler`,
+`webhook`.
 """

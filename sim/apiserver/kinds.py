@@ -90,6 +90,7 @@ def build_in() -> list[Kind]:
         of("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, has_generation=True),
         of("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", **of_cluster),
         of("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", **of_cluster),
+        of("apiregistration.k8s.io", "apiservices", "APIService", namespaced=False, has_status=True),
         of("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False, has_status=True),
     ]
 

@@ -26,7 +26,8 @@ from tests.runtime.fakes import ManualClock
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 NAME = "topogate-webhook.topogate-system.svc"
 MUTATING, VALIDATING, CRD = BundleHolder("mutating", "m"), BundleHolder("validating", "v"), BundleHolder("crd", "workloads")
-CONFIGURATIONS = (MUTATING, VALIDATING, CRD)
+APISERVICE = BundleHolder("apiservice", "v1beta2.visibility")
+CONFIGURATIONS = (MUTATING, VALIDATING, CRD, APISERVICE)
 TARGET = CertificateTarget("ns", "certs", (NAME,), CONFIGURATIONS, RotationPolicy())
 
 
@@ -108,6 +109,8 @@ class Server(Harness):
 
 
 def list_client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str, Any]]:
+    if one.kind == "apiservice":
+        return [obj["spec"]]
     return (
         [obj["spec"]["conversion"]["webhook"]["clientConfig"]] if one.kind == "crd" else [hook["clientConfig"] for hook in obj["webhooks"]]
     )
@@ -115,6 +118,8 @@ def list_client_configs(one: BundleHolder, obj: dict[str, Any]) -> list[dict[str
 
 def build_configuration_object(one: BundleHolder) -> dict[str, Any]:
     head = {"kind": KINDS[one.kind].kind, "metadata": {"name": one.name}}
+    if one.kind == "apiservice":
+        return {**head, "spec": {"service": {"namespace": "ns", "name": "topogate-visibility"}}}
     if one.kind == "crd":
         spec = {"group": "kueue.x-k8s.io", "names": {"kind": "Workload", "plural": one.name}, "versions": []}
         return {**head, "spec": {**spec, "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {}}}}}

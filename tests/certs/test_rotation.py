@@ -8,10 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from certs.rotation import PairNotServed, Rotation
+from certs.rotation import Rotation
 from core.runtime.http.errors import Forbidden, ServerError
+from core.runtime.serving.tls import PairNotServed
 from sim.apiserver.server import Change
 from tests.certs.in_memory import (
+    APISERVICE,
     CONFIGURATIONS,
     CRD,
     MUTATING,
@@ -377,3 +379,14 @@ async def test_rotation_goes_on_after_a_pair_that_cannot_be_served(caplog: pytes
     await asyncio.wait([working])
     assert [vars(record)["error"] for record in caplog.records] == ["ca.crt: not PEM"]
     assert replica.rotation.find_unready_reason() == ""
+
+
+def test_replica_without_the_api_service_stays_ready_for_the_webhooks():
+    """The visibility API has a server of its own: the webhook's pods must not leave their Service for it."""
+    server = Server((MUTATING, VALIDATING, CRD))
+    replica = Replica(server)
+    replica.look()
+    assert replica.rotation.find_unready_reason() == ""
+    server.put(build_configuration_object(APISERVICE))
+    replica.look()
+    assert server.bundles(APISERVICE) == [server.secret["ca.crt"]]

@@ -24,7 +24,17 @@ from tests.chart.test_generated import list_granted
 ASKED = Path(__file__).parents[2] / "out" / "asked"
 GRANTED = {
     "webhook": webhook.chart.list_cluster_rights(),
-    "reconciler": rbac.list_cluster_rights() | list_granted(rbac.list_namespace_rights()) | list_granted(rbac.list_pause_rights()),
+    "reconciler": rbac.list_cluster_rights().union(
+        *(
+            list_granted(rules)
+            for rules in (
+                rbac.list_namespace_rights(),
+                rbac.list_pause_rights(),
+                rbac.list_visibility_rights(),
+                rbac.list_front_proxy_rights(),
+            )
+        )
+    ),
 }
 
 # The same code asks the same of each kind; which of them a run nests, stops in an odd moment or finds without its CRD is chance.

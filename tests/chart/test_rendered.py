@@ -52,6 +52,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "prometheusRule": {"enabled": True},
         "grafanaDashboard": {"enabled": True},
     },
+    "visibility": {"visibility": {"enabled": True}},
     "least": {
         **PROVIDED,
         "crds": {"install": False},

@@ -28,19 +28,19 @@ from hypothesis import given
 
 from certs import pki
 from certs.pki import KeyPair
+from core.runtime.serving.connections import IDLE_S, Connections
+from core.runtime.serving.shared_limits import SharedLimit, estimate_memory
+from core.runtime.serving.tls import HeldCertificate, ServingCertificate
 from e2e import manifests
 from tests.runtime.fakes import ManualClock
 from tests.webhook.asking import MUTATE_JOB, VALIDATE_JOB, Webhook, build_body, get_causes
 from tests.webhook.reviews.test_misshapen import JSON
 from tests.webhook.test_tls import CA, FIRST, NOW, Connection
 from webhook import server as server_module
-from webhook.connections import IDLE_S, Connections
 from webhook.intake import BodyTooLarge, GivenUp, Intake, NoRoom
 from webhook.lookup import run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import CONVERSION_BODIES_BYTES, LARGE_BODY_BYTES, AdmissionServer
-from webhook.shared_limits import SharedLimit, estimate_memory
-from webhook.tls import HeldCertificate, ServingCertificate
 
 SMALL = build_body(manifests.build_job("train", "team-a", pods=1))
 LARGE = build_body(manifests.build_job("train", "team-a", pods=1, annotations={"filler": "x" * 2**20}, queue=None))

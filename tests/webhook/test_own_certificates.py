@@ -9,12 +9,12 @@ import pytest
 
 from certs import pki
 from certs.rotation import BundleHolder
+from core.runtime.serving.tls import HeldCertificate
 from tests.certs.in_memory import CONFIGURATIONS, NAME, Replica, Server
 from webhook.__main__ import _choose_certificate
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
 from webhook.settings import parse
-from webhook.tls import HeldCertificate
 
 SECRET = ["--cert-secret", "certs", "--cert-namespace", "ns"]
 OWN = [

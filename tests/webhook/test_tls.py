@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certs import pki
-from webhook.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
+from core.runtime.serving.tls import POLL_S, HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 
 NOW = datetime.now(UTC)
 CA = pki.issue_ca("test", NOW)

@@ -119,10 +119,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- $args | toYaml -}}
 {{- end -}}
 
-{{/* Names that the webhook is called by, the one that API servers use first, as YAML. */}}
+{{/* Names that the webhook is called by, the one that API servers use first, as YAML; and that of the visibility API, where it is served. */}}
 {{- define "topogate.certNames" -}}
 {{- $name := printf "%s-webhook.%s.svc" (include "topogate.fullname" .) .Release.Namespace -}}
-{{- list $name (printf "%s.%s" $name .Values.kubernetesClusterDomain) | toYaml -}}
+{{- $names := list $name (printf "%s.%s" $name .Values.kubernetesClusterDomain) -}}
+{{- if .Values.visibility.enabled }}{{ $names = append $names (printf "%s-visibility.%s.svc" (include "topogate.fullname" .) .Release.Namespace) }}{{ end -}}
+{{- $names | toYaml -}}
 {{- end -}}
 
 {{/* certs.mode own: whose caBundle the webhook keeps right, KIND/NAME each, as YAML. */}}
@@ -140,6 +142,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- if eq $crd.spec.conversion.strategy "Webhook" }}{{ $found = append $found (printf "crd/%s" $crd.metadata.name) }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.visibility.enabled }}{{ $found = append $found "apiservice/v1beta2.visibility.kueue.x-k8s.io" }}{{ end -}}
 {{- concat $found .Values.certs.configurations | uniq | toYaml -}}
 {{- end -}}
 

@@ -456,7 +456,7 @@ class ConfigurationFile(Strict):
     object_retention_policies: Annotated[Any, _UNSERVED] = None
     queue_visibility: Annotated[Any, Ignored("it is v1beta1's, and gone from Kueue")] = None
     visibility: Annotated[Any, _UNSERVED] = None
-    visibility_server: Annotated[Any, _UNSERVED] = None
+    visibility_server: Annotated[Any, Ignored("the flag --visibility-port of the reconciler says where the visibility API listens")] = None
 
     @field_validator("topogate")
     @classmethod

@@ -25,7 +25,7 @@ from core.placement.algorithms.profile import (
     Profile,
     read_profile,
 )
-from reconciler.settings import Settings, parse
+from reconciler.settings import Settings, VisibilitySettings, parse
 
 ROOT = Path(__file__).parents[3]
 PEER = json.loads((ROOT / "tests/vectors/gates/gate_defaults.json").read_text())
@@ -387,3 +387,14 @@ def test_gates_of_flag_and_variable_that_exclude_each_other_name_both(capsys: py
     where = "argument --feature-gates, with environment variable TOPOGATE_FEATURE_GATES"
     assert line.startswith(f"python -m reconciler: {where}: TASProfile")
     assert "exclude each other" in line
+
+
+def test_visibility_api_needs_its_certificate(capsys: pytest.CaptureFixture[str]):
+    assert parse([], environ={}).visibility is None
+    files = ["--visibility-cert-file=/c/tls.crt", "--visibility-key-file=/c/tls.key"]
+    found = parse(["--visibility-port=8082", "--health-address=::", *files], environ={}).visibility
+    assert found == VisibilitySettings("::", 8082, Path("/c/tls.crt"), Path("/c/tls.key"))
+    assert parse(files, environ={}).visibility is None
+    with pytest.raises(SystemExit):
+        parse(["--visibility-port=8082", files[0]], environ={})
+    assert "required: --visibility-key-file" in capsys.readouterr().err

@@ -8,13 +8,13 @@ import hashlib
 import logging
 import os
 import ssl
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Never
 
 from cryptography import x509
 
-from certs.rotation import PairNotServed
 from core.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -22,16 +22,33 @@ logger = logging.getLogger(__name__)
 POLL_S = 2.0
 
 
+class PairNotServed(Exception):
+    """A pair cannot be served now, for the reason that the message has; it is tried again."""
+
+
 class UnusableCertificate(PairNotServed):
     """The files cannot be served; the message names them and the reason."""
+
+
+@dataclass(slots=True)
+class HeldCa:
+    """The CA of clients as PEM, which another part keeps up to date; while it is empty every client with a certificate is refused."""
+
+    pem: bytes = b""
+
+
+class _ServerContext(ssl.SSLContext):
+    """`client_ca` is the PEM by which it verifies clients; empty where it verifies none, or those of an empty CA."""
+
+    client_ca: bytes = b""
 
 
 class HeldCertificate:
     """A pair that is given as bytes, and the `context` to listen with. Until one is taken every handshake fails."""
 
-    def __init__(self, client_ca: Path | None = None) -> None:
+    def __init__(self, client_ca: Path | HeldCa | None = None) -> None:
         self._client_ca = client_ca
-        self._current: ssl.SSLContext | None = None
+        self._current: _ServerContext | None = None
         self._pair: tuple[bytes, bytes] | None = None
         self._ca = _read_ca(client_ca)
         self._complaint = ""
@@ -93,7 +110,7 @@ class HeldCertificate:
 class ServingCertificate:
     """A certificate and key file, and the `context` to listen with. Raises UnusableCertificate where the first pair is bad."""
 
-    def __init__(self, cert_file: Path, key_file: Path, client_ca: Path | None = None) -> None:
+    def __init__(self, cert_file: Path, key_file: Path, client_ca: Path | HeldCa | None = None) -> None:
         self._client_ca = client_ca
         self._cert_file = cert_file
         self._key_file = key_file
@@ -142,13 +159,20 @@ class ServingCertificate:
             await clock.sleep(POLL_S)
             self.reload()
 
+    def is_verified_now(self, connection: ssl.SSLObject) -> bool:
+        """Whether the certificate that a client shows was verified by the CA that is in use now. A connection may outlive the CA that was
+        in use when it began. A resumed session brings the certificate of an earlier connection and does not count."""
+        context = connection.context
+        is_current = isinstance(context, _ServerContext) and context.client_ca == self._current.client_ca
+        return is_current and not connection.session_reused and connection.getpeercert(binary_form=True) is not None
+
     def _select_certificate(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
     def _read(self) -> tuple[bytes, bytes, bytes]:
         return self._cert_file.read_bytes(), self._key_file.read_bytes(), _read_ca(self._client_ca)
 
-    def _load(self) -> ssl.SSLContext:
+    def _load(self) -> _ServerContext:
         context = _make_server_context(self._client_ca)
         # An encrypted key is refused: without a password given here OpenSSL would ask the terminal for one, and wait.
         context.load_cert_chain(self._cert_file, self._key_file, password="")
@@ -172,26 +196,38 @@ async def warn_of_end(certificate: HeldCertificate | ServingCertificate, clock: 
         await clock.sleep(POLL_S)
 
 
-def _read_ca(client_ca: Path | None) -> bytes:
-    """The content of the file. Raises UnusableCertificate, which names it."""
+def _read_ca(client_ca: Path | HeldCa | None) -> bytes:
+    """The content of the file, or the PEM. Raises UnusableCertificate, which names the file."""
+    if client_ca is None or isinstance(client_ca, HeldCa):
+        return client_ca.pem if client_ca is not None else b""
     try:
-        return client_ca.read_bytes() if client_ca is not None else b""
+        return client_ca.read_bytes()
     except OSError as error:
         raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_describe_error(error)}") from error
 
 
-def _make_server_context(client_ca: Path | None) -> ssl.SSLContext:
+def _make_server_context(client_ca: Path | HeldCa | None) -> _ServerContext:
     """`client_ca` verifies the certificates of clients that show one: probes show none, and whether one is needed is decided by path."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_OPTIONAL
         try:
-            context.load_verify_locations(client_ca)
-        except OSError as error:
-            raise UnusableCertificate(f"the CA of clients {client_ca} cannot be used: {_describe_error(error)}") from error
+            _load_ca(context, client_ca)
+        except (OSError, ValueError) as error:
+            name = client_ca if isinstance(client_ca, Path) else "that is given"
+            reason = _describe_error(error) if isinstance(error, OSError) else "it is not ASCII"
+            raise UnusableCertificate(f"the CA of clients {name} cannot be used: {reason}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # an API server does not resume sessions, and sends nothing but reviews after the handshake
     return context
+
+
+def _load_ca(context: _ServerContext, client_ca: Path | HeldCa) -> None:
+    if isinstance(client_ca, Path):
+        context.load_verify_locations(client_ca)
+    elif client_ca.pem:
+        context.load_verify_locations(cadata=client_ca.pem.decode("ascii"))
+        context.client_ca = client_ca.pem
 
 
 def _describe_error(error: OSError) -> str:

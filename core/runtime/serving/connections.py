@@ -1,4 +1,4 @@
-"""Connections of the webhook's port: at most so many, and none that waits for its first request, or between two, for ever.
+"""Connections of a port that API servers call: at most so many, and none that waits for its first request, or between two, for ever.
 
 They are counted where the socket accepts them, since a handshake that is never finished costs as much memory as a connection.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from core.runtime.clock import Clock
-from webhook.shared_limits import give_memory_back
+from core.runtime.serving.shared_limits import give_memory_back
 
 logger = logging.getLogger(__name__)
 # An API server has one for each review that is on its way, up to 200 or so, and keeps 25 for the next ones.
