@@ -247,7 +247,7 @@ def test_user_of_one_namespace_sees_own_jobs_and_which_things_are_not_known(topo
     ]
     shown = run_limited(topogate, answer).out
     assert "waiting: 2 workloads of yours; others are not known" in shown
-    assert "IN LOCALQUEUE" in shown
+    assert "in localqueue" in shown.lower()  # a heading, or a line where the terminal is narrow
     assert all(note in shown for note in (*told["notRead"], *queue["notRead"]))
 
 

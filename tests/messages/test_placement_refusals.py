@@ -217,7 +217,8 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
     "a slice size of 0": (lambda: refuse(request(2, slices=[(RACK, 0)])), "pod set main: slice size 0 at cloud/rack; at least 1 is needed"),
     "uneven slices": (
         lambda: refuse(request(7, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])),
-        "pod set main: slice size 2 does not evenly divide the 7 pods",
+        "pod set main: slice size 2 does not evenly divide the 7 pods; "
+        "with feature gate TASPartialSlices the last slice may have fewer pods",
     ),
     "slices above their pod set": (
         lambda: refuse(request(2, Mode.REQUIRED, RACK, slices=[(BLOCK, 2)])),

@@ -126,7 +126,7 @@ REFUSALS: dict[str, tuple[Build, str]] = {
     "slices that do not divide": (
         lambda: ask({REQUIRED_TOPOLOGY: RACK, SLICE_REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "3"}),
         'topogate refuses this object:\nspec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]: "3": slices must '
-        "evenly divide the 4 pods: one of 1, 2, 4 is expected",
+        "evenly divide the 4 pods: one of 1, 2, 4 is expected; with feature gate TASPartialSlices the last slice may have fewer pods",
     ),
     "layers that are none": (
         lambda: ask({REQUIRED_TOPOLOGY: RACK, SLICE_CONSTRAINTS: "[7]"}),
@@ -219,7 +219,8 @@ REFUSALS: dict[str, tuple[Build, str]] = {
         lambda: Webhook().validate(
             of_objects.build_workload(of_objects.build_pod_set(topologyRequest={"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 3}))
         ),
-        "topogate refuses this object:\nspec.podSets[0].topologyRequest.podSetSliceSize: 3: slices must evenly divide the 4 pods",
+        "topogate refuses this object:\nspec.podSets[0].topologyRequest.podSetSliceSize: 3: slices must evenly divide the 4 pods: "
+        "one of 1, 2, 4 is expected; with feature gate TASPartialSlices the last slice may have fewer pods",
     ),
     "pod sets of one name": (
         lambda: Webhook().validate(of_objects.build_workload(of_objects.build_pod_set("a"), of_objects.build_pod_set("a"))),
