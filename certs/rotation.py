@@ -246,7 +246,16 @@ class Rotation:
         return any(is_accepted(bundle, served, name, now) for bundles in self._published.values() for bundle in bundles or ())
 
     async def _read_configurations(self) -> dict[BundleHolder, Obj | None]:
-        return {one: await self._find(KINDS[one.kind], one.name) for one in self._target.configurations}
+        return {one: await self._read_configuration(one) for one in self._target.configurations}
+
+    async def _read_configuration(self, one: BundleHolder) -> Obj | None:
+        try:
+            return await self._find(KINDS[one.kind], one.name)
+        except KubeError as error:
+            if one.kind != "apiservice":  # jobs are admitted without it
+                raise
+            self._report_problem(f"{one} is not read: {error}")
+            return None
 
     async def _read_secret(self) -> tuple[Obj | None, SecretData | Unusable | Early]:
         secret = await self._find(SECRETS, self._target.secret, self._target.namespace)
@@ -293,10 +302,11 @@ def _list_bundles(one: BundleHolder, obj: Obj | None) -> tuple[bytes, ...] | Non
 
 
 def _list_client_configs(one: BundleHolder, obj: Obj) -> list[tuple[str, Obj]]:
-    """Each `clientConfig` with its JSON pointer; of an APIService its `spec`, if a Service serves it."""
+    """Each `clientConfig` with its JSON pointer; of an APIService its `spec`, if a Service serves it and its certificate is verified: the
+    API server takes no CA otherwise."""
     if one.kind == "apiservice":
         spec = obj.get("spec") or {}
-        return [("/spec", spec)] if spec.get("service") else []
+        return [("/spec", spec)] if spec.get("service") and not spec.get("insecureSkipTLSVerify") else []
     if one.kind != "crd":
         return [(f"/webhooks/{index}/clientConfig", hook.get("clientConfig") or {}) for index, hook in enumerate(obj.get("webhooks") or ())]
     conversion = (obj.get("spec") or {}).get("conversion") or {}

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Has the API server store every object of kueue.x-k8s.io as v1beta2, and forget that any was stored as v1beta1.
 #
-# Each object is read as v1beta2 and written back as it is; the API server writes only those that it has stored in another
-# version. topogate's webhook, or Kueue's, must run: it converts what is read. Running it again changes nothing. It ends with
-# a status other than 0 at the first kind that could not be migrated, since an object has changed meanwhile: run it again.
+# Each object is patched with nothing; the API server writes those that it has stored in another version. An object that is
+# gone meanwhile is passed over. topogate's webhook, or Kueue's, must run: it converts what is read. Running it again changes
+# nothing. It ends with a status other than 0 at the first object that could not be read or written: run it again.
 # `--dry-run` writes nothing. Other arguments are given to kubectl, such as --context NAME.
 set -eu
 
@@ -20,10 +20,20 @@ for plural in topologies resourceflavors admissionchecks provisioningrequestconf
     if [ -z "$(kubectl "$@" get crd "$crd" --ignore-not-found -o name)" ]; then
         continue
     fi
-    objects=$(kubectl "$@" get "$kind" --all-namespaces -o name | wc -l)
-    if [ "$objects" -gt 0 ]; then
-        kubectl "$@" get "$kind" --all-namespaces -o json | kubectl "$@" replace $mode -f - >/dev/null
-    fi
+    # One list, and no pipe: a list that breaks off, or cannot be converted, ends the script.
+    list=$(kubectl "$@" get "$kind" --all-namespaces --chunk-size=0 -o 'jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {end}')
+    objects=0
+    for each in $list; do
+        namespace=${each%%/*}
+        if ! answer=$(kubectl "$@" patch "$kind" "${each#*/}" ${namespace:+-n "$namespace"} --type=merge $mode -p '{}' 2>&1); then
+            case $answer in
+            *NotFound*) continue ;;
+            esac
+            echo "$answer" >&2
+            exit 1
+        fi
+        objects=$((objects + 1))
+    done
     kubectl "$@" patch crd "$crd" --subresource=status --type=merge $mode -p '{"status":{"storedVersions":["v1beta2"]}}' >/dev/null
     echo "$crd: $objects objects are stored as v1beta2"
 done

@@ -130,6 +130,7 @@ class _Drawing:
         write(self._console, format_labelled(name, text, style) if text else Text(f"{name}:", HEAD), indent=1)
 
     def _write_line(self, text: str, style: str, indent: int = 0) -> None:
+        text = remove_controls(text)
         write(self._console, text if self._is_wide else cut(text, max(1, self._console.width - 2 * indent)), style, indent)
 
 

@@ -55,7 +55,8 @@ def select_queues(reading: QueueReading, asked: str | None, namespace: str, *, i
     state, only = reading.outlook.state, namespace if is_given or reading.namespace is not None else None
     in_namespace = {key: local for key, local in state.local_queues.items() if key.partition("/")[0] == namespace}
     if asked is None:
-        return Selection(frozenset(local.cluster_queue for local in in_namespace.values()) if only is not None else None, only)
+        # Workloads with a LocalQueue that does not exist have no ClusterQueue.
+        return Selection(frozenset(["", *(local.cluster_queue for local in in_namespace.values())]) if only is not None else None, only)
     kind, _, name = asked.rpartition("/")
     if (kind and kind.lower() not in _KINDS) or not name:
         raise BadInput(f"{asked!r} is not accepted; NAME, clusterqueue/NAME or localqueue/NAME is expected")
@@ -89,9 +90,15 @@ def report_queues(reading: QueueReading, selection: Selection) -> list[Report]:
     API writes them. `notRead` has a sentence for each thing of the queue that could not be read."""
     settings, state = reading.outlook.settings, reading.outlook.state
     later = reading.outlook.list_later()
-    views = build_queue_views(state, rules=settings.pods_ready, sharing=settings.fair_sharing, is_held_back=later.__contains__)
-    chosen = [view for view in views if selection.cluster_queues is None or view.name in selection.cluster_queues]
-    return [_Reporter(reading, selection, view, later).report() for view in chosen]
+    views = build_queue_views(
+        state,
+        rules=settings.pods_ready,
+        sharing=settings.fair_sharing,
+        is_held_back=later.__contains__,
+        chosen=selection.cluster_queues,
+    )
+    shown = (view for view in views if view.name or any(selection.has(each.workload) for each in view.waiting))
+    return [_Reporter(reading, selection, view, later).report() for view in shown]
 
 
 def list_notes(reading: QueueReading) -> list[str]:

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from cli.reporting.draw import QUIET, WAITING, format_labelled, write
 from cli.reporting.report import Report, describe_owner
+from cli.reporting.table import remove_controls
 from core.model.quantity import format_quantity
 from core.placement.refusals import LevelFact
 from core.queueing.flavors.outcome import CURABLE, Attempt, NotAdmissible
@@ -29,9 +30,11 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
     own = next((each for each in waiting if each.workload.uid == facts.uid), None)
     if own is None:
         return {}
-    in_queue = [each for each in waiting if each.cluster_queue == own.cluster_queue and (queue or each.workload.queue == facts.queue)]
+    in_queue = [
+        each for each in waiting if each.cluster_queue == own.cluster_queue and (queue is not None or each.workload.queue == facts.queue)
+    ]
     turn: Report = {
-        "position": own.position,
+        "position": in_queue.index(own) + 1,
         "waiting": len(in_queue),
         "localPosition": own.local_position,
         "localWaiting": sum(each.workload.queue == facts.queue for each in in_queue),
@@ -40,7 +43,7 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
     if above:
         near = {own.cluster_queue, *state.quota.list_relatives(own.cluster_queue)}
         turn |= {"cohort": above[-1], "cohortPosition": own.cohort_position, "cohortWaiting": sum(w.cluster_queue in near for w in waiting)}
-    before = in_queue[: own.position - 1]
+    before = in_queue[: in_queue.index(own)]
     turn |= {"before": [_name(outlook, each.workload) for each in before[:_SHOWN]], "beforeCount": len(before)}
     report: Report = {"turn": turn}
     if queue is None:
@@ -129,7 +132,7 @@ def _show(amounts: Mapping[str, int]) -> dict[str, str]:
 def _name(outlook: Outlook, workload: WorkloadFacts) -> Report:
     obj = outlook.observed.workloads.store.get(workload.key) or {"metadata": {}}
     owner = describe_owner(workload, obj)
-    return {"workload": workload.key, "of": f"{workload.key.partition('/')[0]}/{owner}", "priority": workload.priority}
+    return {"workload": workload.key, "of": remove_controls(f"{workload.key.partition('/')[0]}/{owner}"), "priority": workload.priority}
 
 
 def render_waiting(console: Console, report: Report) -> None:

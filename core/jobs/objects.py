@@ -57,11 +57,15 @@ def validate_workload(workload: Json, old: Json | None) -> Rules:
     """Returns errors, and no warnings, of a Workload. Requests and limits of pods and containers, and overhead, must be maps of quantities
     of at least 0. Slices must have a size of at least 1 that divides the pods (`find_uneven`), and
     `podSetSliceSize` needs `podSetSliceRequiredTopology`. Two pod sets of one name, or two with a `minCount`, are an error. So are pod sets
-    other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods."""
+    other than in `old` (None: it is new) where both have quota reserved, but an elastic job may have fewer pods. A pod set that is as in
+    `old` is not judged by itself again."""
     spec = workload.get("spec") or {}
     errors: list[FieldError] = []
+    before = ((old or {}).get("spec") or {}).get("podSets") or ()
     for i, pod_set in enumerate(spec.get("podSets") or ()):
-        errors += _validate_pod_set(f"spec.podSets[{i}]", pod_set)
+        # What was stored under other gates must not keep its user from deactivating it.
+        if i >= len(before) or before[i] != pod_set:
+            errors += _validate_pod_set(f"spec.podSets[{i}]", pod_set)
     names = Counter(pod_set.get("name") for pod_set in spec.get("podSets") or ())
     variable = [i for i, pod_set in enumerate(spec.get("podSets") or ()) if pod_set.get("minCount") is not None]
     for i in variable[1:]:

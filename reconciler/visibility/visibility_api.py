@@ -31,6 +31,7 @@ from reconciler.visibility.visibility_server import VisibilityServer, make_certi
 
 logger = logging.getLogger(__name__)
 MOST_CONNECTIONS = 128
+MOST_HEADERS = 1024  # the API server sends one for each group of a user
 RETRY_S = 10.0
 SHUTDOWN_S = 2.0
 
@@ -94,7 +95,7 @@ class VisibilityApi:
         reader = make_certificate_reader(certificate)
         self._server = VisibilityServer(self._pages, self._reviews, self._clock, reader, connections)
         self._server.rules = self._rules
-        runner = make_runner(self._server.app, shutdown_timeout_s=SHUTDOWN_S)
+        runner = make_runner(self._server.app, shutdown_timeout_s=SHUTDOWN_S, most_headers=MOST_HEADERS)
         await runner.setup()
         try:
             listening = connections.listen(self._settings.host, self._settings.port)

@@ -160,7 +160,7 @@ class VisibilityServer:
             raise _Refused(503, "workloads are not listed yet; try again")
         if not self._pages.has_queue(access):
             raise _Refused(404, "", documents.build_not_found(access.plural, access.name))
-        async with self._count_answer(user.name):
+        async with self._count_answer(_find_client(user.name)):
             limit = documents.DEFAULT_LIMIT if limit == 0 else min(max(0, limit), documents.MOST_LISTED)
             return await self._write(request, self._pages.encode_page(access, offset, limit))
 
@@ -179,13 +179,13 @@ class VisibilityServer:
                 del self._answered[user]
 
     async def _write(self, request: web.Request, pieces: Iterator[bytes]) -> web.StreamResponse:
-        """Writes an answer. A client that has not read it after `ANSWER_S` seconds loses its connection: an answer that is cut off must not
-        look whole."""
+        """Writes an answer. A client that takes `ANSWER_S` seconds in all to read it loses its connection: an answer that is cut off must
+        not look whole. What it waits for its turns does not count."""
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S) as limit:
                 await response.prepare(request)
-                while (piece := await self._encode_next(pieces)) is not None:
+                while (piece := await self._encode_in_turn(pieces, limit)) is not None:
                     await response.write(piece)
                 await response.write_eof()
         except TimeoutError:
@@ -193,6 +193,16 @@ class VisibilityServer:
                 request.transport.abort()
             raise ConnectionResetError(f"an answer was not read within {ANSWER_S:g} s") from None
         return response
+
+    async def _encode_in_turn(self, pieces: Iterator[bytes], limit: asyncio.Timeout) -> bytes | None:
+        """Returns the next piece; None at the end. `limit` is put off by as long as that takes."""
+        loop, until = asyncio.get_running_loop(), limit.when()
+        assert until is not None
+        left_s = until - loop.time()
+        limit.reschedule(None)
+        piece = await self._encode_next(pieces)
+        limit.reschedule(loop.time() + left_s)
+        return piece
 
     async def _encode_next(self, pieces: Iterator[bytes]) -> bytes | None:
         async with self._turn:
@@ -218,6 +228,11 @@ def make_certificate_reader(certificate: ServingCertificate) -> Verified:
         return shown
 
     return read
+
+
+def _find_client(user: str) -> str:
+    """Returns the user to whom an answer is counted: service accounts of one namespace count as one."""
+    return user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
 
 
 def _find_access(path: str) -> Access:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from certs.rotation import Rotation
+from certs.rotation import ROTATE_CA, Rotation
 from core.runtime.http.errors import Forbidden, ServerError
 from core.runtime.serving.tls import PairNotServed
 from sim.apiserver.server import Change
@@ -390,3 +390,21 @@ def test_replica_without_the_api_service_stays_ready_for_the_webhooks():
     server.put(build_configuration_object(APISERVICE))
     replica.look()
     assert server.bundles(APISERVICE) == [server.secret["ca.crt"]]
+
+
+def test_api_service_that_may_not_be_read_or_takes_no_ca_holds_up_no_rotation():
+    server = Server((MUTATING, VALIDATING, CRD))
+    service = build_configuration_object(APISERVICE)
+    server.put({**service, "spec": {**service["spec"], "insecureSkipTLSVerify": True}})
+    replica = Replica(server)
+    replica.look()
+    assert replica.rotation.find_unready_reason() == ""
+    assert server.bundles(APISERVICE) == [b""]
+    first = server.secret["ca.crt"]
+    server.annotate_secret(**{ROTATE_CA.replace("/", "__"): "now"})
+    server.fail["get", "apiservices"] = FORBIDDEN
+    for _ in range(10):
+        replica.clock.true += timedelta(minutes=2)
+        replica.look()
+    assert server.secret["signer.crt"] not in first
+    assert replica.rotation.find_unready_reason() == ""

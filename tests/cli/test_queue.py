@@ -179,7 +179,7 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal():
     assert format_table(["A", "B"], [["x", "\x1b]0;t\x07"]], 40)[1] == "x  ?]0;t?"
 
 
-def test_ten_thousand_rows_are_drawn_within_a_second():
+def test_ten_thousand_rows_are_drawn_in_seconds():
     row = {"position": 1, "localPosition": 1, "cohortPosition": 1, "namespace": "n", "name": "w", "localQueue": "q", "priority": 1}
     row |= {"queuedSince": NOW, "pods": 1, "asks": {GPU: "8"}, "reason": "WaitingForQuota", "message": "needs 8 more " * 8}
     holding: Obj = {"workloads": [], "others": {"count": 0, "holds": []}}
@@ -194,7 +194,7 @@ def test_ten_thousand_rows_are_drawn_within_a_second():
     with console.capture() as captured:
         render_queues(console, reports, now)
     assert captured.get().count("WaitingForQuota") == 10_020
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10  # 0.3 s on an idle machine; a row that costs as much as all others would take minutes
 
 
 # --- rights in one namespace ------------------------------------------------------------------------------

@@ -70,3 +70,16 @@ def test_resources_of_a_whole_pod_that_are_no_quantities_are_named(kind: str) ->
     workload = build_workload_json("w", [build_pod_set_json("main", 4)])
     workload["spec"]["podSets"][0]["template"]["spec"]["resources"] = {kind: {"cpu": "-1"}}
     assert list_fields(validate_workload(workload, None)) == [f"spec.podSets[0].template.spec.resources.{kind}[cpu]"]
+
+
+def test_pod_set_stored_with_uneven_slices_is_not_judged_again_where_it_stays() -> None:
+    pod_set = build_pod_set_json("main", 5)
+    pod_set["topologyRequest"] = {"required": "rack", "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}
+    old = build_workload_json("w", [pod_set])
+    new = deepcopy(old)
+    new["spec"]["active"] = False
+    field = "spec.podSets[0].topologyRequest.podSetSliceSize"
+    assert list_fields(validate_workload(new, None)) == [field]
+    assert list_fields(validate_workload(new, old)) == []
+    new["spec"]["podSets"][0]["count"] = 7
+    assert list_fields(validate_workload(new, old)) == [field]

@@ -24,6 +24,8 @@ def add_partial(candidates: Candidates, left: Indices, tail: int, algorithm: Alg
         return chosen
     if len(positions) > fixed and algorithm.tightest:
         equal = (left >= tail) & (candidates.units == candidates.units[positions[-1]])
+        if candidates.scores is not None:  # preferred affinity comes before a tight fit
+            equal &= candidates.scores == candidates.scores[positions[-1]]
         equal[positions] = False
         closing = candidates.find_tightest(int(units[-1]), equal)
         if closing is not None:

@@ -1,7 +1,7 @@
 """What there is to see of each ClusterQueue: the workloads that wait, in order, those that hold quota, and the quota itself."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from core.model.configuration import FairSharing
@@ -64,14 +64,15 @@ def build_queue_views(
     rules: PodsReadyRules | None = None,
     sharing: FairSharing | None = None,
     is_held_back: IsHeldBack = lambda uid: False,
+    chosen: Collection[str] | None = None,
 ) -> list[QueueView]:
-    """Returns a view of each ClusterQueue, sorted by name: those that exist, and those that a LocalQueue or a waiting workload names. The
-    parameters are those of `list_all_waiting`. The state is as before."""
+    """Returns a view of each ClusterQueue, sorted by name: those that exist, and those that a LocalQueue or a waiting workload names. With
+    `chosen` only those with one of these names. The other parameters are those of `list_all_waiting`. The state is as before."""
     waiting = defaultdict[str, list[WaitingWorkload]](list)
     for each in list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=is_held_back):
         waiting[each.cluster_queue].append(each)
     names = {*state.cluster_queues, *waiting, *(local.cluster_queue for local in state.local_queues.values())}
-    return [_build_view(state, name, tuple(waiting[name])) for name in sorted(names)]
+    return [_build_view(state, name, tuple(waiting[name])) for name in sorted(names if chosen is None else names.intersection(chosen))]
 
 
 def _build_view(state: ClusterState, name: str, waiting: tuple[WaitingWorkload, ...]) -> QueueView:

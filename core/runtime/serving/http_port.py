@@ -10,9 +10,12 @@ _LINGERING_S = 1.0  # for so long what comes of a refused body is read and throw
 _READ_BUFFER_BYTES = 64 * 1024
 
 
-def make_runner(app: web.Application, *, shutdown_timeout_s: float) -> web.AppRunner:
+MOST_HEADERS = 128
+
+
+def make_runner(app: web.Application, *, shutdown_timeout_s: float, most_headers: int = MOST_HEADERS) -> web.AppRunner:
     """Returns the runner that serves an application; at its end requests get `shutdown_timeout_s` seconds. A request is dropped when its
-    client has gone; a body that is not read yet takes little memory.
+    client has gone; a body that is not read yet takes little memory. A request with more headers than `most_headers` is refused.
     """
     return web.AppRunner(
         app,
@@ -24,6 +27,7 @@ def make_runner(app: web.Application, *, shutdown_timeout_s: float) -> web.AppRu
         lingering_time=_LINGERING_S,
         read_bufsize=_READ_BUFFER_BYTES,
         auto_decompress=False,
+        max_headers=most_headers,
     )
 
 

@@ -211,6 +211,7 @@ def _make_server_context(client_ca: Path | HeldCa | None) -> _ServerContext:
     context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as for the API server an intermediate CA will do
         try:
             _load_ca(context, client_ca)
         except (OSError, ValueError) as error:

@@ -25,6 +25,7 @@ from e2e.pki import FRONT_PROXY_NAME, issue_client
 from reconciler.visibility.access_reviews import AccessReviews
 from reconciler.visibility.front_proxy import FrontProxyRules
 from reconciler.visibility.pending_pages import PendingPages
+from reconciler.visibility.visibility_api import MOST_HEADERS
 from reconciler.visibility.visibility_server import VisibilityServer, make_certificate_reader
 from tests.builders import build_pod_set_json, build_workload_json
 from tests.queueing.scene import Scene
@@ -109,7 +110,7 @@ class Visibility:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Visibility]:
         self.sync()
-        runner = make_runner(self.server.app, shutdown_timeout_s=1.0)
+        runner = make_runner(self.server.app, shutdown_timeout_s=1.0, most_headers=MOST_HEADERS)
         await runner.setup()
         listening = self.connections.listen("127.0.0.1", 0)
         await web.SockSite(runner, listening, ssl_context=self.certificate.context).start()

@@ -279,10 +279,38 @@ async def test_answers_at_once_are_limited_for_a_user_and_in_all(visibility: Vis
 async def test_answer_that_is_not_read_in_time_loses_its_connection(visibility: Visibility, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(visibility_server, "ANSWER_S", 0.1)
     visibility.submit("w")
-    async with visibility.open(), visibility.connect() as client, visibility.server._turn:
+
+    async def encode_much(_pieces: object) -> bytes:
+        return b" " * (1 << 20)
+
+    monkeypatch.setattr(visibility.server, "_encode_next", encode_much)
+    async with visibility.open(), visibility.connect() as client, client._session.get(CQ) as reply:
         with pytest.raises(aiohttp.ClientError):
-            await client.get(CQ)
+            await reply.read()
     assert not visibility.server._answered
+
+
+async def test_answer_that_waits_for_its_turn_is_not_cut_off(visibility: Visibility, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(visibility_server, "ANSWER_S", 1.0)
+    visibility.submit("w")
+    async with visibility.open(), visibility.connect() as client:
+        await visibility.server._turn.acquire()
+        asked = asyncio.create_task(client.get(CQ))
+        await asyncio.sleep(1.2)  # longer than a client may take
+        visibility.server._turn.release()
+        assert (await asked).status == 200
+
+
+def test_service_accounts_of_one_namespace_share_their_answers() -> None:
+    names = ["jane", "system:serviceaccount:a:one", "system:serviceaccount:a:two", "system:serviceaccount:b:one"]
+    assert [*map(visibility_server._find_client, names)] == ["jane", *["system:serviceaccount:a"] * 2, "system:serviceaccount:b"]
+
+
+async def test_user_of_hundreds_of_groups_is_served(visibility: Visibility):
+    headers = [*USER.items(), *(("X-Remote-Group", f"group-{i}") for i in range(300))]
+    async with visibility.open(), visibility.connect() as client, client._session.get(CQ, headers=headers) as reply:
+        assert reply.status == 200
+    assert len(visibility.judge.asked[0]["groups"]) > 300
 
 
 async def test_connections_without_an_answered_request_go_first(visibility: Visibility):
