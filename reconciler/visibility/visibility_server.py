@@ -231,7 +231,7 @@ def make_certificate_reader(certificate: ServingCertificate) -> Verified:
 
 
 def _find_client(user: str) -> str:
-    """Returns the user to whom an answer is counted: service accounts of one namespace count as one."""
+    """Returns the name by which answers are counted: a user's own, or that of all service accounts of a namespace."""
     return user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
 
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from certs.rotation import ROTATE_CA, Rotation
+from certs.rotation import Rotation
+from core.names import ROTATE_CA
 from core.runtime.http.errors import Forbidden, ServerError
 from core.runtime.serving.tls import PairNotServed
 from sim.apiserver.server import Change

@@ -79,6 +79,8 @@ def test_train_job_with_jobset_made_again_by_larger_runtime_stops_and_waits_for_
     path = run(scene)
     change(scene.api, path, parallelism=3, completions=3)
     scene.api.delete(f"{JOBSETS.format(scene.namespace)}/train")
-    scene.until_waiting("train", "ExceedsMaxQuota", 2 * PATIENCE_S)  # it took 43 s beside light work
+    # The garbage collector would delete it, but learns of JobSets only some time after their definition came: over three minutes once.
+    scene.api.delete(f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/train-node-0?propagationPolicy=Background")
+    scene.until_waiting("train", "ExceedsMaxQuota", 2 * PATIENCE_S)
     scene.eventually("its pods to be gone", lambda now: count_bound(now, scene) == 0)
     assert recount(scene.api) == []
