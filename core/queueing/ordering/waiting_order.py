@@ -17,7 +17,7 @@ from core.model.pods_ready_rules import PodsReadyRules
 from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.ordering.fair_order import FairTurns, estimate_usage, is_borrowing
 from core.queueing.ordering.iteration_order import PriorityTurns, Turn, Turns
-from core.queueing.ordering.pending import EquivalenceClass, Pending, build_order
+from core.queueing.ordering.pending import EquivalenceClass, Pending
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -28,42 +28,13 @@ IsHeldBack = Callable[[str], bool]
 class WaitingWorkload:
     """A workload that waits for quota, and its positions, which begin with 1. `cluster_queue` is empty where its LocalQueue does not
     exist; then `position` counts in the LocalQueue, too. `cohort_position` counts among all workloads of the ClusterQueues that share its
-    root cohort; None where that was not asked for."""
+    root cohort."""
 
     workload: WorkloadFacts
     cluster_queue: str
     position: int
     local_position: int
     cohort_position: int | None = None
-
-
-def list_waiting(
-    state: ClusterState,
-    *,
-    cluster_queue: str | None = None,
-    local_queue: str | None = None,
-    rules: PodsReadyRules | None = None,
-    is_held_back: IsHeldBack = lambda uid: False,
-) -> list[WaitingWorkload]:
-    """Returns the workloads that wait in a ClusterQueue, or in a LocalQueue (namespace/name), in the order in which they are considered.
-    Both positions are given, whichever of the two queues is asked for; there is no `cohort_position`. Empty for an unknown queue. `rules`
-    are those of waitForPodsReady; workloads with a uid that `is_held_back` come last. Raises ValueError unless exactly one queue is named.
-
-    It sorts the workloads of one ClusterQueue, and nothing else; the state is as before.
-    """
-    if (cluster_queue is None) == (local_queue is None):
-        raise ValueError("exactly one of cluster_queue and local_queue is expected")
-    local = state.local_queues.get(local_queue) if local_queue is not None else None
-    name = cluster_queue or (local.cluster_queue if local is not None else "")
-    keys = [key for key, each in state.local_queues.items() if each.cluster_queue == name] if name else [local_queue or ""]
-    waiting = [workload for key in keys for workload in state.workloads.list_local_pending(key)]
-    waiting.sort(key=lambda workload: (is_held_back(workload.uid), build_order(state.workloads, workload, rules)))
-    counted = Counter[str]()
-    found = []
-    for position, workload in enumerate(waiting, start=1):
-        counted[workload.queue] += 1
-        found.append(WaitingWorkload(workload, name, position, counted[workload.queue]))
-    return [each for each in found if local_queue in (None, each.workload.queue)]
 
 
 def list_all_waiting(
@@ -74,7 +45,8 @@ def list_all_waiting(
     is_held_back: IsHeldBack = lambda uid: False,
 ) -> list[WaitingWorkload]:
     """Returns all workloads that wait, in the order in which they are considered, with all their positions. Within a ClusterQueue it is
-    that of `list_waiting`. `sharing`: None where fair sharing is off. The state is as before."""
+    that of `pending.build_order`; those with a uid that `is_held_back` come last. `rules` are those of waitForPodsReady. `sharing`: None
+    where fair sharing is off. The state is as before."""
     pending = Pending(state.workloads, rules)
     try:
         pending.sync()
