@@ -217,12 +217,13 @@ class Reviews:
             if obj is None or is_going(obj) or (_has_same_spec(old, obj) and _has_same_marks(old, obj)):
                 return allow(request)
             misshapen = find_misshapen(shape, obj)
+            before = None if old is None or find_misshapen(shape, old) else old
             gated = validate_gated_workload(obj, old, self._gates) if rules.kind == "Workload" else Rules()
             if _has_same_spec(old, obj):
-                return judge(request, _with(gated, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, old)))))
+                return judge(request, _with(gated, Rules((), () if misshapen else tuple(_list_new_warnings(rules, obj, before)))))
             if misshapen:
                 return judge(request, Rules(misshapen))
-            judged = rules.validate(obj, None if old is None or find_misshapen(shape, old) else old)
+            judged = rules.validate(obj, before)
             return judge(request, _with(gated, judged.filter_by_gates(self._gates)))
 
         return handle

@@ -341,3 +341,11 @@ def test_invalid_object_with_an_unchanged_spec_accepts_metadata_changes(kind: st
     wrong = {**GOOD[kind], "spec": 3}
     assert not Webhook().validate(wrong)["allowed"]
     assert Webhook().validate({**wrong, "metadata": {"name": "x", "finalizers": ["a/b"]}}, wrong)["allowed"]
+
+
+@pytest.mark.parametrize("kind", ["Cohort", "ClusterQueue", "ResourceFlavor", "Topology", "Workload"])
+@pytest.mark.parametrize("metadata", [None, [], "x"])
+def test_a_change_of_labels_of_an_object_stored_without_metadata_is_answered(kind: str, metadata: Any):
+    good = GOOD.get(kind) or {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "c"}, "spec": {}}
+    marked = {**good, "metadata": {**good["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "main"}}}
+    assert Webhook().validate(marked, {**good, "metadata": metadata})["allowed"]
