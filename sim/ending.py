@@ -46,6 +46,12 @@ def list_roots(world: World) -> list[Json]:
     return [obj for obj in alone if SUSPENDING_PARENT not in (obj["metadata"].get("annotations") or {})]  # pods that a parent has let go
 
 
+def list_holding(world: World) -> list[Json]:
+    """Roots with a workload that holds quota."""
+    holding = [each for each in world.objects("kueue.x-k8s.io", "workloads") if has_condition(each, "QuotaReserved")]
+    return [root for root in list_roots(world) if any(_is_owner(root, each) for each in holding)]
+
+
 def find_unsettled(world: World) -> Iterator[str]:
     """Sentences about what is left over."""
     workloads = world.objects("kueue.x-k8s.io", "workloads")

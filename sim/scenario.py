@@ -19,15 +19,18 @@ from core.model.node_health_rules import StormRules
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
 from core.queueing.ordering.portions import MOST_S
+from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
 from e2e import manifests
 from e2e.audit.recount_promises import find_misplaced_spares, find_misshapen, find_unnoticed
 from e2e.nodes import NodePool
+from e2e.standins.pods import has_condition
 from sim import administrators, faults, users
 from sim.administrators import GPUS, POOL_LABEL, POOLS, Administrators
 from sim.apiserver.server import LEASES, Change, Refused
-from sim.ending import find_unsettled
+from sim.ending import find_unsettled, list_holding
 from sim.models.base import NODE, POD
 from sim.models.checks import CHECK, make_check
+from sim.order import Room, find_out_of_order
 from sim.records import Records
 from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
@@ -41,6 +44,7 @@ IDLE_S, MOST_IDLE_TURNS, MOST_IDLE_CHANGES = 100.0, 5_000, 10
 MOST_SLOTS = 32
 CROWD, EXAMPLE_OF_CROWD = 4, "job-one-rack"
 SEEN_AFTER_S, OPENED_AFTER_S = 6.0, 30.0  # by then jobs that wait have been seen, and another process leads
+ROOMS, JOBS_OF_ROOM, ROOM_S = 3, 2, 10.0  # jobs that end at last, a few at a time, and how long what waits has to take their place
 WAITS_S = (0.2, 1.0, 5.0, 30.0)
 SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
 REPLICAS = 2
@@ -163,7 +167,8 @@ class Scenario:
         world.loop.work_s = 0.75 * MOST_S if random.Random(f"decisions of {self.seed}").random() < 0.2 else 0.0
         is_elastic = any(step.name in users.OF_ELASTIC_JOBS for step in self.steps)
         gates = ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True})
-        world.start_replicas(REPLICAS, **_choose_options(configured), **({"gates": gates} if is_elastic else {}))
+        self._options = _choose_options(configured)
+        world.start_replicas(REPLICAS, **self._options, **({"gates": gates} if is_elastic else {}))
 
     # --- playing ------------------------------------------------------------------------------------
 
@@ -179,6 +184,7 @@ class Scenario:
         self._check_idle()
         self._check_end()
         self._check_with_a_fresh_process()
+        self._check_order()
 
     def _play(self, step: Step) -> None:
         try:
@@ -318,6 +324,41 @@ class Scenario:
             raise Broken(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}")
         if self.stale_reasons and not has_ties and not may_see_other_room:
             raise Broken(f"{len(self.stale_reasons)} reasons are out of date: {'; '.join(self.stale_reasons)}")
+
+    def _check_order(self) -> None:
+        """Raises Broken where jobs end, and what waits gets quota in another order than the one that is shown."""
+        shown = [each for each in self._list_waiting() if each.cluster_queue]
+        if len(shown) < 2 or self._has_size_limit:
+            return
+        chance, rooms = random.Random(f"rooms of {self.seed}"), list[Room]()
+        for _ in range(ROOMS):
+            waiting, _ = self._list_uids()
+            ending = list_holding(self.world)
+            if not waiting or not ending:
+                break
+            for root in chance.sample(ending, min(JOBS_OF_ROOM, len(ending))):
+                self.world.delete(root, propagationPolicy="Background")
+            self._pass_time(ROOM_S)
+            waiting, holding = self._list_uids()
+            rooms.append(Room(holding, waiting))
+        strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
+        problems = list(find_out_of_order(shown, strict, rooms))
+        if problems:
+            raise Broken("; ".join(problems[:5]))
+
+    def _list_waiting(self) -> list[WaitingWorkload]:
+        """What `topogate queue` shows of what waits, as the process that decides knows it."""
+        (deciding,) = (each.reconciler for each in self.world.replicas if each.decides and each.reconciler is not None)
+        assert deciding.deciding is not None
+        held_back = deciding.deciding.scheduler._is_held_back
+        rules, sharing = self._options.get("pods_ready"), self._options.get("sharing")
+        return list_all_waiting(deciding.observed.state, rules=rules, sharing=sharing, is_held_back=held_back)
+
+    def _list_uids(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Uids of the workloads that wait with a reason, and of those that hold quota."""
+        workloads = self.world.objects(*WORKLOADS)
+        holding = {each["metadata"]["uid"] for each in workloads if has_condition(each, QUOTA_RESERVED)}
+        return frozenset(each["metadata"]["uid"] for each in workloads if _get_reason(each)), frozenset(holding)
 
     def _count_changes(self) -> int:
         """How often the process that decides has noted a change that may help a workload which waits."""
