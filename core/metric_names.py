@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from core.model.pause_state import PAUSABLE
 from core.names import (
+    ADMISSION_GATE,
     REASON_ADMISSION_CHECK,
     REASON_DEACTIVATED,
     REASON_FAIR_SHARING,
@@ -23,6 +24,7 @@ from core.names import (
     REASON_RECLAIMED_BY_BORROWER,
     REASON_SPARES_TAKEN_BACK,
     REASON_START_REFUSED,
+    TOPOLOGY_GATE,
 )
 from core.runtime.report.metrics import Instrument, Kind, Label
 
@@ -35,6 +37,7 @@ FOUND, REFUSED = "found", "refused"
 DRIFTS = ("Outside", "Relabelled", "Split")
 HELD, MISSING, LENT = "held", "missing", "lent"
 USABLE, CORDONED, NOT_READY = "usable", "cordoned", "not_ready"
+LEADS = "leader"  # a replica that does not lead counts nothing
 ALLOWED, DENIED, MALFORMED, FAILED = "allowed", "denied", "malformed", "failed"
 
 CLUSTER_QUEUE = Label("cluster_queue")
@@ -77,6 +80,8 @@ _OF_LEVEL = (FLAVOR, LEVEL, RESOURCE)
 
 # From a second to almost three hours, as Kueue has them: a wait in a queue may be either.
 WAITS = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0, 10240.0)
+# From a second to a fortnight.
+RUNS = tuple(4.0**i for i in range(11))
 # A group of pods is evaluated a fifth of a second after its last pod, and may wait for room as long as a workload.
 PLACEMENTS = (0.25, 0.5, *WAITS)
 # One decision takes well under a millisecond on 10,240 nodes, a search for victims the longest.
@@ -186,6 +191,38 @@ WEIGHTED_SHARE = Instrument(
     (CLUSTER_QUEUE, COHORT),
     together=max,
 )
+PENDING_CLASSES = Instrument(
+    "kueue_pending_scheduling_hashes",
+    Kind.GAUGE,
+    "Groups of waiting workloads that ask a LocalQueue for the same and are decided on as one; inadmissible: all of a group are",
+    (CLUSTER_QUEUE, _WAITING),
+)
+EXECUTION_TIME = Instrument(
+    "kueue_execution_time_seconds",
+    Kind.HISTOGRAM,
+    "For how long a workload that has finished was admitted, all of its admissions together",
+    (CLUSTER_QUEUE,),
+    RUNS,
+)
+RECOVERY_WAIT = Instrument(
+    "kueue_workload_recovery_wait_time_seconds",
+    Kind.HISTOGRAM,
+    "From when pods of a running workload were not ready any more until all were again; with waitForPodsReady only",
+    (CLUSTER_QUEUE,),
+    WAITS,
+)
+GATE_REMOVAL = Instrument(
+    "kueue_pod_scheduling_gate_removal_seconds",
+    Kind.HISTOGRAM,
+    "From when a workload was admitted, or its pod was there if that was later, until the gate was off; `is_group`: a group of plain pods",
+    (
+        CLUSTER_QUEUE,
+        Label("name", frozenset({ADMISSION_GATE, TOPOLOGY_GATE})),
+        Label("is_group", frozenset({"true", "false"})),
+        Label("replica_role", frozenset({LEADS})),
+    ),
+    UNGATINGS,
+)
 COHORT_WEIGHTED_SHARE = Instrument("kueue_cohort_weighted_share", Kind.GAUGE, "The same of a cohort in its parent", (COHORT,), together=max)
 
 # --- by LocalQueue: with gate LocalQueueMetrics, since there may be many -------------------------------------
@@ -213,6 +250,8 @@ BY_LOCAL_QUEUE = {
         CHECKS_WAIT,
         READY_WAIT,
         ADMITTED_UNTIL_READY,
+        RECOVERY_WAIT,
+        EXECUTION_TIME,
         EVICTED_WORKLOADS,
         RESOURCE_RESERVATION,
         RESOURCE_USAGE,
@@ -392,6 +431,8 @@ OF_RECONCILER = (
     ADMISSION_ATTEMPTS,
     ADMISSION_ATTEMPT_DURATION,
     *BY_LOCAL_QUEUE,
+    PENDING_CLASSES,
+    GATE_REMOVAL,
     PREEMPTED_WORKLOADS,
     CLUSTER_QUEUE_STATUS,
     NOMINAL_QUOTA,

@@ -24,7 +24,8 @@ class FlavorView:
     flavor: FlavorFacts
     topology: TopologyFacts
     capacity: FreeCapacity
-    _by_values: Mapping[tuple[str, ...], tuple[int, ...]] = field(init=False, repr=False)
+    _by_values: dict[tuple[str, ...], tuple[int, ...]] = field(init=False, repr=False)
+    _indexed: set[tuple[str, ...]] = field(init=False, repr=False)  # levels, also of former topologies, by which domains are found
     _name_sets: dict[tuple[str, ...], frozenset[str]] = field(init=False, repr=False)  # of domains of several nodes, one set for all
 
     def __post_init__(self) -> None:
@@ -36,7 +37,20 @@ class FlavorView:
             path = tree.paths[first]
             for values in {path, path[-1:]} if tree.is_hostname else {path}:
                 found[values] = (*found.get(values, ()), domain)
-        self._by_values = found
+        self._by_values, self._indexed = found, {tree.declared}
+
+    def index_levels(self, levels: tuple[str, ...]) -> None:
+        """Lets domains be found by their values for `levels`, too: those that an assignment names, which was written before the levels of
+        the topology changed. Nothing happens unless the hostname is the lowest of both, or for levels by which domains are found already.
+        """
+        tree = self.capacity.tree
+        if not tree.is_hostname or len(levels) < 2 or levels[-1] != tree.declared[-1] or levels in self._indexed:
+            return
+        self._indexed.add(levels)
+        for domain, labels in enumerate(tree.labels):
+            if all(level in labels for level in levels):
+                values = tuple(labels[level] for level in levels)
+                self._by_values[values] = (*self._by_values.get(values, ()), domain)
 
     def copy(self) -> "FlavorView":
         """Returns a copy with the nodes and free amounts as they are now: what happens later does not reach it. Flavor and topology are
@@ -128,6 +142,7 @@ def build_reservation(
     view's own tree is taken as it is, where the lowest level is the hostname. Else it only decides within domains of several nodes. One
     with another number of pods in the plan is filled anew, nodes with room in order. Pods that do not fit count on its last node."""
     tree, pinned, wide = view.capacity.tree, dict[str, int](), list[Domain]()
+    view.index_levels(assignment.levels)
     if tree.is_hostname:
         if isinstance(plan, NodeCounts) and plan.tree is tree:
             return Reservation(requests, plan, traits=pod_set.traits)

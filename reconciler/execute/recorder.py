@@ -81,6 +81,15 @@ class Recorder:
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
+    def record_recovery(self, queues: QueuesOfWorkload, seconds: float, traceparent: str | None) -> None:
+        """Records for how many `seconds` pods of a workload that ran were not ready until all were again. Labels are those of
+        `record_quota`."""
+        self._record(m.RECOVERY_WAIT, seconds, queues, traceparent)
+
+    def record_finish(self, queues: QueuesOfWorkload, admitted_s: float, traceparent: str | None) -> None:
+        """Records for how many seconds a workload that has finished was admitted in total. Labels are those of `record_quota`."""
+        self._record(m.EXECUTION_TIME, admitted_s, queues, traceparent)
+
     def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
         """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
         `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`."""
@@ -131,6 +140,12 @@ class Recorder:
         workload.
         """
         self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
+
+    def record_gate_removal(self, seconds: float, gate: str, cluster_queue: str | None, traceparent: str | None, *, is_group: bool) -> None:
+        """Records the same seconds for a gate, by its name, of a pod that is started or gets its place. `cluster_queue` is that of its
+        workload (None: counted as `OTHER`); `is_group`: the pod is one of a group of plain pods."""
+        labels = cluster_queue or OTHER, gate, "true" if is_group else "false", m.LEADS
+        self._sink.record(m.GATE_REMOVAL, seconds, *labels, traceparent=traceparent)
 
     def record_lag(self, seconds: float) -> None:
         """Records by how many seconds the event loop was late."""

@@ -5,7 +5,7 @@ Sums are taken over arrays, level by level; nothing here goes over nodes, or ove
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -108,8 +108,12 @@ class Gauges:
     # --- queues -------------------------------------------------------------------------------------
 
     def _read_queues(self, rows: _Rows) -> None:
-        state = self._observed.state
-        waiting = self._count_waiting()
+        state, classes = self._observed.state, list(self._scheduler.count_by_class())
+        refused = Counter[str]()
+        for local_queue, _, waits in classes:
+            refused[local_queue] += waits
+        waiting = self._count_waiting(refused)
+        self._read_classes(rows, classes)
         for name, queue in state.cluster_queues.items():
             holding = state.workloads.list_holders(name)
             total, inadmissible = waiting.get(name, (0, 0))
@@ -121,14 +125,22 @@ class Gauges:
                 rows.setdefault(m.CLUSTER_QUEUE_STATUS, {})[name, each] = each == status
             self._read_quota(rows, queue, holding)
         if self._by_local_queue:
-            self._read_local_queues(rows)
+            self._read_local_queues(rows, refused)
         if self._shares_fairly:
             for name in state.cohorts:
                 rows.setdefault(m.COHORT_WEIGHTED_SHARE, {})[name,] = _share(state.quota.compute_cohort_share(name).weighted)
 
-    def _read_local_queues(self, rows: _Rows) -> None:
-        state, refused = self._observed.state, self._scheduler.count_refused()
-        mirrors = m.BY_LOCAL_QUEUE
+    def _read_classes(self, rows: _Rows, classes: Iterable[tuple[str, int, int]]) -> None:
+        """Groups of workloads that ask for the same; one of which a member is still to be decided on is active."""
+        state, read = self._observed.state, rows.setdefault(m.PENDING_CLASSES, {})
+        read.update({(name, status): 0 for name in state.cluster_queues for status in (m.ACTIVE, m.INADMISSIBLE)})
+        for local_queue, members, refused in classes:
+            local = state.local_queues.get(local_queue)
+            if local is not None and local.cluster_queue in state.cluster_queues:
+                read[local.cluster_queue, m.INADMISSIBLE if refused == members else m.ACTIVE] += 1
+
+    def _read_local_queues(self, rows: _Rows, refused: Mapping[str, int]) -> None:
+        state, mirrors = self._observed.state, m.BY_LOCAL_QUEUE
         for key in state.local_queues:
             namespace, _, name = key.partition("/")
             holding, total = state.workloads.list_local_holders(key), state.workloads.count_pending(key)
@@ -156,10 +168,9 @@ class Gauges:
         queue = self._observed.local_queues.store.get(local_queue)
         return str((find_condition(queue or {}, ACTIVE) or {}).get("status") or "Unknown")
 
-    def _count_waiting(self) -> Mapping[str, tuple[int, int]]:
-        """Per ClusterQueue how many wait, and how many of them were refused for now."""
+    def _count_waiting(self, refused: Mapping[str, int]) -> Mapping[str, tuple[int, int]]:
+        """Per ClusterQueue how many wait, and how many of them were refused for now (`refused`: by LocalQueue)."""
         state = self._observed.state
-        refused = self._scheduler.count_refused()
         total: Counter[str] = Counter()
         inadmissible: Counter[str] = Counter()
         for key, local in state.local_queues.items():

@@ -8,18 +8,28 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from core.jobs.kinds.pod import has_admission_gate
-from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
+from core.names import (
+    ADMISSION_GATE,
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    IS_GROUP_WORKLOAD,
+    PODS_READY,
+    QUOTA_RESERVED,
+    REASON_RECOVERED,
+    REASON_WAIT_FOR_RECOVERY,
+    TOPOLOGY_GATE,
+)
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.watch.store import Change
 from core.state.facts import find_condition
 from reconciler.execute.recorder import QueuesOfWorkload, Recorder
 from reconciler.execute.tracing import find_traceparent, parse_time
-from reconciler.observe.indexes import is_gated, list_workloads_of_pod
+from reconciler.observe.indexes import list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
-_COUNTED = (QUOTA_RESERVED, ADMITTED, PODS_READY, EVICTED)
+_COUNTED = (QUOTA_RESERVED, ADMITTED, PODS_READY, EVICTED, FINISHED)
 _Conditions = Mapping[str, Mapping[str, Any]]  # that stand at True, by type
 
 
@@ -39,15 +49,25 @@ class Milestones:
             self._recorder.queue_seen(change.new["metadata"]["name"])
 
     def _on_pod(self, change: Change) -> None:
-        """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
-        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
-            return  # one that loses both gates at once is started, and needs no place
+        """Gates of a pod are off: how long after the pod was there and its workload was admitted."""
+        if change.old is None or change.new is None:
+            return
+        before = _list_gates(change.old)
+        removed = before - _list_gates(change.new)
+        if not removed:
+            return
         workloads = filter(None, map(self._observed.find_present, list_workloads_of_pod(change.new)))
         for workload in workloads:
             admitted = (find_condition(workload, ADMITTED) or {}).get("lastTransitionTime") or ""
             since = parse_time(max(admitted, change.new["metadata"].get("creationTimestamp") or "") or None)
-            if since is not None:
-                self._recorder.record_ungating(self._count_seconds_since(since), find_traceparent(workload))
+            if since is None:
+                continue
+            waited_s, traceparent = self._count_seconds_since(since), find_traceparent(workload)
+            for gate in removed:
+                is_group = (workload["metadata"].get("annotations") or {}).get(IS_GROUP_WORKLOAD) == "true"
+                self._recorder.record_gate_removal(waited_s, gate, _queue_of(workload), traceparent, is_group=is_group)
+            if before == {TOPOLOGY_GATE}:  # one that loses both gates at once is started, and needs no place
+                self._recorder.record_ungating(waited_s, traceparent)
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
@@ -74,7 +94,13 @@ class Milestones:
             has_checks = bool((workload.get("status") or {}).get("admissionChecks"))
             checked_s = self._count_seconds_since(_time(now.get(QUOTA_RESERVED))) if has_checks else None
             self._recorder.record_admission(queues, waited_s, checked_s, traceparent)
-        if PODS_READY in reached and queue is not None:
+        if FINISHED in reached and queue is not None:
+            self._recorder.record_finish(queues, _count_admitted(workload, now), traceparent)
+        if PODS_READY in reached and queue is not None and now[PODS_READY].get("reason") == REASON_RECOVERED:
+            lost = find_condition(old or {}, PODS_READY) or {}
+            if lost.get("reason") == REASON_WAIT_FOR_RECOVERY:
+                self._recorder.record_recovery(queues, self._count_seconds_since(_time(lost)), traceparent)
+        elif PODS_READY in reached and queue is not None:
             self._recorder.record_ready(queues, waited_s, self._count_seconds_since(_time(now.get(ADMITTED))), traceparent)
         if EVICTED in reached:
             self._queued.pop(uid, None)
@@ -91,6 +117,20 @@ def _list_true(workload: Obj | None) -> _Conditions:
 
 def _time(condition: Mapping[str, Any] | None) -> datetime | None:
     return parse_time(condition.get("lastTransitionTime")) if condition is not None else None
+
+
+def _list_gates(pod: Obj) -> frozenset[str]:
+    """Returns the gates of a pod that topogate removes."""
+    gates = (gate.get("name") for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
+    return frozenset(gate for gate in gates if gate in (ADMISSION_GATE, TOPOLOGY_GATE))
+
+
+def _count_admitted(workload: Obj, now: _Conditions) -> float:
+    """Returns for how many seconds a workload was admitted until it finished: the present admission and, as its status has them, those
+    before."""
+    past_s = float((workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0)
+    since, until = _time(now.get(ADMITTED)), _time(now.get(FINISHED))
+    return past_s + (max(0.0, (until - since).total_seconds()) if since is not None and until is not None else 0.0)
 
 
 def _queue_of(workload: Obj | None) -> str | None:

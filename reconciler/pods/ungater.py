@@ -85,8 +85,7 @@ class Ungater:
 
     def _read(self, key: str, workload: Obj, facts: WorkloadFacts) -> UngatingFacts:
         assert facts.admission is not None
-        observed, known = self._observed, map(self._observed.nodes.store.get, facts.unhealthy_nodes)
-        lost = facts.unhealthy_nodes | {get_hostname(node) for node in known if node is not None}
+        observed, lost = self._observed, self._list_lost_hosts(facts)
         return UngatingFacts(
             workload,
             replace(limit_facts(observed, facts), unhealthy_nodes=lost),
@@ -101,6 +100,16 @@ class Ungater:
             waits_for_nodes=self._waits_for_nodes,
         )
 
+    def _list_lost_hosts(self, facts: WorkloadFacts) -> frozenset[str]:
+        """Returns the hostnames of the lost nodes of a workload. Its status has the name of a node, or a hostname as its assignment has it;
+        one that is both means the node with that hostname (`NodeHealth`)."""
+        if not facts.unhealthy_nodes:
+            return frozenset()
+        given = facts.admission.pod_sets if facts.admission is not None else ()
+        hosts = {domain.values[-1] for each in given if each.assignment is not None for domain in each.assignment.domains}
+        nodes = {name: self._observed.nodes.store.get(name) for name in facts.unhealthy_nodes}
+        return frozenset(name if name in hosts or node is None else get_hostname(node) for name, node in nodes.items())
+
     def _is_moving(self, key: str) -> bool:
         """Whether pods of a workload get other places than it has, or fewer: that is decided, or being written."""
         return self._observed.state.workloads.is_moving(key) or self._executor.is_moving(key)
@@ -113,9 +122,7 @@ class Ungater:
         return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
 
     def _is_host_up(self, host: str) -> bool:
-        """By its name or, where that is another, by its hostname."""
-        if self._observed.nodes.store.get(host) is not None:
-            return self._is_up(host)
+        """By the label, as kube-scheduler reads the selector of a pod; not by the name, which may be the hostname of another node."""
         return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.list_by_index("hostname", host))
 
     def _is_up(self, node: str) -> bool:

@@ -7,7 +7,7 @@ still holds.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -280,11 +280,11 @@ class Scheduler:
         """Returns for how many seconds what has changed waits to be decided on; 0 where nothing does."""
         return self._wake.waited_s
 
-    def count_refused(self) -> Mapping[str, int]:
-        """Returns, per LocalQueue (namespace/name), the number of workloads that are not decided on again until something has changed. They
-        were refused, or wait for a time in their status."""
+    def count_by_class(self) -> Iterator[tuple[str, int, int]]:
+        """Yields, for each group of waiting workloads that ask for the same, its LocalQueue (namespace/name), how many there are, and how
+        many of these are not decided on again until something has changed. They were refused, or wait for a time in their status."""
         now = self._clock.now()
-        return self._cycle.count_refused(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
+        return self._cycle.count_by_class(lambda uid: (until := self._not_before.get(uid)) is not None and until > now)
 
     @property
     def makes_room(self) -> bool:

@@ -80,7 +80,14 @@ def test_the_topology_of_a_flavor_can_be_set_once(cluster, crds):
     for change in ("u", None):
         with pytest.raises(ApiError, match="topologyName cannot be changed once it is set"):
             cluster.api.patch(f"{path}/once", {"spec": {"topologyName": change}})
-    cluster.api.patch(f"{path}/once", {"spec": {"nodeLabels": {"a": "c"}}})
+    with pytest.raises(ApiError, match="needs at least one entry in nodeLabels"):
+        cluster.api.patch(f"{path}/once", {"spec": {"nodeLabels": {"a": None}}})
+    with pytest.raises(ApiError, match="nodeLabels"):
+        cluster.api.patch(f"{path}/once", {"spec": {"nodeLabels": {f"l{i}": "v" for i in range(9)}}})
+    taints, tolerations = [{"key": "gpu", "effect": "NoSchedule"}], [{"key": "gpu", "operator": "Exists"}]
+    changes: list[dict[str, Any]] = [{"nodeLabels": {"a": "c", "b": "d"}}, {"nodeTaints": taints}, {"tolerations": tolerations}]
+    for spec in (*changes, {"nodeTaints": []}):
+        cluster.api.patch(f"{path}/once", {"spec": spec})
     cluster.api.delete(f"{path}/once")
 
 

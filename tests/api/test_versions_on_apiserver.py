@@ -244,6 +244,18 @@ def test_v1beta1_manifest_is_accepted_and_equal_in_v1beta2(cluster: Cluster, nam
     assert f"{queues}-all" in columns
 
 
+def test_levels_of_a_topology_are_changed_by_v1beta2_alone(cluster: Cluster, namespace: str):
+    name, levels = f"{namespace}-levels", [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    cluster.api.create(
+        f"{NEW}/topologies",
+        {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}},
+    )
+    with pytest.raises(ApiError, match="levels cannot be changed in v1beta1"):
+        cluster.api.patch(f"{OLD}/topologies/{name}", {"spec": {"levels": levels[1:]}})
+    cluster.api.patch(f"{NEW}/topologies/{name}", {"spec": {"levels": levels[1:]}})
+    cluster.api.delete(f"{NEW}/topologies/{name}")
+
+
 def test_queues_changed_by_v1beta2_are_read_and_changed_by_v1beta1(cluster: Cluster, namespace: str, queues: str):
     rules = [{"name": "check", "onFlavors": ["f"]}]
     cluster.api.patch(f"{NEW}/clusterqueues/{queues}", {"spec": {"admissionChecksStrategy": {"admissionChecks": rules}}})

@@ -7,7 +7,6 @@ queue: otherwise one of higher priority would borrow what is reclaimed. What evi
 workloads behind it in the queue see it as used, those before it do not. So a preemption leads to the admission it was made for.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -546,19 +545,19 @@ class Cycle:
             group.refusal = None
         return len(old) + len(stale)
 
-    def count_refused(self, is_held_back: Callable[[str], bool]) -> Counter[str]:
-        """Returns, per LocalQueue (namespace/name), how many workloads were refused or have a uid that `is_held_back`, and wait for a
-        change. In a StrictFIFO queue none counts, unless the queue is inactive or blockAdmission holds it up."""
-        counts: Counter[str] = Counter()
+    def count_by_class(self, is_held_back: Callable[[str], bool]) -> Iterator[tuple[str, int, int]]:
+        """Yields, for each group of workloads that ask for the same, its LocalQueue (namespace/name), how many there are, and how many of
+        these were refused or have a uid that `is_held_back`, and wait for a change. In a StrictFIFO queue that is none, unless the queue is
+        inactive or blockAdmission holds it up."""
         for group in self._pending.list_classes():
             _, first = group.members[0]
-            queue = self._state.find_cluster_queue(first)
+            queue, refused = self._state.find_cluster_queue(first), 0
             is_strict = queue is not None and queue.strict
             if group.is_held_up or (group.refusal is not None and not is_strict):
-                counts[first.queue] += len(group.members)
+                refused = len(group.members)
             elif not is_strict:
-                counts[first.queue] += sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
-        return counts
+                refused = sum(workload.uid in self._own or is_held_back(workload.uid) for _, workload in group.members)
+            yield first.queue, len(group.members), refused
 
     @property
     def is_cut(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import given
 
 from core.model.podset import Mode
+from core.model.wire.decoding import decode
+from core.model.wire.encoding import encode
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
@@ -92,6 +94,20 @@ def test_racks_of_one_name_in_different_blocks_are_different_racks():
     view = build_view(THREE_LEVELS, nodes)
     assert place(view, [request(8, Mode.REQUIRED, RACK)], MIXED).refusal is not None
     assert place(view, [request(4, Mode.REQUIRED, RACK)], MIXED).refusal is None
+
+
+def test_domains_with_values_that_begin_alike_are_different_domains():
+    """Kueue 0.20 (#14292): written one after the other the values of two paths may be the same text."""
+    paths = [("b", "1"), ("b", "1-2"), ("b", "10"), ("b-1", "2"), ("b-1", "1"), ("b1", "0"), ("b1", "-2")]
+    nodes = [Node(f"n{i}", {BLOCK: block, RACK: rack}) for i, (block, rack) in enumerate(paths)]
+    view = build_view([BLOCK, RACK], nodes)
+    level = view.tree.levels[1]
+    found = {view.tree.get_values(1, d): view.tree.names[int(level.starts[d]) : int(level.ends[d])] for d in range(level.count)}
+    assert found == {path: (f"n{i}",) for i, path in enumerate(paths)}
+    assert place(view, [request(5, Mode.REQUIRED, RACK)], MIXED).refusal is not None
+    (placement,) = place(view, [request(4 * len(paths), Mode.PREFERRED, RACK)], MIXED).placements
+    decoded = decode(encode(placement.assignment))
+    assert {domain.values: domain.count for domain in decoded.domains} == dict.fromkeys(paths, 4)
 
 
 def test_rack_with_room_only_across_its_nodes_fits_no_pod():

@@ -221,6 +221,24 @@ def test_workload_within_its_own_threshold_of_lost_nodes_waits_for_a_replacement
         assert scene.where("w") == {"r0-n0": 1, "r0-n8": 1, "r0-n9": 1}
 
 
+@pytest.mark.parametrize("replacement", [REPLACES, KEEPS])
+def test_two_workloads_with_lost_nodes_in_one_cycle_get_different_nodes(replacement: NodeReplacement) -> None:
+    """Kueue 0.20 (#14572)."""
+    scene = build_running_scene(replacement, nodes=3)
+    for name in ("first", "second"):
+        scene.submit(name, 1, cpu="4", topology={"unconstrained": True})
+        scene.run()
+    [free] = {"r0-n0", "r0-n1", "r0-n2"} - scene.where("first").keys() - scene.where("second").keys()
+    lost = {name: next(iter(scene.where(name))) for name in ("first", "second")}
+    for name, node in lost.items():
+        scene.lose(name, node)
+    verdicts = scene.run()
+    assert sorted(map(type, verdicts.values()), key=str) == [Admissible, NotAdmissible]
+    [replaced] = (name for name, outcome in verdicts.items() if isinstance(outcome, Admissible))
+    assert scene.where(replaced) == {free: 1}
+    assert scene.state.ledger.find_drift() == {}
+
+
 def test_half_slice_in_a_drained_rack_with_fail_fast_off_waits_for_the_other_half() -> None:
     scene = build_running_scene(KEEPS, racks=2, nodes=2)
     sliced = {"preferred": RACK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
@@ -521,6 +539,29 @@ def scatter(**hosts: tuple[str, str]) -> Running:
     for name, (rack, host) in hosts.items():
         scene.node(Node(name, {RACK: rack, HOSTNAME_LABEL: host}, {"cpu": 4000, "pods": 10}))
     return scene
+
+
+def test_lost_node_is_not_replaced_in_a_sibling_rack_with_a_common_prefix() -> None:
+    """Kueue 0.20 (#14292): racks r1, r1-2 and r10, hosts n1, n1-2 and n10 are told apart by their whole values."""
+    scene = scatter(
+        **{"n1": ("r1", "n1"), "n1-2": ("r1", "n1-2"), "n10": ("r10", "n10"), "n1-3": ("r1-2", "n1-3"), "n100": ("r10", "n100")}
+    )
+    scene.submit("w", 2, cpu="4")
+    scene.run()
+    assert scene.where("w") in ({"n1": 1, "n1-2": 1}, {"n10": 1, "n100": 1})
+    scene.lose("w", min(scene.where("w")))
+    assert get_refusal(scene.run()["w"]).evicts, "no other node of its rack is left"
+
+
+def test_lost_node_is_replaced_in_its_own_rack_beside_one_with_a_common_prefix() -> None:
+    scene = scatter(n1=("r1", "n1"), n10=("r1", "n10"), n2=("r10", "n2"), n20=("r1-0", "n20"))
+    scene.submit("w", 2, cpu="4")
+    scene.run()
+    assert scene.where("w") == {"n1": 1, "n10": 1}
+    scene.node(Node("n100", {RACK: "r1", HOSTNAME_LABEL: "n100"}, {"cpu": 4000, "pods": 10}))
+    scene.lose("w", "n1")
+    assert isinstance(scene.run()["w"], Admissible)
+    assert scene.where("w") == {"n10": 1, "n100": 1}
 
 
 @pytest.mark.parametrize("named", ["n1", "host1"])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.names import TOPOLOGY_PENDING, TOPOLOGY_READY
+from core.model.pods_ready_rules import PodsReadyRules, Scope
+from core.names import REASON_WAITING_FOR_PODS_READY, TOPOLOGY_PENDING, TOPOLOGY_READY
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
@@ -50,6 +51,18 @@ def test_second_pass_without_a_place_keeps_quota_and_is_retried_on_request() -> 
     get_refusal(scene.run()["w"])
     scene.rack("r0", 3)
     assert isinstance(scene.run()["w"], Admissible)
+
+
+def test_second_pass_keeps_quota_while_admission_is_blocked_by_other_pods() -> None:
+    """Kueue 0.20 (#13685): blockAdmission holds up workloads without quota alone."""
+    scene = build_waiting_scene(nodes=2)
+    scene.cycle = Cycle(scene.state, STANDARD, PodsReadyRules(blocks=Scope.CLUSTER))
+    scene.submit("next", 1)
+    assert get_refusal(scene.run()["next"]).reason == REASON_WAITING_FOR_PODS_READY
+    scene.say("w")
+    assert isinstance(scene.run()["w"], Admissible)
+    assert scene.where("w") == {"r0-n0": 1, "r0-n1": 1}
+    assert scene.state.workloads.get_usage("cq") == {("tas", "cpu"): 8000}
 
 
 def test_workload_with_a_lost_node_and_a_delayed_topology_request_gets_both() -> None:

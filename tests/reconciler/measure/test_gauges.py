@@ -78,6 +78,18 @@ def test_in_a_strict_queue_all_wait_for_their_turn(harness: MeasuredHarness):
     assert get_pending(harness) == (2, 0)
 
 
+def test_pending_workloads_that_ask_for_the_same_are_one_scheduling_hash(harness: MeasuredHarness):
+    for name, count in (("a", 11), ("b", 11), ("c", 12)):
+        harness.workload(name, count=count, owner=None)
+    harness.decide()
+    rows = harness.scrape().rows("kueue_pending_scheduling_hashes", "cluster_queue", "status")
+    assert rows == {("cq", "active"): 0, ("cq", "inadmissible"): 2}
+    put_queue(harness, cpu="1", strict=True)
+    harness.decide()
+    rows = harness.scrape().rows("kueue_pending_scheduling_hashes", "cluster_queue", "status")
+    assert rows == {("cq", "active"): 2, ("cq", "inadmissible"): 0}
+
+
 def test_pending_workload_in_a_stopped_queue_counts_as_inadmissible(harness: MeasuredHarness):
     put_queue(harness, stopPolicy="Hold")
     harness.workload("w", count=1, owner=None)

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, TRACEPARENT_ANNOTATION
+from core.names import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    QUOTA_RESERVED,
+    REASON_RECOVERED,
+    REASON_STARTED,
+    REASON_WAIT_FOR_RECOVERY,
+    TRACEPARENT_ANNOTATION,
+)
 from core.runtime.watch.watch_step import InitApply, InitDone
 from tests.builders import RACK, build_cluster_queue_json
 from tests.reconciler.measured import MeasuredHarness
@@ -145,6 +155,40 @@ def test_pods_ready_wait_is_recorded_since_queueing_and_since_admission(harness:
     found = harness.scrape()
     assert found.value("kueue_ready_wait_time_seconds_sum", cluster_queue="cq") == 12
     assert found.value("kueue_admitted_until_ready_wait_time_seconds_sum", cluster_queue="cq") == 5
+
+
+def test_recovery_wait_is_recorded_apart_from_the_wait_for_the_first_start(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    harness.set_condition("w", PODS_READY, reason=REASON_STARTED)
+    harness.set_condition("w", PODS_READY, status=False, reason=REASON_WAIT_FOR_RECOVERY)
+    harness.pass_time(45)
+    harness.set_condition("w", PODS_READY, reason=REASON_RECOVERED)
+    found = harness.scrape()
+    assert found.value("kueue_workload_recovery_wait_time_seconds_sum", cluster_queue="cq") == 45
+    assert found.value("kueue_ready_wait_time_seconds_count", cluster_queue="cq") == 1
+
+
+def test_execution_time_is_that_of_all_admissions_of_a_finished_workload(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    harness.decide()
+    harness.pass_time(100)
+    harness.set_condition("w", PODS_READY, accumulatedPastExecutionTimeSeconds=20)
+    assert harness.scrape().sum("kueue_execution_time_seconds_count") == 0
+    harness.set_condition("w", FINISHED)
+    found = harness.scrape()
+    assert found.value("kueue_execution_time_seconds_sum", cluster_queue="cq") == 120
+    assert found.value("kueue_execution_time_seconds_count", cluster_queue="cq") == 1
+
+
+def test_execution_time_of_a_workload_that_finished_before_the_start_is_not_recorded(harness: MeasuredHarness):
+    workload = harness.workload("w", count=1, owner=None)
+    harness.drop("Workload", "w")
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": harness.now()} for kind in (QUOTA_RESERVED, ADMITTED, FINISHED)]
+    known = {**workload, "status": {"conditions": conditions, "admission": {"clusterQueue": "cq", "podSetAssignments": []}}}
+    for event in (InitApply(known), InitDone()):
+        harness.observed.workloads._fold(event)
+    assert harness.scrape().sum("kueue_execution_time_seconds_count") == 0
 
 
 def test_preempted_workload_is_counted_for_the_queue_of_its_preemptor(harness: MeasuredHarness):
