@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL, REASON_NO_MATCHING_FLAVOR, REASON_TOPOLOGY_PLACEMENT_FAILED
+from core.model.admission import decode_admission
+from core.names import (
+    ADMITTED,
+    HOSTNAME_LABEL,
+    JOB_UID_LABEL,
+    REASON_NO_MATCHING_FLAVOR,
+    REASON_TOPOLOGY_PLACEMENT_FAILED,
+    SLICE_NAME,
+    SLICE_REPLACES,
+)
 from core.placement.refusals import RefusalKind
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from tests.builders import NAMESPACE, build_pod_set_json, build_workload_json
+from core.state.spreading_counts import SpreadQuery
+from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
 from tests.queueing.spreading import RACK, ZONE, SpreadScene, annotate, build_text, rule
 
@@ -304,3 +314,45 @@ def test_workload_that_preempts_is_not_closed_out_by_its_victims():
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
     assert [victim.workload.key for victim in outcome.preempting.victims] == [f"{NAMESPACE}/low"]
+
+
+# --- only at admission --------------------------------------------------------------------------------------------
+
+
+def test_workload_that_grows_stays_in_its_domain_whatever_its_rules():
+    scene = make_scene("ab")
+
+    def build_slice(name: str, count: int, share: str, **notes: str) -> dict[str, Any]:
+        pod_set = annotate(build_pod_set_json(count=count, topology={"required": ZONE}), build_text(rule(ZONE, share)))
+        workload = build_workload_json(name, [pod_set], owner="job")
+        workload["metadata"] |= {"labels": {JOB_UID_LABEL: "job"}, "annotations": {SLICE_NAME: "w0", **notes}}
+        return workload
+
+    scene.workload(build_slice("w0", 1, "0.5"))
+    scene.decide()
+    assert scene.find(f"{NAMESPACE}/w0") == "a"
+    scene.ask("w1", None)  # of the same job, in the same zone: that has more than its share
+    scene.decide()
+    scene.workload(build_slice("w2", 3, "0.4", **{SLICE_REPLACES: f"{NAMESPACE}/w0"}))
+    assert isinstance(scene.decide()["w2"], Admissible)
+    assert scene.find(f"{NAMESPACE}/w2") == "a"
+
+
+def test_pods_of_a_lost_node_are_replaced_in_a_domain_that_is_closed():
+    scene = make_scene("ab")
+    assert scene.place("w0", BY_ZONE) == "a"
+    for name in ("w1", "w2"):
+        assert scene.place(name, None) == "a"
+    view, index = scene.state.get_view("tas"), scene.state.workloads.spreading
+    assert view is not None
+    counts = index.count(SpreadQuery("cq", NAMESPACE, "tas", "main", JOB_UID_LABEL, ("job",)), view, 0, {f"{NAMESPACE}/w0"})
+    assert counts is not None
+    assert (counts.levels[0].tolist(), counts.total) == ([2, 0], 2)  # to a new workload with these rules it is closed
+    lost = scene.objects["w0"]
+    host = decode_admission(lost["status"]["admission"]).pod_sets[0].assignment.domains[0].values[-1]  # type: ignore[union-attr]
+    scene.state.observe_node(host, None)
+    lost["status"] |= {"unhealthyNodes": [{"name": host}]}
+    lost["status"]["conditions"].append(build_condition_json(ADMITTED))
+    scene.workload(lost)
+    assert isinstance(scene.decide()["w0"], Admissible)
+    assert scene.find(f"{NAMESPACE}/w0") == "a"
