@@ -16,7 +16,7 @@ from core.state.flavor_view import FlavorView
 from core.state.spreading_counts import SpreadCounts, build_query, get_unit
 
 _STEPS = 20  # of the budget, for one pod set
-_KEYS_A_STEP = 4
+_KEYS_A_STEP = 4  # Workloads that are left out, and values of a label
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SpreadAsker:
                 known = ", ".join(view.capacity.tree.declared)
                 return f'topology "{view.topology.name}" has no level {missing} of required topology spreading; it has {known}'
             deepest = max((level for level in levels.values() if level is not None), default=0)
-            world.budget.charge(_STEPS + len(without) // _KEYS_A_STEP)
+            world.budget.charge(_STEPS + (len(without) + len(asked.values)) // _KEYS_A_STEP)
             query = build_query(asked, self.cluster_queue, self.key.partition("/")[0], view.flavor.name, get_unit(pod_set))
             counts = world.state.workloads.spreading.count(query, view, deepest, without)
             found.append(replace(request, spreading=_count_rules(view.capacity.tree, asked, counts)))
