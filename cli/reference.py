@@ -65,6 +65,11 @@ WRITTEN_BY_USERS = (
     Name(n.SLICE_SIZE, TEMPLATE, "the pods of a slice; it divides them evenly, but with gate TASPartialSlices the last one may have fewer"),
     Name(n.SLICE_CONSTRAINTS, TEMPLATE, 'up to three layers of slices, JSON: `[{"topology": LABEL, "size": N}, ...]`, coarse to fine'),
     Name(n.PODSET_GROUP_NAME, TEMPLATE, "templates of one job with the same name share a domain"),
+    Name(
+        n.TOPOLOGY_SPREADING,
+        TEMPLATE,
+        "JSON: how Workloads are spread over domains of a level or two, with gate TASTopologySpreading (users.md)",
+    ),
     Name(n.SPARE_NODES, TEMPLATE, "how many nodes of its domain are kept free for its pods, to take them when a node fails (nodes.md)"),
     Name(n.LEND_SPARES, TEMPLATE, '`"true"`: these nodes are lent to workloads of lower priority until they are needed (nodes.md)'),
     Name(

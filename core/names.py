@@ -82,6 +82,7 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 DEFAULTED_SLICE_SIZE = "topogate.dev/defaulted-slice-size"  # beside it where the webhook wrote it: the size that it wrote
 SLICE_CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 PODSET_GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
+TOPOLOGY_SPREADING = "kueue.x-k8s.io/podset-topology-spreading"  # JSON: how Workloads are spread over domains (KEP-13746)
 POD_INDEX_OFFSET = "kueue.x-k8s.io/pod-index-offset"
 SPARE_NODES = "topogate.dev/spare-nodes"  # how many nodes of its domain are kept free for a pod set
 LEND_SPARES = "topogate.dev/lend-spares"  # "true": these nodes are lent to workloads of lower priority meanwhile

@@ -14,6 +14,7 @@ from core.model.gates import (
     PARTIAL_SLICES,
     POD_GROUPS,
     RECLAIMABLE_PODS,
+    SPREADING,
 )
 from core.names import SYSTEM_NAMESPACE
 from core.plan.steps import pacing
@@ -95,6 +96,7 @@ class Reconciler:
             keeps_spares=behaviour.replacement.is_on,
             places_groups=behaviour.gates.is_on(POD_GROUPS),
             partial_slices=behaviour.gates.is_on(PARTIAL_SLICES),
+            spreads=behaviour.gates.is_on(SPREADING),
         )
         client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)

@@ -8,11 +8,20 @@ from core.jobs.annotations import FALSE_VALUES
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
+from core.jobs.spreading_rules import SpreadTemplate, validate_spreading
 from core.jobs.templated import TemplatedKind, with_changes
-from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY, ChosenGates
+from core.model.gates import REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY, ChosenGates
 from core.model.node_health_rules import MAX_THRESHOLD, parse_threshold
 from core.model.own_pods_ready import MOST_READY_S, BadTimes, parse_times
-from core.names import LOST_NODES_THRESHOLD, SUSPENDING_PARENT, UNCONSTRAINED_TOPOLOGY, WAIT_FOR_PODS_READY
+from core.names import (
+    LOST_NODES_THRESHOLD,
+    PODSET_GROUP_NAME,
+    REQUIRED_TOPOLOGY,
+    SUSPENDING_PARENT,
+    TOPOLOGY_SPREADING,
+    UNCONSTRAINED_TOPOLOGY,
+    WAIT_FOR_PODS_READY,
+)
 
 
 def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates, most_ready_s: float = MOST_READY_S) -> Rules:
@@ -20,9 +29,13 @@ def validate_gated(kind: object, job: Json, old: Json | None, gates: ChosenGates
     was not queued before). `most_ready_s`: the longest time in WAIT_FOR_PODS_READY, in seconds; it is kept while the job runs. No warnings.
     Kinds other than TemplatedKind, PodParent and Pod have no errors."""
     judged = Rules(tuple(_list_errors(kind, job, gates, most_ready_s)))
+    changed: tuple[FieldError, ...] = ()
+    if gates.is_on(SPREADING):
+        before = list(_list_spread_templates(kind, old)) if old is not None else []
+        changed = tuple(validate_spreading(list(_list_spread_templates(kind, job)), before, at_all=True))
     if old is None:
-        return judged
-    changed = tuple(_validate_changed_times(kind, old, job)) if gates.is_on(WORKLOAD_PODS_READY) else ()
+        return Rules((*judged.errors, *changed))
+    changed += tuple(_validate_changed_times(kind, old, job)) if gates.is_on(WORKLOAD_PODS_READY) else ()
     return with_changes(changed, judged, Rules(tuple(_list_errors(kind, old, gates, most_ready_s))))
 
 
@@ -51,9 +64,31 @@ def _validate_times(kind: object, job: Json, most_ready_s: float) -> Iterator[Fi
 def validate_gated_workload(workload: Json, old: Json | None, gates: ChosenGates) -> Rules:
     """Returns the errors of a Workload by the rules that `gates` switch on, without those that `old` shows as well (None: it is new). No
     warnings."""
+    changed: tuple[FieldError, ...] = ()
+    if gates.is_on(SPREADING):
+        changed = tuple(validate_spreading(list(_list_pod_sets(workload)), list(_list_pod_sets(old or {})), at_all=False))
     if not gates.is_on(REPLACE_MULTIPLE):
-        return Rules()
-    return with_changes((), Rules(tuple(_validate_threshold(workload))), Rules(tuple(_validate_threshold(old or {}))))
+        return Rules(changed)
+    return with_changes(changed, Rules(tuple(_validate_threshold(workload))), Rules(tuple(_validate_threshold(old or {}))))
+
+
+def _list_spread_templates(kind: object, job: Json) -> Iterator[SpreadTemplate]:
+    for path, notes in _list_templates(kind, job):
+        yield SpreadTemplate(path, notes.get(TOPOLOGY_SPREADING), notes.get(REQUIRED_TOPOLOGY), notes.get(PODSET_GROUP_NAME))
+
+
+def _list_pod_sets(workload: Json) -> Iterator[SpreadTemplate]:
+    """The pod sets of a Workload, as far as they have the shape of one: its schema is checked after this."""
+    pod_sets = _get_map(workload, "spec").get("podSets")
+    for i, pod_set in enumerate(pod_sets if isinstance(pod_sets, list) else ()):
+        notes = _get_map(_get_map(_get_map(pod_set, "template"), "metadata"), "annotations")
+        asked, path = _get_map(pod_set, "topologyRequest"), f"spec.podSets[{i}].template.{OWN}"
+        yield SpreadTemplate(path, notes.get(TOPOLOGY_SPREADING), asked.get("required"), asked.get("podSetGroupName"))
+
+
+def _get_map(obj: Any, name: str) -> Mapping[str, Any]:
+    found = obj.get(name) if isinstance(obj, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _validate_threshold(obj: Json) -> Iterator[FieldError]:

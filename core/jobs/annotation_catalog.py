@@ -34,6 +34,7 @@ from core.names import (
     SLICE_SIZE,
     SPARE_NODES,
     TOPOLOGY_ANNOTATIONS,
+    TOPOLOGY_SPREADING,
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
@@ -49,7 +50,7 @@ _ONLY_RESIZABLE = f"this annotation does nothing here; {', '.join(_RESIZABLE[:-1
 _OF_A_POD = (POD_GROUP_TOTAL_COUNT, POD_GROUP_FAST_ADMISSION, POD_GROUP_INDEX_LABEL_NAME, RETRIABLE_IN_GROUP)
 LABELS_OF_THE_JOB = (QUEUE_NAME_LABEL, PRIORITY_CLASS_LABEL, MAX_EXEC_TIME_LABEL)
 LABELS = (*LABELS_OF_THE_JOB, POD_GROUP_INDEX_LABEL)
-ANNOTATIONS = (*OF_A_TEMPLATE, *_ON_THE_JOB, *_OF_A_POD)
+ANNOTATIONS = (*OF_A_TEMPLATE, TOPOLOGY_SPREADING, *_ON_THE_JOB, *_OF_A_POD)
 DRAFTS: Mapping[str, str] = {
     "kueue.x-k8s.io/require-topology": REQUIRED_TOPOLOGY,
     "kueue.x-k8s.io/prefer-topology": PREFERRED_TOPOLOGY,
@@ -188,7 +189,7 @@ def _warn_of_unknown(path: str, name: str, where: Callable[[str], str] | None) -
     meant = find_meant(name)
     if meant is not None:
         known = f"; did you mean {f'the {other} ' if meant in others else ''}{meant}{where(meant) if where else ''}?"
-    elif is_of_template(name) and name not in OF_A_TEMPLATE:
+    elif is_of_template(name) and name not in ANNOTATIONS:
         known = ""
     else:
         return

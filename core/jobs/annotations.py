@@ -15,6 +15,7 @@ from core.jobs.annotation_catalog import OWN, Places, warn_of_own, warn_of_templ
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.odd_values import warn_of_values
 from core.model.gates import PARTIAL_SLICES, PARTIAL_SLICES_HINT
+from core.model.label_names import SUBDOMAIN, is_label_name
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
     AUTO_LEVEL,
@@ -41,8 +42,6 @@ from core.names import (
 MAX_LAYERS = 3
 MAX_LEVEL_NAME = 63  # PodSetTopologyRequest; a Topology's own label may be longer
 _MAX_INT32 = 2**31 - 1
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 FALSE_VALUES = ("0", "f", "F", "FALSE", "false", "False")
 # A string without an end is taken whole, too: else each of its characters would be tried as a beginning.
@@ -157,7 +156,7 @@ def validate_own(
     new_labels = [name for name, value in (labels or {}).items() if (labels_before or {}).get(name) != value]
     errors = [*_validate_of_the_job(OWN, annotations, new)]
     queue = (labels or {}).get(QUEUE_NAME_LABEL)
-    if QUEUE_NAME_LABEL in new_labels and not (isinstance(queue, str) and _PREFIX.fullmatch(queue)):
+    if QUEUE_NAME_LABEL in new_labels and not (isinstance(queue, str) and SUBDOMAIN.fullmatch(queue)):
         accepted = "the name of a LocalQueue is expected: lower-case letters, digits, '-' and '.'; without the label no queue is named"
         errors.append(FieldError(ErrorType.INVALID, f"metadata.labels[{QUEUE_NAME_LABEL}]", queue, accepted))
     return Rules(tuple(errors), tuple(warn_of_own(new, new_labels, places, annotations.keys() - new.keys())))
@@ -415,15 +414,6 @@ def _list_warnings(pod_sets: Sequence[PodSetAnnotations]) -> Iterator[str]:
             unknown = sorted(key for key in entry if key.lower() not in ("topology", "size"))
             if unknown:
                 yield f"{pod_set.path}[{SLICE_CONSTRAINTS}][{i}]: only topology and size are read, not {', '.join(unknown)}"
-
-
-def is_label_name(text: str) -> bool:
-    """Returns whether a text is a qualified name of Kubernetes: a name of 1 to 63 letters, digits, `-`, `_` and `.`, a letter or digit
-    at both ends. A DNS prefix of at most 253 characters and `/` may precede it."""
-    prefix, slash, name = text.rpartition("/")
-    if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
-        return False
-    return len(name) <= 63 and _NAME.fullmatch(name) is not None
 
 
 def _format_divisors(count: int) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.annotations import find_uneven, is_label_name
+from core.jobs.annotations import find_uneven
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.template_parts import copy_object
 from core.jobs.templated import Path, get
+from core.model.label_names import is_label_name
 from core.model.quantity import parse_canonical, parse_quantity
 from core.names import MAIN_POD_SET, MULTIKUEUE_CONTROLLER, PREEMPTION_CONFIG, QUOTA_RESERVED, SLICE_NAME
 

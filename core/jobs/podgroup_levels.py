@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from core.jobs.annotation_catalog import OWN
-from core.jobs.annotations import is_label_name
 from core.jobs.contract import ErrorType, FieldError
+from core.model.label_names import is_label_name
 from core.names import PODGROUP_TOPOLOGY
 
 MAX_LEVELS = 16  # of a PodGroup

@@ -57,6 +57,7 @@ RECLAIMABLE_PODS = "ReclaimablePods"
 LOCAL_QUEUE_METRICS = "LocalQueueMetrics"
 POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 PARTIAL_SLICES = "TASPartialSlices"
+SPREADING = "TASTopologySpreading"
 PARTIAL_SLICES_HINT = f"with feature gate {PARTIAL_SLICES} the last slice may have fewer pods"
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
@@ -82,6 +83,7 @@ GATES: Mapping[str, Gate] = {
     "TASCacheTopologyTree": Gate(True, Stage.BETA, Effect.ALWAYS),
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
     PARTIAL_SLICES: Gate(False, Stage.BETA, Effect.SWITCHES, is_newer=True, kueue_default=True),
+    SPREADING: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     RECLAIMABLE_PODS: Gate(True, Stage.BETA, Effect.SWITCHES),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
@@ -120,7 +122,9 @@ class ChosenGates:
 
 
 NO_GATES = ChosenGates({})
-OF_THE_WEBHOOK = frozenset({PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, WORKLOAD_PODS_READY})
+OF_THE_WEBHOOK = frozenset(
+    {PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY},
+)
 """Gates that change something in the webhook, too."""
 
 

@@ -32,7 +32,7 @@ _NEWER = """
     AdmissionFairSharingAnchorAtQuotaReservation ConfigurablePreemptions DeploymentJobUIDLabel DynamicQuotaOrchestration
     FairSharingReevaluatePreemptionCandidates FairSharingRefill KueueDRADeviceFeasibility KueueDRAIntegrationDeviceTaints
     KueueDRAIntegrationPrioritizedList PodGroupSchedulingShapeOrdering PodIntegrationCountSucceededPodsAsReady
-    RayServiceValidateUpgradeStrategy TASGroupedPodSetSlicing TASLeaderPodSetFeasibility TASTopologySpreading
+    RayServiceValidateUpgradeStrategy TASGroupedPodSetSlicing TASLeaderPodSetFeasibility
     WaitForPodsReadyUnscheduledTimeout
 """
 NEWER_GATES = frozenset(_NEWER.split())

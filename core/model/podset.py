@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from core.model.pod_traits import NO_TRAITS, PodTraits
+from core.model.topology_spreading import CountedRule
 
 MOST_SPARES = 64
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -69,6 +70,7 @@ class PodSetRequest:
     tolerations: tuple[Mapping[str, Any], ...] = ()
     traits: PodTraits = NO_TRAITS
     spares: int = 0  # nodes to be kept free beside those that its pods get
+    spreading: tuple[CountedRule, ...] = ()  # coarse to fine; only with a required level, and none of them is below it
 
 
 def read_spares(text: str) -> int | None:

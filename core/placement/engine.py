@@ -13,15 +13,17 @@ from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.placement.algorithms.balanced import place_balanced, place_group_balanced
 from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
 from core.placement.algorithms.decision import Decision, PodSetPlacement, order_assignment, subtract_placement, subtract_pods
-from core.placement.algorithms.domain_capacity import Fits, NodeFits, fits_on_nodes
+from core.placement.algorithms.domain_capacity import Fits, NodeFits, count_fits, fits_on_nodes
 from core.placement.algorithms.levels import assign_below, find_start
 from core.placement.algorithms.own_pods import place_particular
 from core.placement.algorithms.podset_groups import GroupFits, assign_group_below, find_group_start, find_mixed, fits_of_group, split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.algorithms.spare_placement import place_with_spares
+from core.placement.algorithms.spreading import SpreadRules, find_spread
 from core.placement.algorithms.tied_pod_sets import InOrder, OneDomain, place_or_look_ahead, place_together
 from core.placement.explain.refusal_facts import refuse, refuse_without_nodes
+from core.placement.explain.spreading_facts import refuse_below_rule, with_spreading
 from core.placement.explain.suggested_changes import Refused
 from core.placement.refusals import NotFit, RefusalKind, with_note
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
@@ -149,12 +151,15 @@ def _place_one(
     is_balanced = profile.is_balanced(topology.mode) and not shape.tail
     if is_balanced and (balanced := place_balanced(tree, fits, shape, wanted)) is not None:
         return (_build_placement(view, request, shape, balanced[0], on_nodes.per_node, *balanced[1:]),)
-    start = find_start(fits, shape, topology.mode, algorithm, wanted)
+    spread = find_spread(tree, request)
+    start = find_start(fits, shape, topology.mode, algorithm, wanted, spread)
     if start is None:
         return _refuse(view, request, shape, fits, on_nodes, world, free)
     level, chosen = start
     domains, pods = assign_below(tree, fits, shape, algorithm, level, chosen)
     if profile.compact and not shape.tail and scores is None and view.budget.has_left():
+        if spread is not None:
+            fits = _select_fits(spread, fits, shape, on_nodes, level, wanted)
         (domains, pods), search = place_compact(tree, fits, shape, request.count, (domains, pods))
         view.budget.charge(search.steps // CELLS_A_STEP)
         return (replace(_build_placement(view, request, shape, level, on_nodes.per_node, domains, pods), search=search),)
@@ -167,6 +172,8 @@ def _place_group(
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
     names = (workers.name, leader.name)
+    if leader.spreading and not workers.spreading:  # both have the rules of their group
+        workers = replace(workers, spreading=leader.spreading)
     # Leader and workers share a place by the workers' topology; the leader itself is never sliced.
     sliced = leader.topology is not None and leader.topology.slices
     whole = replace(leader, topology=replace(leader.topology, slices=())) if leader.topology is not None and sliced else leader
@@ -186,9 +193,12 @@ def _place_group(
     if is_balanced and (balanced := place_group_balanced(tree, fits, shape, wanted)) is not None:
         level, domains, pods, home = balanced
     else:
-        start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
+        spread = find_spread(tree, workers)
+        start = find_group_start(fits, shape, topology.mode, algorithm, wanted, spread)
         if start is None:
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, fits), group=names)
+            closed = spread.find_closed_nodes() if spread is not None else None
+            left = fits if closed is None else group.close_nodes(closed).sum_up(tree, shape)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, left), group=names)
         level, chosen = start
         domains, pods, home = assign_group_below(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -213,6 +223,8 @@ def _resolve(
     shape = find_shape(view.tree, request)
     if isinstance(shape, NotFit):
         return shape
+    if (below := refuse_below_rule(view.tree, request, shape)) is not None:
+        return below
     if not view.usable.any():
         return refuse_without_nodes(view, request, shape)
     try:
@@ -241,7 +253,22 @@ def _refuse(
     group: GroupFits | None = None,
 ) -> NotFit:
     free, world = (view.free if matrix is None else matrix for matrix in (free, world))
-    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
+    spread = find_spread(view.tree, request)
+    closed = spread.find_closed_nodes() if spread is not None else None
+    if spread is None or closed is None:
+        return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
+    on_nodes = on_nodes.close_nodes(closed)
+    left = on_nodes.sum_up(view.tree, shape) if group is None else group.beside  # a group comes without them already
+    refused = Refused(view.close_nodes(closed), request, shape, left, on_nodes.eligible, on_nodes.per_node, free, group, world)
+    return with_spreading(refuse(refused), refused, spread, fits)
+
+
+def _select_fits(spread: SpreadRules, fits: Fits, shape: Shape, on_nodes: NodeFits, level: int, wanted: int) -> Fits:
+    """Fits without the domains of a level that rules of topology spreading close, or would take only after others."""
+    tree = spread.tree
+    selected = np.zeros(tree.levels[level].count, dtype=np.int64)
+    selected[spread.select(level, (fits.count_all_units_at(level, shape) >= wanted).nonzero()[0])] = 1
+    return count_fits(tree, shape, on_nodes.per_node * selected.repeat(tree.levels[level].ends - tree.levels[level].starts))
 
 
 def _build_placement(

@@ -15,7 +15,7 @@ _SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about singl
 
 
 class RefusalKind(Enum):
-    """Kinds of refusal; all but NOT_FIT and NO_SPARES mean that this topology cannot serve the request at all."""
+    """Kinds of refusal; all but NOT_FIT, NO_SPARES and SPREADING mean that this topology cannot serve the request at all."""
 
     NOT_FIT = "not_fit"
     UNKNOWN_LEVEL = "unknown_level"
@@ -29,6 +29,8 @@ class RefusalKind(Enum):
     INVALID_SELECTOR = "invalid_selector"
     MIXED_GROUP = "mixed_group"
     SPARES_WITHOUT_HOSTNAME = "spares_without_hostname"
+    SPREADING_BELOW_PODSET_LEVEL = "spreading_below_podset_level"
+    SPREADING = "spreading"  # rules of topology spreading close each domain of the level asked for
     NO_SPARES = "no_spares"  # the pods fit, but not with the nodes that are to be kept free beside them
     STALE_ASSIGNMENT = "stale_assignment"  # what a workload holds does not match the nodes that are there
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 from core.model.admission import Admission
 from core.model.quota_tree import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
+from core.state.spreading_counts import SpreadingIndex
 from core.state.workload_state import Standing, compute_admission_usage
 
 Total = dict[FlavorResource, int]
@@ -221,6 +222,7 @@ class StandingIndexes:
 
     def __init__(self) -> None:
         self.quota, self.lines, self.lending = HeldQuota(), Lines(), Lending()
+        self.spreading = SpreadingIndex()
         self.leaving: set[str] = set()
         self.starting: dict[str, str] = {}  # key -> ClusterQueue
         self.awaiting: dict[str, WorkloadFacts] = {}
@@ -235,6 +237,7 @@ class StandingIndexes:
         else:
             self.leaving.discard(key)
         self.lending.put(key, standing)
+        self.spreading.put(key, standing)
         put_or_drop(self.awaiting, key, standing.awaiting)
         put_or_drop(self.unhealthy, key, standing.unhealthy)
         put_or_drop(self.starting, key, standing.starting)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from core.model.admission import Admission
 from core.model.quota_tree import Amounts, FlavorResource, QuotaOwner, QuotaTree
 from core.state.facts import WorkloadFacts
+from core.state.spreading_counts import SpreadingIndex
 from core.state.workload_indexes import Heirs, StandingIndexes
 from core.state.workload_state import judge_standing
 
@@ -114,6 +115,11 @@ class Workloads:
         """Returns the quota of ClusterQueues and cohorts, with what is in use: one tree, in which usage changes in place, until
         `arrange`."""
         return self._indexes.quota.tree
+
+    @property
+    def spreading(self) -> SpreadingIndex:
+        """Returns how many Workloads are in which domain, for rules of topology spreading: one object, which follows what is held."""
+        return self._indexes.spreading
 
     def arrange(self, queues: Iterable[QuotaOwner], cohorts: Iterable[QuotaOwner]) -> None:
         """Replaces the quota tree by a new one of these ClusterQueues and cohorts, with all present usage. The former tree is not kept up

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, PARTIAL_SLICES, RECLAIMABLE_PODS
+from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, PARTIAL_SLICES, RECLAIMABLE_PODS, SPREADING
 from core.podgroups.acting import GroupStep
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, Member
@@ -40,6 +40,7 @@ class Outlook:
             keeps_spares=settings.gates.is_on(NODE_REPLACEMENT),
             places_groups=True,
             partial_slices=settings.gates.is_on(PARTIAL_SLICES),
+            spreads=settings.gates.is_on(SPREADING),
         )
         self.state = self.observed.state
 

@@ -51,6 +51,7 @@ from core.state.facts import (
     find_family,
     is_condition_true,
     with_partial_slices,
+    with_spreading,
 )
 from core.state.owners import Owners, is_orphaned, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
@@ -88,7 +89,9 @@ class Observed(Informers):
         keeps_spares: bool = True,
         places_groups: bool = False,
         partial_slices: bool = False,
+        spreads: bool = False,
     ) -> None:
+        self._spreads = spreads
         self._reclaims_pods, self._keeps_spares, self._partial_slices = reclaims_pods, keeps_spares, partial_slices
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
@@ -287,6 +290,7 @@ class Observed(Informers):
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
         facts = with_partial_slices(facts) if self._partial_slices else facts
+        facts = with_spreading(facts, workload) if self._spreads else facts
         return facts if self._keeps_spares else facts.copy_without_spares()
 
     @staticmethod

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.jobs.annotations import PodSetAnnotations, build_topology_request, is_label_name, validate_pod_sets
+from core.jobs.annotations import PodSetAnnotations, build_topology_request, validate_pod_sets
 from core.jobs.contract import ErrorType, Rules
+from core.model.label_names import is_label_name
 from core.names import (
     ELASTIC_JOB,
     LEND_SPARES,

@@ -10,6 +10,7 @@ import pytest
 
 from core.model.pod_traits import HostPort
 from core.model.podset import Mode, PodSetRequest
+from core.model.topology_spreading import CountedRule
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.decision import Decision
@@ -23,6 +24,7 @@ from core.placement.topology.placed_pods import PlacedPodSet
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 from tests.placement.algorithms.test_balanced import build_cluster
 from tests.placement.algorithms.test_spares import build_rack
+from tests.placement.algorithms.test_topology_spreading import Asked, count_rules
 from tests.placement.explain.test_choice import get_choice, group
 from tests.placement.replace.test_replacement import build_placed_pod_set, fail, with_usage
 from tests.placement.replace.test_resize import LEFT, change_beside_left, on
@@ -35,6 +37,11 @@ TIE = OneDomain(RACK, True, "annotation topogate.dev/workload-required-topology"
 def refuse(*asked: PodSetRequest, nodes: Sequence[Node] | None = None, levels: Sequence[str] = THREE_LEVELS, **options: Any) -> NotFit:
     """The refusal of pod sets on nodes that no pod uses; by default on 2 racks with 2 nodes of 4 CPUs each."""
     return get_refusal(place(build_view(levels, build_grid(1, 2, 2) if nodes is None else nodes), asked, MIXED, **options))
+
+
+def limit_racks(share: int) -> tuple[CountedRule, ...]:
+    """A rule of topology spreading where each of the racks of `refuse` has a Workload."""
+    return count_rules([[[4, 4], [4, 4]]], [frozenset({(0, 0)}), frozenset({(0, 1)})], [Asked(RACK, share, True)])
 
 
 def get_refusal(decision: Decision) -> NotFit:
@@ -332,6 +339,16 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
         'topology "default" allows to fit only 8 out of 10 pod(s). Total nodes: 4; excluded: resource "cpu": 1. It would fit '
         "in one cloud/block, or with 8 pods. Best cloud/rack b0/b0-r1: 8 of 10 pods, short of 2 cpu; best cloud/block b0: all "
         "10 pods.",
+    ),
+    "racks that are all closed": (
+        lambda: refuse(request(1, Mode.REQUIRED, RACK, spreading=limit_racks(400))),
+        "topology spreading excludes all topology domains at level: cloud/rack. Topology spreading (cloud/rack, at most"
+        " 0.4) closes 2 of 2: b0/b0-r0 has 1 of 2 Workloads, b0/b0-r1 has 1 of 2 Workloads. b0/b0-r0 has room for 1 "
+        "pod, and opens with 3 Workloads in b0 or 1 fewer in b0/b0-r0.",
+    ),
+    "a rule below the level": (
+        lambda: refuse(request(1, Mode.REQUIRED, BLOCK, spreading=limit_racks(400))),
+        "pod set main: topology spreading level cloud/rack is below the podset topology cloud/block",
     ),
 }
 

@@ -79,6 +79,10 @@ class NodeFits:
             found = self.by_shape[key] = _count_sums(tree, shape, self.per_node)
         return with_left(tree, shape, found) if shape.tail else found
 
+    def close_nodes(self, closed: Flags) -> "NodeFits":
+        """Returns a copy in which some nodes (a flag per node) may not be used, with nothing summed over them yet."""
+        return NodeFits(self.position, self.eligible & ~closed, np.where(closed, 0, self.per_node))
+
 
 def fits_on_nodes(
     view: FreeCapacity, request: PodSetRequest, free: Matrix | None = None, beside: tuple[Resources, int] | None = None

@@ -9,16 +9,22 @@ from core.placement.algorithms.least_free import fill_each
 from core.placement.algorithms.partial_slice import add_partial, find_partial_home
 from core.placement.algorithms.profile import Algorithm, Select
 from core.placement.algorithms.slices import Shape
+from core.placement.algorithms.spreading import SpreadRules
 from core.placement.topology.tree import Indices, TopologyTree
 
 
-def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, Chosen] | None:
+def find_start(
+    fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int, rules: SpreadRules | None = None
+) -> tuple[int, Chosen] | None:
     """Returns the level at which the pod set fits, the domains there and the whole units on each; None if it does not fit. `wanted` counts
     the partial slice, too; a domain that has it alone has no units.
 
     A required level must hold everything in one domain; a preferred one widens to the level above until one domain holds everything, and at
-    the top takes as many as needed; an unconstrained one takes as many as needed at once (KEP-2724, Computing the assignment).
+    the top takes as many as needed; an unconstrained one takes as many as needed at once (KEP-2724, Computing the assignment). Only a
+    required level has `rules`: the domain is one of those that they select of all that hold everything.
     """
+    if rules is not None:
+        return _find_start_by_rules(fits, shape, algorithm, wanted, rules)
     level = shape.start
     while True:
         candidates = fits.list_candidates(level, shape)
@@ -31,6 +37,16 @@ def find_start(fits: Fits, shape: Shape, mode: Mode, algorithm: Algorithm, wante
             spread = _select(fits, shape, algorithm, algorithm.spread, level, None, wanted)
             return (level, spread) if spread is not None else None
         level -= 1
+
+
+def _find_start_by_rules(fits: Fits, shape: Shape, algorithm: Algorithm, wanted: int, rules: SpreadRules) -> tuple[int, Chosen] | None:
+    for level in range(shape.start, rules.deepest - 1 if shape.auto else shape.start - 1, -1):
+        candidates, whole = fits.list_candidates(level, shape), fits.count_all_units_at(level, shape)
+        able = rules.select(level, (whole >= wanted).nonzero()[0])
+        if len(able):
+            chosen = choose_one(candidates.select(able), whole[able], shape, algorithm, wanted)
+            return level, (able[chosen[0]], chosen[1])
+    return None
 
 
 def _can_one_hold(candidates: Candidates, mode: Mode, algorithm: Algorithm, wanted: int) -> bool:

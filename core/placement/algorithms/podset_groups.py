@@ -17,6 +17,7 @@ from core.placement.algorithms.levels import assign_children_of_each, choose_one
 from core.placement.algorithms.partial_slice import add_partial, find_partial_home
 from core.placement.algorithms.profile import LEAST_FREE_CAPACITY, Algorithm
 from core.placement.algorithms.slices import Shape
+from core.placement.algorithms.spreading import SpreadRules
 from core.placement.refusals import NotFit, RefusalKind
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.tree import Flags, Indices, TopologyTree
@@ -57,6 +58,11 @@ class GroupNodeFits:
             found = self.by_shape[key] = _build_empty_fits(tree, self.workers.sum_up(tree, shape))
             _count_levels(tree, key, self, found, None)
         return _with_left(tree, shape, found) if shape.tail else found
+
+    def close_nodes(self, closed: Flags) -> "GroupNodeFits":
+        """Returns a copy in which some nodes (a flag per node) take neither the leader nor workers, with nothing summed over them yet."""
+        loss = np.where(closed, _NEVER, self.loss)
+        return GroupNodeFits(self.position, self.workers.close_nodes(closed), self.takes_leader & ~closed, loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +206,22 @@ def count_led_units(fits: GroupFits, shape: Shape, level: int, domains: Indices)
     return int(alone.sum()) - alone + beside
 
 
-def find_group_start(fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int) -> tuple[int, GroupChosen] | None:
+def find_group_start(
+    fits: GroupFits, shape: Shape, mode: Mode, algorithm: Algorithm, wanted: int, rules: SpreadRules | None = None
+) -> tuple[int, GroupChosen] | None:
     """Returns the level at which workers and leader fit, with the domains there, whole units of workers on each and the domain that has the
-    leader; None if they do not fit. Levels, modes and `wanted` are as in `levels.find_start`."""
+    leader; None if they do not fit. Levels, modes, `wanted` and `rules` are as in `levels.find_start`."""
     level = shape.start
     while True:
         beside = fits.beside.list_candidates(level, shape)
         all_units = fits.beside.count_all_units_at(level, shape)
         holds = (fits.takes_leader[level] & (all_units >= wanted)).nonzero()[0]
+        holds = holds if rules is None else rules.select(level, holds)
         if len(holds):
             chosen = choose_one(beside.select(holds), all_units[holds], shape, algorithm, wanted)
             domain = int(holds[chosen[0][0]])
             return level, GroupChosen(np.array([domain]), chosen[1], domain)
-        if mode is Mode.REQUIRED and (not shape.auto or level == 0):
+        if mode is Mode.REQUIRED and (not shape.auto or level == (0 if rules is None else rules.deepest)):
             return None
         if mode not in (Mode.REQUIRED, Mode.PREFERRED) or level == 0:
             spread = _fill_with_leader(fits, shape, algorithm, level, np.arange(len(beside.units)), wanted)

@@ -16,6 +16,7 @@ from core.placement.algorithms.domain_capacity import NodeFits, fits_on_nodes
 from core.placement.algorithms.joint_search import JOINT_STEPS, JointRequest, JointSearch, Tie
 from core.placement.algorithms.podset_groups import split_roles
 from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.algorithms.spreading import find_closed_nodes, find_spread
 from core.placement.refusals import NotFit, RefusalKind, with_note
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
@@ -87,6 +88,9 @@ def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: 
     largest = max(range(len(requests)), key=lambda i: requests[i].count)
     domains = holds.nonzero()[0]
     domains = domains[pods[largest][domains].argsort(kind="stable")]
+    for request in requests:
+        spread = find_spread(tree, request)
+        domains = domains if spread is None or spread.deepest > level else spread.order(level, domains)
     before = view.free if free is None else free
     refusal: NotFit | None = None
     inside, quiet = before, view.set_explains(False)
@@ -126,7 +130,8 @@ def find_joint_fit(
 ) -> tuple[PodSetPlacement, ...] | None:
     """Returns a fit of all pod sets at once, in their order, with `tied_at` (index; None: no tie) in one domain of that level. None if none
     was found within the budget of steps, or a level or a selector cannot be resolved. None always, too, where one asks for spares, or has
-    host ports, pod affinity, a kept spread or a partial slice.
+    host ports, pod affinity, a kept spread or a partial slice, or leaves the level to us with rules of topology spreading. Of such rules
+    only those that close domains count.
 
     Preferred levels are kept together as long as that goes, then all of them widen by one level, and so on.
     """
@@ -139,8 +144,10 @@ def find_joint_fit(
     except InvalidSelector:
         return None
     found: list[Shape] = [shape for shape in shapes if isinstance(shape, Shape)]
-    if len(found) < len(shapes) or any(shape.tail for shape in found):
+    if len(found) < len(shapes) or any(shape.tail or (shape.auto and r.spreading) for shape, r in zip(found, requests, strict=True)):
         return None
+    closed = [find_closed_nodes(view.tree, request) for request in requests]
+    on_nodes = [fits if nodes is None else fits.close_nodes(nodes) for fits, nodes in zip(on_nodes, closed, strict=True)]
     steps = view.budget.split_off(JOINT_STEPS)
     for wider in range(len(view.tree.declared) + 1 if any(_may_widen(*pair) for pair in zip(asked, found, strict=True)) else 1):
         if not steps.spend(0):

@@ -16,7 +16,9 @@ from core.placement.algorithms.decision import Decision, PodSetPlacement, subtra
 from core.placement.algorithms.domain_capacity import fits_on_nodes
 from core.placement.algorithms.podset_groups import fits_of_group, split_roles
 from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.algorithms.spreading import find_spread
 from core.placement.algorithms.tied_pod_sets import OneDomain
+from core.placement.explain.spreading_facts import describe_chosen
 from core.placement.refusals import LevelFact, truncate
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_counts import NodeCounts
@@ -63,6 +65,7 @@ class Choice:
     largest: int = 0  # units that the domain held which held most
     unjudged: tuple[str, ...] = ()  # fields of its pod template that only kube-scheduler evaluates
     profile: str = ""  # the placement profile that chose, where it is not `kep`
+    spreading: str = ""  # what its rules of topology spreading count in the domain that it got
 
     @property
     def excess(self) -> int | None:
@@ -92,6 +95,8 @@ class Choice:
         if self.search is not None:
             proven = "no answer is more compact" if self.search.optimal else f"proven to within {self.search.gap} of the most compact"
             text += f"; {proven}"
+        if self.spreading:
+            text += f"; {self.spreading}"
         if self.profile:
             text += f"; placement profile {self.profile}"
         if self.unjudged:
@@ -202,6 +207,11 @@ def _explain_one(
     able = units >= wanted
     if view.is_particular(request.traits):  # other pods decide, too: the capacity of a domain alone is not enough to know
         others[:], able = False, np.zeros_like(able)
+    spread, spreading = find_spread(tree, request if leader is None or request.spreading else leader), ""
+    if spread is not None and spread.deepest <= level:
+        is_open = spread.find_open(level)
+        others, able = others & is_open, able & is_open
+        spreading = describe_chosen(spread, level, int(used[0]), is_open) if len(used) == 1 else ""
     too_small = None
     if level < shape.start and mode in (Mode.REQUIRED, Mode.PREFERRED) and (asked < wanted).all():
         best = int(asked.argmax())
@@ -221,6 +231,7 @@ def _explain_one(
         too_small,
         "" if leader is None else leader.name,
         largest=0 if view.is_particular(request.traits) else int(units.max(initial=0)),
+        spreading=spreading,
     )
 
 

@@ -13,6 +13,7 @@ from core.model.quantity import show_count
 from core.placement.algorithms.domain_capacity import Fits, count_fits
 from core.placement.algorithms.own_limit import list_own_terms
 from core.placement.algorithms.slices import Shape
+from core.placement.algorithms.spreading import find_closed_nodes
 from core.placement.changes import Amount, show_taint
 from core.placement.explain.never_fits import find_never
 from core.placement.explain.suggested_changes import WHOLE, Refused, find_changes
@@ -180,4 +181,7 @@ def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) ->
         exclude("inter-pod affinity", verdicts.far)
         exclude("inter-pod anti-affinity", verdicts.apart)
         exclude("existing pods' inter-pod anti-affinity", verdicts.repelled)
+    closed = find_closed_nodes(view.tree, request)
+    if closed is not None:
+        exclude("topology spreading", closed)
     return tuple(sorted(found, key=lambda exclusion: exclusion.reason))

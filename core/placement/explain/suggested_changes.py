@@ -188,6 +188,8 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
     required = refused.mode is Mode.REQUIRED
     asked = (0 if shape.auto else shape.start) if required else WHOLE
     higher = [*range(asked - 1, -1, -1), WHOLE] if required and is_new and not refused.is_particular else []
+    if refused.request.spreading:  # its rules need a required level, at their own or below it
+        higher = [level for level in higher if level >= refused.request.spreading[-1].level]
     changes = []
     wider = next((level for level in higher if refused.count_units(refused.fits, level).max() >= refused.wanted), None)
     if wider is not None:

@@ -22,8 +22,8 @@ from core.state.queue_facts import ClusterQueueFacts
 
 
 def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
-    """Whether both ask for the same but for how many pods there are."""
-    bare = [[replace(pod_set, count=0, reclaimed=0) for pod_set in each.pod_sets] for each in (elder, workload)]
+    """Whether both ask for the same but for how many pods there are. Rules of topology spreading have no effect on what grows."""
+    bare = [[replace(pod_set, count=0, reclaimed=0, spreading=None) for pod_set in each.pod_sets] for each in (elder, workload)]
     return bare[0] == bare[1]
 
 

@@ -40,6 +40,7 @@ from core.queueing.flavors.flavor_search import FlavorSearch, build_admissible, 
 from core.queueing.flavors.leftover_pods import Past
 from core.queueing.flavors.outcome import Admissible, Attempt, Beside, NotAdmissible, join_sentences
 from core.queueing.flavors.spare_lending import Loan, give_back, list_loans
+from core.queueing.flavors.spread_requests import SpreadAsker
 from core.queueing.flavors.what_if_view import World, copy_without
 from core.queueing.ordering.queue_order import queue_order
 from core.queueing.preemption.reclaimed_spares import choose_loans, find_beside, find_needed, sort_fewest_first, wait_for_borrowers
@@ -214,7 +215,8 @@ def find_second_pass(
         return profiles.find_nearest(workload.profile, queue.profile, topology.profile)
 
     assert workload.admission is not None
-    search = FlavorSearch(World(state), choose_profile, workload.together, Past.read_past(state, workload))
+    asker = SpreadAsker.build(workload, queue.name)
+    search = FlavorSearch(World(state), choose_profile, workload.together, Past.read_past(state, workload), spreading=asker)
     lost = bool(workload.unhealthy_nodes) and _has_lost_nodes(state, workload)
     if replacement.is_on and (lost or has_stuck_pods(state, workload)):
         return _find_replacement(search, workload, workload.admission, replacement, leaving)

@@ -37,6 +37,7 @@ from core.queueing.flavors.quota_shortage import (
     find_shortage,
     has_to_borrow,
 )
+from core.queueing.flavors.spread_requests import SpreadAsker
 from core.queueing.flavors.what_if_view import World
 from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, PodSetFacts, TopologyFacts, WorkloadFacts
@@ -70,6 +71,7 @@ class FlavorSearch:
     together: OneDomain | None = None
     past: Past = Past()  # noqa: RUF009, a frozen value
     grows: Admission | None = None  # the present admission of a workload that grows; its new pods come next to it
+    spreading: SpreadAsker | None = None  # the workload, where it has rules of topology spreading
     quota: dict[FlavorResource, int] = field(default_factory=dict)
     borrows: bool = False
     taken: list[tuple[PodSetRequest, PodSetPlacement]] = field(default_factory=list)
@@ -143,7 +145,8 @@ def find_admission(
 
     units = list_units(workload) if grows is None else _list_growing(workload, grows)
     world = World(state) if world is None else world
-    search = FlavorSearch(world, choose_profile, workload.together, Past.read_past(state, workload), grows)
+    asker = SpreadAsker.build(workload, queue.name) if grows is None else None
+    search = FlavorSearch(world, choose_profile, workload.together, Past.read_past(state, workload), grows, asker)
     given: dict[str, PodSetAdmission] = {}
     for unit in units:
         outcome = _find_for_unit(state, unit, queue, search)
@@ -199,7 +202,8 @@ def _find_at_once(
     for choice in islice(choices, _MOST_CHOICES):
         if not world.budget.spend(_CHOICE_STEPS):
             return None
-        search, state = FlavorSearch(world, profile_for, None, Past.read_past(world.state, workload)), world.state
+        past, asker = Past.read_past(world.state, workload), SpreadAsker.build(workload, queue.name)
+        search, state = FlavorSearch(world, profile_for, None, past, spreading=asker), world.state
         served = [_serve(state, *part, queue, search) for part in zip(units, usages, choice, strict=True)]
         if None in served:
             continue
@@ -413,6 +417,12 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
         search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, sentence)
         return False
     requests = [state.request_for(pod_set, flavor) for pod_set in unit]
+    if search.spreading is not None:
+        with_rules = search.spreading.add_rules(search.world, view, unit, requests)
+        if isinstance(with_rules, str):
+            search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, with_rules)
+            return False
+        requests = with_rules
     world, free = search.copy_with_pods(search.world.get_capacity(view), requests), search.compute_free(view)
     profile = search.profile(view.topology)
     if search.grows is not None:

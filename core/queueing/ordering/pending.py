@@ -248,6 +248,7 @@ def _build_pod_set_key(pod_set: PodSetFacts) -> Hashable:
         pod_set.group,
         pod_set.none_of,
         pod_set.spares,
+        pod_set.spreading,
         traits.is_particular,
         traits.unjudged,
         traits.spread_keys,

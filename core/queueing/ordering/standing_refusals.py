@@ -9,6 +9,7 @@ from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REAS
 from core.queueing.flavors.flavor_search import list_units
 from core.queueing.flavors.outcome import NotAdmissible, Preempting
 from core.queueing.flavors.quota_shortage import compute_usage
+from core.queueing.flavors.spread_requests import read_spread_version
 from core.queueing.ordering.partial_admission import build_smallest
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -37,6 +38,7 @@ class StandingRefusal:
     is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
     by_share: bool = False  # whether preemption is decided by shares
+    spread: int | None = 0  # of the Workloads that its rules of topology spreading count; None: others may have come meanwhile
 
     @classmethod
     def note(
@@ -59,7 +61,8 @@ class StandingRefusal:
         # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
             of_quota = not can_be_given(state, workload, queue, asked, by_share=by_share)
-        return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share)
+        spread = read_spread_version(state, workload, queue.name)
+        return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share, None if at and spread else spread)
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
@@ -69,7 +72,9 @@ class StandingRefusal:
         now = state.quota.count_changes(queue.name)
         if not self.is_of_quota:
             # An admission that is observed for the first time adds a workload that could be preempted.
-            return self.changes == state.changes and (self.quota_changes == now or not queue.preemption.is_possible)
+            if self.changes != state.changes or self.spread != read_spread_version(state, workload, queue.name):
+                return False
+            return self.quota_changes == now or not queue.preemption.is_possible
         if self.config_changes != state.config_changes:
             return False
         if self.quota_changes != now:
