@@ -188,7 +188,7 @@ def _place_group(
     else:
         start = find_group_start(fits, shape, topology.mode, algorithm, wanted)
         if start is None:
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, fits), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, (fits, whole)), group=names)
         level, chosen = start
         domains, pods, home = assign_group_below(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -238,10 +238,12 @@ def _refuse(
     on_nodes: NodeFits,
     world: Matrix | None,
     free: Matrix | None,
-    group: GroupFits | None = None,
+    led: tuple[GroupFits, PodSetRequest] | None = None,
 ) -> NotFit:
+    """`led`, of workers with a leader: what was counted for both, and the leader."""
     free, world = (view.free if matrix is None else matrix for matrix in (free, world))
-    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
+    group, leader = led or (None, None)
+    return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world, leader=leader))
 
 
 def _build_placement(
