@@ -62,7 +62,7 @@ def find_broken(world: World) -> list[str]:
     return [*find_misshapen(workloads, nodes), *find_overbooked(workloads, world.objects(*POD), nodes)]
 
 
-def test_workers_of_a_leader_are_cut_into_slices_and_the_partial_one_is_beside_it() -> None:
+def test_partial_slice_of_workers_is_beside_their_leader() -> None:
     world = run()
     racks = list_racks(world)
     assert len(racks) == SIZE
@@ -75,7 +75,7 @@ def test_workers_of_a_leader_are_cut_into_slices_and_the_partial_one_is_beside_i
     world.close()
 
 
-def test_lost_node_of_the_leader_is_replaced_and_no_slice_is_split() -> None:
+def test_replacement_of_the_leaders_node_splits_no_slice() -> None:
     world = run(replace(POOL, nodes=5))
     lost = get_assignments(world)["leader"].domains[0].values[-1]
     world.delete(next(node for node in world.objects(*NODE) if node["metadata"]["name"] == lost))

@@ -17,8 +17,10 @@ from core.placement.algorithms.profile import MIXED
 from core.placement.engine import Decision, place
 from core.placement.refusals import NotFit, RefusalKind
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view
+from tests.placement.algorithms.test_joint_search import generate_spreads, is_together
 from tests.placement.algorithms.test_partial_slices import PROFILES, build_racks, can_lead, check_group, is_partial_last
-from tests.placement.reference import is_usable
+from tests.placement.promises import find_broken_promises
+from tests.placement.reference import compute_free_amounts, is_usable
 from tests.strategies import Cluster, clusters, requests
 
 HOST = HOSTNAME_LABEL
@@ -53,7 +55,7 @@ def get_refusal(decision: Decision) -> NotFit:
 
 
 @pytest.mark.parametrize(("workers", "is_placed"), [(2, True), (3, False)])
-def test_node_of_five_cpus_holds_a_leader_of_one_and_two_workers_of_two(workers: int, is_placed: bool):
+def test_node_of_five_cpus_holds_two_workers_of_two_beside_a_leader_of_one(workers: int, is_placed: bool):
     nodes = build_grid(1, 1, 1, cpu=5)
     decision = lead(nodes, build_group(workers, workers, at=HOST, cpus=(1, 2)))
     assert (decision.refusal is None) == is_placed
@@ -108,7 +110,7 @@ def test_group_goes_to_the_rack_where_the_leader_can_run(leader: dict[str, Any])
     assert {name[:5] for places in list_places(found) for name in places} == {"b0-r1"}
 
 
-def test_node_for_the_leader_alone_counts_for_it_and_for_no_worker():
+def test_node_that_only_the_leader_may_use_takes_no_worker():
     """The leader tolerates a taint that the workers do not: it leaves them all of the other nodes."""
     nodes = [replace(node, taints=(ML,) if node.name.endswith("n2") else ()) for node in build_grid(1, 1, 3, cpu=2)]
     group = build_group(4, 4, tolerations=({"key": "dedicated", "operator": "Exists"},))
@@ -198,3 +200,21 @@ def test_largest_fit_that_a_refusal_of_a_group_names_fits_beside_the_leader(clus
         assert place(cluster.view(), [replace(workers, count=largest), leader], profile).refusal is None
     if not workers.count % size:
         assert place(cluster.view(), [replace(workers, count=largest + size), leader], profile).refusal is not None
+
+
+@given(clusters(max_nodes=4, cpus=3), st.data())
+def test_group_of_three_with_slices_is_in_one_domain_if_and_only_if_one_holds_it(cluster: Cluster, data: st.DataObject):
+    """Each of more than two pod sets has slices of its own (rule g of docs/decisions/0004)."""
+    level = data.draw(st.sampled_from(range(len(cluster.levels))))
+    members = []
+    for i in range(3):
+        member, size = data.draw(requests(cluster.levels, max_count=2, name=f"ps{i}")), data.draw(st.integers(1, 2))
+        slices = (SliceLayer(data.draw(st.sampled_from(cluster.levels[level:])), size),)
+        topology = TopologyRequest(Mode.REQUIRED, cluster.levels[level], slices, group="g")
+        members.append(replace(member, count=max(1, member.count // size) * size, topology=topology))
+    free = compute_free_amounts(cluster)
+    ways = generate_spreads(cluster, members, free)
+    decision = place(cluster.view(), members, MIXED)
+    assert (decision.refusal is None) == any(is_together(cluster, way, cluster.levels[level]) for way in ways)
+    if decision.refusal is None:
+        assert find_broken_promises(cluster, members, decision, {}, free) == []

@@ -31,7 +31,7 @@ from tests.placement.replace.test_replacement import (
 from tests.strategies import Cluster, clusters, roomy
 
 
-def test_node_of_a_leader_and_a_part_of_a_slice_is_replaced_in_its_rack():
+def test_lost_nodes_of_a_group_are_replaced_in_their_rack():
     """A LeaderWorkerSet of 8 in racks of four nodes, a pod on each; a fifth node of the rack is free."""
     leader, workers = build_group(7, 4, partial=True)
     nodes = build_grid(1, 2, 5, cpu=1)
@@ -54,7 +54,7 @@ def test_leader_takes_no_place_that_the_slices_of_its_workers_need():
     assert get_places(answer, "workers") == {"r0-n0": 1, "r0-n2": 1, "r2-n0": 2}
 
 
-def test_replacement_that_would_split_a_slice_of_a_group_is_refused_and_names_the_node():
+def test_replacement_that_would_split_a_slice_of_a_group_is_refused_with_the_node():
     leader, workers = build_group(4, 4)
     nodes = build_grid(1, 2, 2, cpu=2)
     held = build_placed_pod_set(leader, b0_r1_n0=1), build_placed_pod_set(workers, b0_r0_n0=2, b0_r0_n1=2)

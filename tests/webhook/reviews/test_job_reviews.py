@@ -351,7 +351,7 @@ def test_slices_of_a_leader_are_refused_beside_those_of_its_workers():
     assert "a slice must not have more than the 1 pods" in message
 
 
-def test_stored_group_with_slices_is_changed_and_finished_where_the_gate_is_off_again():
+def test_stored_group_with_slices_can_change_where_the_gate_is_off_again():
     job = build_led_job(SLICED)
     labelled = {**job, "metadata": {**job["metadata"], "labels": {**job["metadata"]["labels"], "seen": "true"}}}
     fewer = build_led_job(SLICED, 2)
