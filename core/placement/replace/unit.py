@@ -18,7 +18,7 @@ from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags, Indices
 
-_MOST_HOMES = 16  # slice domains in which a missing leader is tried
+_MOST_HOMES = 8  # slice domains in which a missing leader is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _generate_leaders_places(
     """Yields the parts with the leader first, and a flag for the one node that it may have: of each slice domain of its workers the node
     where it costs them the fewest pods, at most `_MOST_HOMES`, those in the domain of the group before others.
 
-    Nothing unless leader and workers lack pods, the workers have slices, and all `refusals` so far are for want of capacity.
+    Nothing unless leader and workers lack pods, the workers have slices, and the `refusals` so far are of both, for want of capacity.
     """
     sliced = [part for part in members if part.request.topology is not None and part.request.topology.slices]
     if len(members) != 2 or len(sliced) != 1 or not all(part.missing for part in members):
@@ -127,6 +127,8 @@ def _generate_leaders_places(
     shape = find_shape(view.tree, workers.request)
     if isinstance(shape, NotFit) or any(refusal.kind is not RefusalKind.NOT_FIT for refusal in refusals):
         return
+    if {refusal.pod_set for refusal in refusals} != {workers.request.name, leader.request.name}:
+        return  # one of them that came first has no place even without the other
     counted = fits_of_group(view, workers.request, replace(leader.request, count=leader.missing), free)
     able = np.flatnonzero(counted.takes_leader & healthy)
     levels, loss = view.tree.levels, counted.loss[able]
