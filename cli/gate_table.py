@@ -13,6 +13,8 @@ _OF_GATES = "placement/algorithms/test_gates.py"
 TESTS: Mapping[str, str] = {
     "TASPartialSlices": "placement/algorithms/test_partial_slices.py",
     "TASTopologySpreading": "queueing/flavors/test_topology_spreading.py",
+    "TASGroupedPodSetSlicing": "placement/algorithms/test_grouped_slices.py",
+    "TASLeaderPodSetFeasibility": "placement/algorithms/test_grouped_slices.py",
     "TASBalancedPlacement": _OF_GATES,
     "TASRespectNodeAffinityPreferred": _OF_GATES,
     "TASProfileMixed": _OF_GATES,

@@ -64,7 +64,11 @@ WRITTEN_BY_USERS = (
     Name(n.SLICE_REQUIRED_TOPOLOGY, TEMPLATE, "the node label of a level: each slice of the pods in one domain of it"),
     Name(n.SLICE_SIZE, TEMPLATE, "the pods of a slice; it divides them evenly, but with gate TASPartialSlices the last one may have fewer"),
     Name(n.SLICE_CONSTRAINTS, TEMPLATE, 'up to three layers of slices, JSON: `[{"topology": LABEL, "size": N}, ...]`, coarse to fine'),
-    Name(n.PODSET_GROUP_NAME, TEMPLATE, "templates of one job with the same name share a domain"),
+    Name(
+        n.PODSET_GROUP_NAME,
+        TEMPLATE,
+        "templates of one job with the same name share a domain; with gate TASGroupedPodSetSlicing they may have slices",
+    ),
     Name(
         n.TOPOLOGY_SPREADING,
         TEMPLATE,
@@ -256,7 +260,7 @@ def render() -> str:
         _format_table(("key", "why"), ((key, ignored.why) for key, ignored in keys if isinstance(ignored, Ignored))),
         "## Feature gates",
         "`--feature-gates NAME=true,...` of the reconciler, `featureGates` of its file ([configuration.md](configuration.md)). "
-        "Defaults are Kueue's, but `TASPartialSlices` is on there. "
+        "Defaults are Kueue's, but `TASPartialSlices` and `TASGroupedPodSetSlicing` are on there. "
         "The other gates of Kueue switch nothing here, except `DisableWaitForPodsReady`: with it no pods are waited for.",
         _format_table(gate_table.HEAD, gate_table.list_rows()),
     ]

@@ -7,14 +7,14 @@ break. Whether a level exists is known only to the queue's topology, so that is 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
 
 from core.jobs.annotation_catalog import OWN, Places, warn_of_own, warn_of_template
 from core.jobs.contract import ErrorType, FieldError, Json, Rules
 from core.jobs.odd_values import warn_of_values
-from core.model.gates import PARTIAL_SLICES, PARTIAL_SLICES_HINT
+from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES, PARTIAL_SLICES_HINT
 from core.model.label_names import SUBDOMAIN, is_label_name
 from core.model.podset import MOST_SPARES, read_lends, read_spares
 from core.names import (
@@ -261,7 +261,8 @@ def _validate_group(pod_set: PodSetAnnotations) -> Iterator[FieldError]:
         yield _reject(pod_set, ErrorType.INVALID, PODSET_GROUP_NAME, "a name that is no number is expected")
     for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS):
         if name in annotations:
-            yield _reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, f"may not stand beside {name}; a group has no slices")
+            accepted = f"may not stand beside {name}; with feature gate {GROUPED_SLICES} a group may have slices"
+            yield replace(_reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, accepted), gate=GROUPED_SLICES)
     if REQUIRED_TOPOLOGY not in annotations and PREFERRED_TOPOLOGY not in annotations:
         accepted = f"a group needs {REQUIRED_TOPOLOGY} or {PREFERRED_TOPOLOGY} on each of its pod templates"
         yield _reject(pod_set, ErrorType.FORBIDDEN, PODSET_GROUP_NAME, accepted)

@@ -1,5 +1,5 @@
 """Feature gates that topogate serves: with Kueue's names and defaults (rule a of docs/decisions/0004), but for topogate's own and
-`TASPartialSlices`, which is on in Kueue and off here (rule d).
+`TASPartialSlices` and `TASGroupedPodSetSlicing`, which are on in Kueue and off here (rules d and g).
 
 A gate has one of two effects here. Both values of a gate that switches are served. What topogate always does stays on: `false` is accepted
 with a warning, so that a configuration file of Kueue loads unchanged.
@@ -30,7 +30,8 @@ class Effect(Enum):
 
 
 class Gate(NamedTuple):
-    """A gate's default (Kueue's; off where it is removed, not one of Kueue or not known), its stage in Kueue and its effect here."""
+    """A gate's default, its stage in Kueue and its effect here. The default is Kueue's; where the gate is removed, not one of Kueue or not
+    known, it is on for what topogate always does, else off."""
 
     default: bool
     stage: Stage
@@ -59,6 +60,7 @@ POD_GROUPS = "TopologyAwareWorkloadScheduling"  # as Kubernetes calls its own
 PARTIAL_SLICES = "TASPartialSlices"
 SPREADING = "TASTopologySpreading"
 PARTIAL_SLICES_HINT = f"with feature gate {PARTIAL_SLICES} the last slice may have fewer pods"
+GROUPED_SLICES = "TASGroupedPodSetSlicing"
 DESIRED_COUNT = "WorkloadBasicPolicyDesiredCount"  # KEP-5732, Basic Policy Extension
 REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
 WORKLOAD_PODS_READY = "WorkloadLevelWaitForPodsReady"
@@ -84,6 +86,8 @@ GATES: Mapping[str, Gate] = {
     "TASCachingRemainingResources": Gate(True, Stage.BETA, Effect.ALWAYS),
     PARTIAL_SLICES: Gate(False, Stage.BETA, Effect.SWITCHES, is_newer=True, kueue_default=True),
     SPREADING: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
+    GROUPED_SLICES: Gate(False, Stage.BETA, Effect.SWITCHES, is_newer=True, kueue_default=True),
+    "TASLeaderPodSetFeasibility": Gate(True, Stage.UNKNOWN, Effect.ALWAYS, is_newer=True),
     RECLAIMABLE_PODS: Gate(True, Stage.BETA, Effect.SWITCHES),
     NODE_REPLACEMENT: Gate(True, Stage.BETA, Effect.SWITCHES),
     REPLACEMENT_FAILS_FAST: Gate(True, Stage.BETA, Effect.SWITCHES),
@@ -123,7 +127,7 @@ class ChosenGates:
 
 NO_GATES = ChosenGates({})
 OF_THE_WEBHOOK = frozenset(
-    {PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY},
+    {GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY},
 )
 """Gates that change something in the webhook, too."""
 

@@ -32,8 +32,7 @@ _NEWER = """
     AdmissionFairSharingAnchorAtQuotaReservation ConfigurablePreemptions DeploymentJobUIDLabel DynamicQuotaOrchestration
     FairSharingReevaluatePreemptionCandidates FairSharingRefill KueueDRADeviceFeasibility KueueDRAIntegrationDeviceTaints
     KueueDRAIntegrationPrioritizedList PodGroupSchedulingShapeOrdering PodIntegrationCountSucceededPodsAsReady
-    RayServiceValidateUpgradeStrategy TASGroupedPodSetSlicing TASLeaderPodSetFeasibility
-    WaitForPodsReadyUnscheduledTimeout
+    RayServiceValidateUpgradeStrategy WaitForPodsReadyUnscheduledTimeout
 """
 NEWER_GATES = frozenset(_NEWER.split())
 OTHER_GATES = frozenset(_OTHER.split()) | NEWER_GATES

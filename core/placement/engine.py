@@ -198,7 +198,7 @@ def _place_group(
         if start is None:
             closed = spread.find_closed_nodes() if spread is not None else None
             left = fits if closed is None else group.close_nodes(closed).sum_up(tree, shape)
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, left), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, (left, whole)), group=names)
         level, chosen = start
         domains, pods, home = assign_group_below(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -250,16 +250,20 @@ def _refuse(
     on_nodes: NodeFits,
     world: Matrix | None,
     free: Matrix | None,
-    group: GroupFits | None = None,
+    led: tuple[GroupFits, PodSetRequest] | None = None,
 ) -> NotFit:
+    """`led`, of workers with a leader: what was counted for both, and the leader."""
     free, world = (view.free if matrix is None else matrix for matrix in (free, world))
+    group, leader = led or (None, None)
     spread = find_spread(view.tree, request)
     closed = spread.find_closed_nodes() if spread is not None else None
     if spread is None or closed is None:
-        return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world))
+        return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world, leader=leader))
     on_nodes = on_nodes.close_nodes(closed)
     left = on_nodes.sum_up(view.tree, shape) if group is None else group.beside  # a group comes without them already
-    refused = Refused(view.close_nodes(closed), request, shape, left, on_nodes.eligible, on_nodes.per_node, free, group, world)
+    refused = Refused(
+        view.close_nodes(closed), request, shape, left, on_nodes.eligible, on_nodes.per_node, free, group, world, leader=leader
+    )
     return with_spreading(refuse(refused), refused, spread, fits)
 
 

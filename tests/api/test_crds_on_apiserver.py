@@ -123,6 +123,12 @@ def test_workload_with_an_invalid_topology_request_is_refused_by_the_crd(cluster
     assert message in get_refusal(cluster, f"{API}/namespaces/{namespace}/workloads", wanted)
 
 
+def test_slices_in_a_pod_set_group_are_accepted(cluster, crds, namespace):
+    asked = {"required": "b", "podSetGroupName": "g", "podSetSliceRequiredTopology": "r", "podSetSliceSize": 2}
+    created = create(cluster, f"{API}/namespaces/{namespace}/workloads", build_workload("grouped", asked))
+    assert created["spec"]["podSets"][0]["topologyRequest"] == asked
+
+
 def test_minimum_of_no_pods_is_accepted_and_none_below(cluster, crds, namespace):
     path, wanted = f"{API}/namespaces/{namespace}/workloads", build_workload("minimum", {"required": "r"})
     wanted["spec"]["podSets"][0]["minCount"] = -1

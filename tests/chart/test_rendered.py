@@ -17,7 +17,7 @@ from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, CertificateTarget
 from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import GATES, OF_THE_WEBHOOK, PARTIAL_SLICES, POD_GROUPS
+from core.model.gates import GATES, GROUPED_SLICES, OF_THE_WEBHOOK, PARTIAL_SLICES, POD_GROUPS
 from core.names import OLD_VERSION, OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rbac_rules import list_rights as rights_on
 from reconciler import rbac
@@ -317,7 +317,7 @@ def test_webhook_gets_the_gates_and_the_longest_time_that_it_judges_jobs_by(tmp_
     assert settings.most_ready_s == 10800.0
 
 
-@pytest.mark.parametrize("gate", [POD_GROUPS, PARTIAL_SLICES])
+@pytest.mark.parametrize("gate", [POD_GROUPS, PARTIAL_SLICES, GROUPED_SLICES])
 @pytest.mark.parametrize(
     ("values", "is_on"),
     [

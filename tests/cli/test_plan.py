@@ -11,7 +11,7 @@ import yaml
 
 from core.model.pod_resources import parse_resources
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
-from core.names import MIN_PARALLELISM
+from core.names import MIN_PARALLELISM, PODSET_GROUP_NAME, REQUIRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE
 from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
@@ -325,6 +325,25 @@ def test_the_reconcilers_own_settings_decide_here_too(topogate: Commands):
     ran = topogate.run("plan", "-f", wanted, "--nodes", cluster, "--config", broken)
     assert ran.code == 2
     assert "topogat: unknown key; did you mean topogate?" in ran.err
+
+
+def test_slices_in_a_group_are_planned_where_the_configuration_has_the_gate(topogate: Commands):
+    shared = {PODSET_GROUP_NAME: "g", REQUIRED_TOPOLOGY: BLOCK}
+    template = build_job("a", 1, 8)["spec"]["template"]
+    roles = {
+        role: {"replicas": count, "template": {**template, "metadata": {"annotations": {**shared, **notes}}}}
+        for role, count, notes in (("Master", 1, {}), ("Worker", 4, {SLICE_REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "2"}))
+    }
+    metadata = build_job("a", 1)["metadata"]
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": {"pytorchReplicaSpecs": roles}}
+    wanted, cluster = topogate.write("job.yaml", job), topogate.write("cluster.yaml", *build_nodes(), *build_queues())
+    refused = topogate.run("plan", "-f", wanted, "--nodes", cluster)
+    assert refused.code == 2
+    assert "with feature gate TASGroupedPodSetSlicing a group may have slices" in refused.err
+    gates = {"featureGates": {"TASGroupedPodSetSlicing": True}}
+    config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **gates})
+    planned = topogate.run("plan", "-f", wanted, "--nodes", cluster, "--config", config, "-o", "json")
+    assert (planned.code, planned.data["jobs"][0]["outcome"]) == (0, "admitted")
 
 
 def test_files_may_be_json(topogate: Commands, tmp_path: Path):

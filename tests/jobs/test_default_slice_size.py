@@ -9,6 +9,7 @@ import pytest
 
 from core.jobs.contract import PodSetStart
 from core.jobs.kinds.jobset import JobSet
+from core.model.gates import GROUPED_SLICES
 from core.names import (
     DEFAULTED_SLICE_SIZE,
     PODSET_GROUP_NAME,
@@ -79,6 +80,13 @@ def test_size_of_slices_without_one_is_written_at_creation(parallelism: int | No
 )
 def test_annotations_that_need_no_default_size_are_kept(notes: Obj):
     assert get_notes(Webhook().mutate(build_jobset(notes))) == notes
+
+
+def test_workers_of_a_group_have_slices_of_the_default_size():
+    jobset = build_jobset(SLICED | {PODSET_GROUP_NAME: "g", REQUIRED_TOPOLOGY: RACK})
+    assert Webhook(**{GROUPED_SLICES: True}).validate(jobset)["allowed"]
+    request = KIND.list_pod_sets(jobset)[0].to_wire()["topologyRequest"]
+    assert (request["podSetGroupName"], request["podSetSliceSize"]) == ("g", 4)
 
 
 def test_jobset_without_queue_gets_no_size():

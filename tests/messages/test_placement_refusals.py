@@ -164,6 +164,27 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
         lambda: refuse(*group(request(1, Mode.REQUIRED, RACK, name="leader", cpu=5000), request(2, Mode.REQUIRED, RACK, name="workers"))),
         'topology "default" doesn\'t allow to fit any of 2 pod(s). No node can take the leader. No cloud/rack holds any pod.',
     ),
+    "no node for the leader of slices": (
+        lambda: refuse(
+            *group(
+                request(1, Mode.REQUIRED, RACK, name="leader", node_selector={"pool": "gpu"}),
+                request(2, Mode.REQUIRED, RACK, name="workers", slices=[(RACK, 2)]),
+            )
+        ),
+        'topology "default" doesn\'t allow to fit any of 1 slice(s). No node can take the leader; excluded for it: '
+        "nodeSelector: 4. No cloud/rack holds any slice.",
+    ),
+    "no room for the leader beside slices": (
+        lambda: refuse(
+            *group(
+                request(1, Mode.REQUIRED, RACK, name="leader", cpu=2000),
+                request(8, Mode.REQUIRED, RACK, name="workers", slices=[(RACK, 4)]),
+            )
+        ),
+        'topology "default" allows to fit only 1 out of 2 slice(s). Without the leader all 2 slices would fit in cloud/rack '
+        "b0/b0-r0. It would fit in one cloud/block, or with 4 pods. Best cloud/rack b0/b0-r0: 1 of 2 slices; best cloud/block b0: "
+        "all 2 slices.",
+    ),
     "apart by anti-affinity": (
         lambda: refuse(build_pod_set("x", 3, **APART)),
         'topology "default" allows to fit only 2 out of 3 pod(s). Its pods go one to each cloud/rack, by their own '

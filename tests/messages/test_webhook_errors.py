@@ -128,6 +128,11 @@ REFUSALS: dict[str, tuple[Build, str]] = {
         'topogate refuses this object:\nspec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]: "3": slices must '
         "evenly divide the 4 pods: one of 1, 2, 4 is expected; with feature gate TASPartialSlices the last slice may have fewer pods",
     ),
+    "slices in a group": (
+        lambda: ask({REQUIRED_TOPOLOGY: RACK, PODSET_GROUP_NAME: "g", SLICE_CONSTRAINTS: f'[{{"topology": "{RACK}", "size": 2}}]'}),
+        "topogate refuses this object:\nspec.template.metadata.annotations[kueue.x-k8s.io/podset-group-name]: may not stand beside "
+        "kueue.x-k8s.io/podset-slice-required-topology-constraints; with feature gate TASGroupedPodSetSlicing a group may have slices",
+    ),
     "layers that are none": (
         lambda: ask({REQUIRED_TOPOLOGY: RACK, SLICE_CONSTRAINTS: "[7]"}),
         "topogate refuses this object:\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.model.gates import PARTIAL_SLICES, POD_GROUPS
+from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS
 from webhook.settings import parse
 
 ROOT = Path(__file__).parents[2]
@@ -109,8 +109,9 @@ def test_gates_of_the_webhook_come_from_the_file_the_environment_or_a_flag_as_th
     path = config(f"featureGates: {{{POD_GROUPS}: true, TASBalancedPlacement: true}}\n")
     assert parse([*files, "--config", path], environ={}).gates.values == {POD_GROUPS: True}, "TASBalancedPlacement changes anything here"
     assert not parse([*files, "--config", path], environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
-    partial = parse([*files, "--config", config(f"featureGates: {{{PARTIAL_SLICES}: true}}\n")], environ={})
-    assert partial.gates.is_on(PARTIAL_SLICES)
+    for name in (PARTIAL_SLICES, GROUPED_SLICES):
+        sliced = parse([*files, "--config", config(f"featureGates: {{{name}: true}}\n")], environ={})
+        assert sliced.gates.values == {name: True}
     both = [*files, "--feature-gates", f"TASBalancedPlacement=true,{POD_GROUPS}=true"]
     assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
 

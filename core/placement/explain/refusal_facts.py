@@ -43,9 +43,7 @@ def refuse(refused: Refused) -> NotFit:
         fit = int(refused.count_units(fits, WHOLE).sum())
         short = _compute_short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
         facts.append(LevelFact("", 1, (), fit, wanted, shape.unit, short))
-    notes = []
-    if refused.group is not None and not refused.group.takes_leader[0].any():
-        notes.append("No node can take the leader")
+    notes = list(_list_leader_notes(refused, asked))
     if shape.tail and fit == wanted - 1 and refused.count_largest(fit, asked) >= request.count - shape.tail:
         notes.append(f"cannot place the partial slice of PodSet {request.name} in a single topology domain")
     notes += _list_caveats(request, lends)
@@ -61,6 +59,29 @@ def refuse(refused: Refused) -> NotFit:
         None if changes else find_never(refused),
     )
     return NotFit(RefusalKind.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+
+
+def _list_leader_notes(refused: Refused, level: int) -> Iterator[str]:
+    """Whether the leader of a group is why its workers do not fit in a domain of a level (`WHOLE`: in all); with slices also why it is."""
+    group, shape, view, wanted = refused.group, refused.shape, refused.view, refused.wanted
+    if group is None:
+        return
+    if not group.takes_leader[0].any():
+        why = ""
+        if refused.leader is not None and shape.slice_size > 1:
+            why = f"; excluded for it: {show_exclusions(find_exclusions(view, refused.leader, refused.free))}"
+        yield f"No node can take the leader{why}"
+        return
+    held = refused.count_units(group.alone, level)
+    best = int(np.argmax(held))
+    if shape.slice_size == 1 or held[best] < wanted:
+        return
+    what = f"{'all ' if wanted > 1 else ''}{show_count(wanted, shape.unit)} would fit"
+    if level == WHOLE:
+        yield f"Without the leader {what}"
+        return
+    where = f"{view.tree.declared[level]} {'/'.join(view.tree.get_values(level, best))}"
+    yield f"Without the leader {what} in {where}{'' if group.takes_leader[level][best] else ', where no node can take it'}"
 
 
 def _count_fit(refused: Refused) -> int:

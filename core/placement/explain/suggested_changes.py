@@ -42,7 +42,7 @@ class Refused:
 
     `free` is what it was placed by, `world` what was free before the pod sets that come before it took theirs (None where
     that is not known, as of what is being completed), `room` what each node holds of it (0 where it may not go). With a
-    `group` it is the workers, and `fits` are those beside the leader. Of an assignment that is being completed `own` pods per
+    `group` it is the workers, and `fits` are those beside the `leader`. Of an assignment that is being completed `own` pods per
     node stay, and `among` are the only nodes it may have; neither the number of its pods nor its level can be another then.
     """
 
@@ -57,6 +57,7 @@ class Refused:
     world: Matrix | None = None
     among: Flags | None = None
     own: Indices | None = None
+    leader: PodSetRequest | None = None
 
     @cached_property
     def gain(self) -> Indices:

@@ -146,7 +146,7 @@ class Completion:
         domain, short = int(domains[end]), int(lacking[end])
         note = f"{show_count(short, 'more pod')} must complete slices of {size} in {self._name(level, domain)}"
         lost = self.around.lost[self.tree.levels[level].starts[domain] : self.tree.levels[level].ends[domain]]
-        if self.shape.tail and lost.any():
+        if (self.shape.tail or self.topology.group) and lost.any():
             node = self.tree.names[int(self.tree.levels[level].starts[domain]) + int(lost.argmax())]
             note = f"cannot replace the node {node} without splitting a PodSet slice: {note}"
         return self._refuse(inner, level, np.array([domain]), int(units[end]), note), missing

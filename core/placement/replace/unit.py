@@ -1,13 +1,14 @@
 """A pod set, or a group of pod sets, of which some pods stay where they are while the others are placed near them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from core.model.podset import PodSetRequest
 from core.placement.algorithms.decision import PodSetPlacement, emit, subtract_placement, subtract_pods
-from core.placement.algorithms.podset_groups import split_roles
+from core.placement.algorithms.podset_groups import fits_of_group, split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import find_shape
 from core.placement.engine import place
@@ -16,6 +17,8 @@ from core.placement.replace.added_pods import Completion, PresentPods
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags, Indices
+
+_MOST_HOMES = 8  # slice domains in which a missing leader is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,25 @@ def complete_unit(
 
     Where all pods of the unit are missing it is placed like a new one, and `healthy` is not looked at. In a group the remaining pods of all
     members define where the group is, and the member with the fewest missing pods is placed first; if that fails, the one with the most.
+    A leader that is missing beside pods of sliced workers is then tried in one slice domain after the other, where it costs these least.
     """
     if not len(view.tree) or not any(part.has_pods for part in unit):  # without nodes the refusal is that of a new one
         return _place_anew(view, unit, profile, free)
-    fewest_first = sorted(_as_group(unit), key=lambda part: part.missing)
-    refused: NotFit | None = None
-    for order in (fewest_first, fewest_first[::-1])[: len(unit)]:
+    members = _as_group(unit)
+    fewest_first = sorted(members, key=lambda part: part.missing)
+    refusals: list[NotFit] = []
+    in_any_place = ((order, healthy) for order in (fewest_first, fewest_first[::-1])[: len(unit)])
+    for order, first in chain(in_any_place, _generate_leaders_places(view, members, free, healthy, refusals)):
         trial = free.copy()
-        outcome = _complete_in_order(view, order, profile, trial, healthy)
+        explaining = view if len(refusals) < len(unit) else view.set_explains(False)  # the first refusal is the answer
+        outcome = _complete_in_order(explaining, order, profile, trial, healthy, first)
         if not isinstance(outcome, NotFit):
             free[:] = trial
             return {part.request.name: outcome[part.request.name] for part in unit}
-        refused = refused or outcome
-    assert refused is not None
-    members = tuple(part.request.name for part in unit if part.missing)
-    return replace(refused, group=members) if len(unit) > 1 else refused
+        refusals.append(outcome)
+    refused = refusals[0]
+    names = tuple(part.request.name for part in unit if part.missing)
+    return replace(refused, group=names) if len(unit) > 1 else refused
 
 
 def _place_anew(view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix) -> dict[str, PodSetPlacement] | NotFit:
@@ -105,9 +112,41 @@ def _as_group(unit: Sequence[UnitPart]) -> list[UnitPart]:
     return [replace(part, request=replace(part.request, topology=shared)) if part.request.name == leader.name else part for part in unit]
 
 
+def _generate_leaders_places(
+    view: FreeCapacity, members: Sequence[UnitPart], free: Matrix, healthy: Flags, refusals: Sequence[NotFit]
+) -> Iterator[tuple[Sequence[UnitPart], Flags]]:
+    """Yields the parts with the leader first, and a flag for the one node that it may have: of each slice domain of its workers the node
+    where it costs them the fewest pods, at most `_MOST_HOMES`, those in the domain of the group before others.
+
+    Nothing unless leader and workers lack pods, the workers have slices, and the `refusals` so far are of both, for want of capacity.
+    """
+    sliced = [part for part in members if part.request.topology is not None and part.request.topology.slices]
+    if len(members) != 2 or len(sliced) != 1 or not all(part.missing for part in members):
+        return
+    (workers,), (leader,) = sliced, [part for part in members if part is not sliced[0]]
+    shape = find_shape(view.tree, workers.request)
+    if isinstance(shape, NotFit) or any(refusal.kind is not RefusalKind.NOT_FIT for refusal in refusals):
+        return
+    if {refusal.pod_set for refusal in refusals} != {workers.request.name, leader.request.name}:
+        return  # one of them that came first has no place even without the other
+    counted = fits_of_group(view, workers.request, replace(leader.request, count=leader.missing), free)
+    able = np.flatnonzero(counted.takes_leader & healthy)
+    levels, loss = view.tree.levels, counted.loss[able]
+    homes, around = (levels[level].starts.searchsorted(able, side="right") - 1 for level in (shape.slice_level, shape.start))
+    order = np.lexsort((able, loss, homes))
+    order = order[np.unique(homes[order], return_index=True)[1]]
+    present = view.tree.sum_nodes(shape.start, np.sum([part.present for part in members], axis=0))
+    order = order[np.lexsort((able[order], loss[order], present[around[order]] == 0))]
+    for node in able[order][:_MOST_HOMES].tolist():
+        if not view.budget.spend(view.pass_steps):
+            return
+        yield (leader, workers), np.arange(len(view.tree)) == node
+
+
 def _complete_in_order(
-    view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags
+    view: FreeCapacity, unit: Sequence[UnitPart], profile: Profile, free: Matrix, healthy: Flags, first: Flags
 ) -> dict[str, PodSetPlacement] | NotFit:
+    """Completes the parts one after the other on healthy nodes, the first part on those that `first` flags."""
     present: Indices = np.sum([part.present for part in unit], axis=0)
     placed: dict[str, PodSetPlacement] = {}
     for part in unit:
@@ -115,7 +154,7 @@ def _complete_in_order(
         if isinstance(shape, NotFit):
             return shape
         try:
-            eligible = view.find_eligible(part.request) & healthy
+            eligible = view.find_eligible(part.request) & (first if part is unit[0] else healthy)
             around = PresentPods(part.kept, present, part.lost, part.gone, part.beside)
             completion = Completion(view, part.request, shape, profile, around, eligible, free)
         except InvalidSelector as error:

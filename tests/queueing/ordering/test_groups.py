@@ -20,6 +20,16 @@ def test_leader_and_workers_get_one_flavor_though_each_alone_would_fit_the_first
     assert [given.name for given in outcome.admission.pod_sets] == ["leader", "workers"]
 
 
+def test_leader_that_requests_no_resource_of_the_flavor_gets_that_of_its_workers():
+    """As in Kueue 0.20 (#12562); the workers have slices, too."""
+    leader = build_pod_set(1, "leader", topology=GROUPED)
+    leader["template"]["spec"]["containers"][0].pop("resources")
+    sliced = {**GROUPED, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 4}
+    outcome = judge(build_two_flavors(), leader, build_pod_set(8, "workers", topology=sliced))
+    assert isinstance(outcome, Admissible), outcome
+    assert [set(given.flavors.values()) for given in outcome.admission.pod_sets] == [{"b"}, {"b"}]
+
+
 def test_quota_is_given_to_all_of_a_group_or_none():
     scene = Scene(quota="4")
     scene.rack("r1", 4)

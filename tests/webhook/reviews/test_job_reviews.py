@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from core.model.gates import PARTIAL_SLICES
+from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES
 from core.names import (
     MIN_PARALLELISM,
     PLACEMENT_PROFILE,
     PLACEMENT_PROFILES,
+    PODSET_GROUP_NAME,
+    PREFERRED_TOPOLOGY,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY,
     SLICE_CONSTRAINTS,
@@ -271,6 +273,90 @@ def test_slices_that_leave_pods_over_are_accepted_with_the_gate_alone(made: dict
     assert next(iter(on.values()), "").partition(": ")[2].startswith(accepted)
     assert bool(on) == bool(accepted)
     assert ("TASPartialSlices" in next(iter(off.values()))) == (not accepted)
+
+
+SLICED = {SLICE_REQUIRED_TOPOLOGY: RACK, SLICE_SIZE: "2"}
+LAYERED = {SLICE_CONSTRAINTS: json.dumps([{"topology": RACK, "size": 4}, {"topology": "host", "size": 2}])}
+
+
+def build_led_job(workers: dict[str, str], count: int = 4, leader: dict[str, str] | None = None) -> dict[str, Any]:
+    """A PyTorchJob with a master and workers of one group, which require a block; `workers` and `leader` are annotations besides."""
+    shared = {PODSET_GROUP_NAME: "g", REQUIRED_TOPOLOGY: "block"}
+    spec = {"containers": [{"name": "pytorch", "image": "i"}]}
+    roles = {
+        role: {"replicas": replicas, "template": {"metadata": {"annotations": {**shared, **notes}}, "spec": spec}}
+        for role, replicas, notes in (("Master", 1, leader or {}), ("Worker", count, workers))
+    }
+    metadata = {"name": "train", "namespace": NAMESPACE, "labels": {QUEUE_NAME_LABEL: "main"}}
+    made = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": made}
+
+
+def list_causes(job: dict[str, Any], **gates: bool) -> list[tuple[str, str]]:
+    """Reason and field of each error of the workers; the field without the path of their annotations."""
+    response = Webhook(**gates).validate(job)
+    path = "spec.pytorchReplicaSpecs[Worker].template.metadata.annotations"
+    causes = [] if response["allowed"] else response["status"]["details"]["causes"]
+    return [(cause["reason"], cause["field"].removeprefix(path)) for cause in causes]
+
+
+OF_GROUP, OF_SIZE = f"[{PODSET_GROUP_NAME}]", f"[{SLICE_SIZE}]"
+FORBIDDEN, INVALID = "FieldValueForbidden", "FieldValueInvalid"
+
+
+@pytest.mark.parametrize(
+    ("workers", "count", "off", "on"),
+    [
+        pytest.param(SLICED, 4, [(FORBIDDEN, OF_GROUP)] * 2, [], id="a size and a level"),
+        pytest.param(LAYERED, 4, [(FORBIDDEN, OF_GROUP)], [], id="layers"),
+        pytest.param(
+            {SLICE_SIZE: "2"},
+            4,
+            [(FORBIDDEN, OF_SIZE), (FORBIDDEN, OF_GROUP)],
+            [(FORBIDDEN, OF_SIZE)],
+            id="a size without a level",
+        ),
+        pytest.param(SLICED, 3, [(INVALID, OF_SIZE), *[(FORBIDDEN, OF_GROUP)] * 2], [(INVALID, OF_SIZE)], id="a rest"),
+        pytest.param({}, 4, [], [], id="no slices"),
+    ],
+)
+def test_slices_of_a_group_are_accepted_with_the_gate_alone(
+    workers: dict[str, str], count: int, off: list[tuple[str, str]], on: list[tuple[str, str]]
+):
+    """Section 2 of the wire contract of Kueue 0.20."""
+    job = build_led_job(workers, count)
+    assert list_causes(job) == off
+    assert list_causes(job, **{GROUPED_SLICES: True}) == on
+
+
+def test_slices_of_a_group_that_leave_pods_over_need_both_gates():
+    job = build_led_job(SLICED, 3)
+    assert not Webhook(**{PARTIAL_SLICES: True}).validate(job)["allowed"]
+    assert Webhook(**{PARTIAL_SLICES: True, GROUPED_SLICES: True}).validate(job)["allowed"]
+
+
+def test_group_without_a_level_is_refused_though_it_may_have_slices():
+    job = build_led_job(SLICED)
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        del role["template"]["metadata"]["annotations"][REQUIRED_TOPOLOGY]
+    assert (FORBIDDEN, OF_GROUP) in list_causes(job, **{GROUPED_SLICES: True})
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"][PREFERRED_TOPOLOGY] = "block"
+    assert not Webhook(**{GROUPED_SLICES: True}).validate(job)["allowed"], "the members must ask for the same"
+
+
+def test_slices_of_a_leader_are_refused_beside_those_of_its_workers():
+    response = Webhook(**{GROUPED_SLICES: True}).validate(build_led_job(SLICED, leader=SLICED))
+    ((field, message),) = get_causes(response).items()
+    assert field == f"spec.pytorchReplicaSpecs[Master].template.metadata.annotations[{SLICE_SIZE}]"
+    assert "a slice must not have more than the 1 pods" in message
+
+
+def test_stored_group_with_slices_can_change_where_the_gate_is_off_again():
+    job = build_led_job(SLICED)
+    labelled = {**job, "metadata": {**job["metadata"], "labels": {**job["metadata"]["labels"], "seen": "true"}}}
+    fewer = build_led_job(SLICED, 2)
+    assert Webhook().validate(labelled, job)["allowed"]
+    assert Webhook().validate(fewer, job)["allowed"], "an error that was there before"
 
 
 def test_a_placement_profile_is_judged_when_it_changes():

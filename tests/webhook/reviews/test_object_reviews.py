@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.api.admission_review import MAX_CAUSES
-from core.model.gates import PARTIAL_SLICES
+from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES
 from core.names import PREEMPTION_CONFIG
 from e2e import manifests
 from tests.webhook.asking import Webhook, get_causes, hook
@@ -95,6 +95,15 @@ def test_slices_that_do_not_divide_the_pods_are_refused(request_: dict[str, Any]
     for count, more in ((2, {}), (4, {"minCount": 2})):
         refused = get_causes(partial.validate(build_workload(build_pod_set(count=count, topologyRequest=request_) | more)))
         assert list(refused) == ["spec.podSets[0].topologyRequest.podSetSliceSize"]
+
+
+@pytest.mark.parametrize("gates", [{}, {GROUPED_SLICES: True}])
+def test_workload_with_slices_in_a_group_is_accepted(gates: dict[str, bool]):
+    """Kueue's rule is one of jobs: a Workload that was made for one, with whatever gates, must be taken."""
+    shared = {"required": "block", "podSetGroupName": "g"}
+    sliced = {**shared, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
+    pod_sets = build_pod_set("leader", count=1, topologyRequest=shared), build_pod_set("workers", topologyRequest=sliced)
+    assert Webhook(**gates).validate(build_workload(*pod_sets))["allowed"]
 
 
 def test_two_pod_sets_of_one_name_are_refused():
