@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from core.model.pause_state import PAUSABLE
 from core.names import (
+    ADMISSION_GATE,
     REASON_ADMISSION_CHECK,
     REASON_DEACTIVATED,
     REASON_FAIR_SHARING,
@@ -23,6 +24,7 @@ from core.names import (
     REASON_RECLAIMED_BY_BORROWER,
     REASON_SPARES_TAKEN_BACK,
     REASON_START_REFUSED,
+    TOPOLOGY_GATE,
 )
 from core.runtime.report.metrics import Instrument, Kind, Label
 
@@ -159,6 +161,31 @@ EVICTED_WORKLOADS = Instrument(
     Kind.COUNTER,
     "Workloads that were evicted, of those that were deactivated also why",
     (CLUSTER_QUEUE, _EVICTIONS, _CAUSES),
+)
+EVICTED_ONCE = Instrument(
+    "kueue_evicted_workloads_once_total",
+    Kind.COUNTER,
+    "Workloads that were evicted for the first time",
+    (CLUSTER_QUEUE, _EVICTIONS, _CAUSES),
+)
+PREEMPTION_SKIPS = Instrument(
+    "kueue_admission_cycle_preemption_skips",
+    Kind.GAUGE,
+    "Workloads that could preempt and were skipped in a cycle, since others needed the same; none is: a decision knows those before it",
+    (CLUSTER_QUEUE,),
+)
+GATE_REMOVAL = Instrument(
+    "kueue_pod_scheduling_gate_removal_seconds",
+    Kind.HISTOGRAM,
+    "From when a workload was admitted until a scheduling gate of one of its pods was off",
+    (CLUSTER_QUEUE, Label("name", frozenset({ADMISSION_GATE, TOPOLOGY_GATE})), Label("is_group", frozenset({"false", "true"}))),
+    UNGATINGS,
+)
+BUILD_INFO = Instrument(
+    "kueue_build_info",
+    Kind.GAUGE,
+    "1, with the version of topogate (`git_version`), the interpreter (`compiler`) and the platform; what a Go program has more is empty",
+    tuple(Label(name) for name in ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform")),
 )
 PREEMPTED_WORKLOADS = Instrument(
     "kueue_preempted_workloads_total",
@@ -392,6 +419,10 @@ OF_RECONCILER = (
     ADMISSION_ATTEMPTS,
     ADMISSION_ATTEMPT_DURATION,
     *BY_LOCAL_QUEUE,
+    EVICTED_ONCE,
+    PREEMPTION_SKIPS,
+    GATE_REMOVAL,
+    BUILD_INFO,
     PREEMPTED_WORKLOADS,
     CLUSTER_QUEUE_STATUS,
     NOMINAL_QUOTA,

@@ -81,13 +81,16 @@ class Recorder:
         self._record(m.READY_WAIT, waited_s, queues, traceparent)
         self._record(m.ADMITTED_UNTIL_READY, admitted_s, queues, traceparent)
 
-    def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
+    def record_eviction(self, queues: QueuesOfWorkload, reason: str, *, is_first: bool) -> None:
         """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
-        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`."""
+        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`.
+        `is_first`: it was not evicted before, and is counted once more among such workloads."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
         self._add(m.EVICTED_WORKLOADS, queues, reason, cause)
+        if is_first:
+            self._sink.add(m.EVICTED_ONCE, queues.cluster_queue or OTHER, reason, cause)
 
     def _add(self, counter: Instrument, queues: QueuesOfWorkload, *values: str) -> None:
         self._sink.add(counter, queues.cluster_queue or OTHER, *values)
@@ -131,6 +134,11 @@ class Recorder:
         workload.
         """
         self._sink.record(m.UNGATE_LATENCY, seconds, traceparent=traceparent)
+
+    def record_gate_removal(self, cluster_queue: str | None, gate: str, seconds: float, *, is_group: bool) -> None:
+        """Records the seconds from the admission of a workload until a scheduling gate of one of its pods was off. `is_group`: the pod is
+        one of a group of pods. Without a ClusterQueue it counts as `OTHER`."""
+        self._sink.record(m.GATE_REMOVAL, seconds, cluster_queue or OTHER, gate, str(is_group).lower())
 
     def record_lag(self, seconds: float) -> None:
         """Records by how many seconds the event loop was late."""

@@ -9,16 +9,18 @@ from datetime import datetime
 from typing import Any
 
 from core.jobs.kinds.pod import has_admission_gate
-from core.names import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED
+from core.names import ADMISSION_GATE, ADMITTED, EVICTED, POD_GROUP_NAME, PODS_READY, QUOTA_RESERVED, TOPOLOGY_GATE
+from core.plan.steps.eviction_counts import count_all_evictions
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.watch.store import Change
-from core.state.facts import find_condition
+from core.state.facts import find_condition, is_condition_true
 from reconciler.execute.recorder import QueuesOfWorkload, Recorder
 from reconciler.execute.tracing import find_traceparent, parse_time
 from reconciler.observe.indexes import is_gated, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 
+_GATES = frozenset({ADMISSION_GATE, TOPOLOGY_GATE})
 _COUNTED = (QUOTA_RESERVED, ADMITTED, PODS_READY, EVICTED)
 _Conditions = Mapping[str, Mapping[str, Any]]  # that stand at True, by type
 
@@ -40,7 +42,10 @@ class Milestones:
 
     def _on_pod(self, change: Change) -> None:
         """The gate of a pod is off: how long after the pod was there and its workload was admitted."""
-        if change.old is None or change.new is None or not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
+        if change.old is None or change.new is None:
+            return
+        self._count_gates(change.old, change.new)
+        if not is_gated(change.old) or is_gated(change.new) or has_admission_gate(change.old):
             return  # one that loses both gates at once is started, and needs no place
         workloads = filter(None, map(self._observed.find_present, list_workloads_of_pod(change.new)))
         for workload in workloads:
@@ -48,6 +53,16 @@ class Milestones:
             since = parse_time(max(admitted, change.new["metadata"].get("creationTimestamp") or "") or None)
             if since is not None:
                 self._recorder.record_ungating(self._count_seconds_since(since), find_traceparent(workload))
+
+    def _count_gates(self, before: Obj, now: Obj) -> None:
+        removed = _list_gates(before) - _list_gates(now)
+        workload = next(filter(None, map(self._observed.find_present, list_workloads_of_pod(now))), None) if removed else None
+        if workload is None or not is_condition_true(workload, ADMITTED):
+            return
+        since = self._count_seconds_since(_time(find_condition(workload, ADMITTED)))
+        is_group = POD_GROUP_NAME in (now["metadata"].get("labels") or {})
+        for gate in sorted(removed):
+            self._recorder.record_gate_removal(_queue_of(workload), gate, since, is_group=is_group)
 
     def _on_workload(self, change: Change) -> None:
         if change.new is None:
@@ -78,10 +93,15 @@ class Milestones:
             self._recorder.record_ready(queues, waited_s, self._count_seconds_since(_time(now.get(ADMITTED))), traceparent)
         if EVICTED in reached:
             self._queued.pop(uid, None)
-            self._recorder.record_eviction(queues, str(now[EVICTED].get("reason") or ""))
+            is_first = count_all_evictions(workload) <= 1
+            self._recorder.record_eviction(queues, str(now[EVICTED].get("reason") or ""), is_first=is_first)
 
     def _count_seconds_since(self, moment: datetime | None) -> float:
         return max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0
+
+
+def _list_gates(pod: Obj) -> frozenset[str]:
+    return _GATES.intersection(str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
 def _list_true(workload: Obj | None) -> _Conditions:
