@@ -11,11 +11,13 @@ import pytest
 import typer
 
 from cli import commands
+from core.names import EVENT_UPDATED_WORKLOAD
 from core.plan.steps import api_resources as r
+from core.plan.workloads.desired_workload import describe_changes
 from core.resource import Resource
 from tests.cli.commands import RACK, Commands, Obj, build_job, build_nodes, build_queues
 from tests.cli.lives import build_queued_job, decide_documents
-from tests.cli.test_api_answers import Answer, build_status, complete_all, serve_answers, write_kubeconfig
+from tests.cli.test_api_answers import Answer, build_status, build_warning, complete_all, serve_answers, write_kubeconfig
 from tests.cli.test_explained_kinds import MAIN, build_cron_job
 from tests.runtime.fakes import ManualClock
 
@@ -48,6 +50,8 @@ def serve(
             found = [d for d in documents if d["kind"] == resource.kind]
             if selector.startswith("metadata.name="):
                 found = [d for d in found if d["metadata"]["name"] == selector.partition("=")[2]]
+            if selector.startswith("involvedObject.uid="):
+                found = [d for d in found if d.get("involvedObject", {}).get("uid") == selector.partition("=")[2]]
             if namespace is not None and address == resource.build_path(namespace) and resource.namespaced:
                 return 200, {
                     "items": [d for d in found if d["metadata"].get("namespace") == namespace],
@@ -146,6 +150,25 @@ def test_administrator_sees_all_and_no_role(topogate: Commands):
     assert "notRead" not in report
     assert report["now"]["outcome"] == "waits"
     assert run(topogate, answer, "node", "n-0-0-0", "-o", "json").data["state"] == "usable"
+
+
+def test_last_change_of_a_user_is_shown_with_the_position_before_it(topogate: Commands):
+    documents = [complete_all(d) for d in [*build_nodes(), *build_queues(), {"kind": "Namespace", "metadata": {"name": "default"}}]]
+    for name, priority in (("raised", 1000), ("other", 5), ("third", 7)):
+        documents += [complete_all(d) for d in build_queued_job(build_job(name, 5, required=RACK), priority)]
+    job = next(d for d in documents if d["kind"] == "Job" and d["metadata"]["name"] == "raised")
+    workload = next(d for d in documents if d["kind"] == "Workload" and "raised" in d["metadata"]["name"])
+    message = describe_changes({"spec": {"queueName": "main"}}, {"priority": 1000, "priorityClassRef": {}}, ())
+    assert message == "Updated Workload: priority 0 -> 1000, priorityClassRef"
+    event = build_warning("Job", job["metadata"]["uid"], EVENT_UPDATED_WORKLOAD, message, 7, type="Normal")
+    answer = serve([*documents, event], None, (*EVERYWHERE, r.EVENTS))
+    report = run(topogate, answer, "job", "raised", "-o", "json").data
+    assert workload["spec"]["priority"] == 1000
+    assert report["turn"]["position"] == 1
+    assert report["lastChange"] == {"message": message, "time": "2026-02-03T04:06:07", "formerPosition": 3}
+    shown = run(topogate, answer, "job", "raised").out
+    assert f"last change by its user: {message} (2026-02-03T04:06:07); with its former priority its position would be 3\n" in shown
+    assert "lastChange" not in run(topogate, answer, "job", "other", "-o", "json").data
 
 
 # --- watching -----------------------------------------------------------------------------------------
