@@ -125,9 +125,8 @@ def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> lis
     made += [_build_part_policy(kinds, *part) for part in _list_possible_parts(kinds)]
     made += [_build_gate_policy(kind, kind.always_gated) for kind in kinds if kind.always_gated]
     made += [_build_unsuspending_policy(kinds, kind) for kind in kinds]
-    warnings = [build_unqueued_policy(kinds), build_cron_job_policy()]
-    refusing = [obj for policy in made for obj in (policy, _build_binding(policy))]
-    return refusing + [obj for policy in warnings for obj in (policy, _build_binding(policy, "Warn"))]
+    bound = [*((policy, "Deny") for policy in made), (build_unqueued_policy(kinds), "Warn"), (build_cron_job_policy(), "Warn")]
+    return [obj for policy, action in bound for obj in (policy, _build_binding(policy, action))]
 
 
 def _build_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:

@@ -395,7 +395,10 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"webhooks": {"kinds": {"Jobb": {"enabled": False}}}}, "at '/webhooks/kinds': additional properties 'Jobb' not allowed"),
         ({"webhooks": {"matchConditions": [CONDITION, CONDITION]}}, "webhooks.matchConditions: the name"),
         ({"webhooks": {"matchConditions": [{**CONDITION, "name": "is-not-being-deleted"}]}}, "webhooks.matchConditions: the name"),
-        ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
+        ({"config": {"namespace": "a"}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
+        ({"config": {"waitForPodsReady": {"timeOut": "5m"}}}, "additional properties 'timeOut' not allowed"),
+        ({"config": {"fairSharin": {}}}, "additional properties 'fairSharin' not allowed"),
+        ({"reconciler": {"featureGates": {"TASBalanced": True}}}, "invalid propertyName 'TASBalanced'"),
     ],
 )
 def test_invalid_chart_values_are_refused_with_the_mistake(tmp_path: Path, values: dict[str, Any], said: str):
