@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-all simulate-faults check bench cluster cluster-stop operators generate image lock measure-code
+.PHONY: help venv demo test test-fast test-all simulate-faults check bench cluster cluster-stop cluster-fail cluster-repair operators generate image lock measure-code
 
 help: ## list the words
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ bench: $(STAMP) ## benchmarks: ratios and counts; NAME=worst for one of docs/dev
 
 cluster: $(STAMP) ## leave a control plane with kwok nodes running, to try kubectl by hand; OPERATORS=jobset,lws for real operators
 	@$(BIN)/python -m e2e.cluster $(if $(OPERATORS),--operators $(OPERATORS))
+
+cluster-fail: $(STAMP) ## let NODE=b1-r1-n1 of `make cluster` fail; cluster-repair makes it Ready again
+	@$(BIN)/python -m e2e.cluster fail $(NODE)
+
+cluster-repair: $(STAMP) ## make NODE=b1-r1-n1 of `make cluster` Ready again
+	@$(BIN)/python -m e2e.cluster repair $(NODE)
 
 operators: $(STAMP) ## build the real operators from their Go modules, once (a minute each after the first)
 	@$(BIN)/python -m e2e.operators.build

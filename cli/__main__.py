@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
 
 import typer
@@ -52,6 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
         _print_usage_error(error)
         return BAD_INPUT
     return code if isinstance(code, int) else 0
+
+
+def complete_for_kubectl() -> int:
+    """Answers kubectl, which runs `kubectl_complete-topogate` with the words after `kubectl topogate` for what the last of them may become:
+    one completion in a line, and then whether files may be offered, too. Returns 0."""
+    words = sys.argv[1:]
+    options = shell_completion.list_file_options(typer.main.get_command(app))
+    if len(words) > 1 and words[-2] in options:
+        print(shell_completion.FILES)
+        return 0
+    shell_completion.ask_for_kubectl(words)
+    with suppress(SystemExit):
+        main([])
+    print(shell_completion.NO_FILES)
+    return 0
 
 
 def _print_usage_error(error: _UsageError) -> None:

@@ -1,7 +1,7 @@
 """A cluster read once, as the reconciler would see it if it started now: a live one, or one that files describe."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from core.runtime.clock import SystemClock
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden, NotFound
 from core.runtime.watch.informer import Informer
-from core.state.facts import NodeFacts
+from core.state.facts import FlavorFacts, NodeFacts
 from reconciler.measure.outlook import Outlook
 from reconciler.podgroups.group_steps import hold_places
 from reconciler.settings import Settings
@@ -165,6 +165,18 @@ async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:
     if wrong:
         raise BadInput(wrong)
     return [NodeFacts.read(node) for node in cluster.objects.get(r.NODES, ())]
+
+
+async def list_flavors(files: Sequence[Path], target: Target) -> list[FlavorFacts]:
+    """Returns what is read of the ResourceFlavors of files or, without files, of the live cluster: none where they may not be listed or are
+    not installed. Mistakes in files are passed over. Raises Failure where the API server gives another error."""
+    if files:
+        of_files = sort_out(read_documents(files, []), (r.RESOURCE_FLAVORS,), "default", []).objects
+        return [FlavorFacts.read(flavor) for flavor in of_files.get(r.RESOURCE_FLAVORS, ())]
+    async with connect(target) as client:
+        with report_in_a_line(f"list {r.RESOURCE_FLAVORS}", r.RESOURCE_FLAVORS), suppress(NotFound, Forbidden):
+            return [FlavorFacts.read(flavor) for flavor in (await client.list(r.RESOURCE_FLAVORS)).items]
+    return []
 
 
 async def list_present(files: Sequence[Path], target: Target, wanted: Sequence[Obj]) -> list[Obj]:

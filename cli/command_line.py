@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli import shell_completion
+from cli import cluster_names, shell_completion
 from cli.inputs import ClusterSource, DecisionInputs
 from cli.pause import register
 from core.names import PLACEMENT_PROFILES
@@ -59,7 +59,12 @@ Nodes = Annotated[
     list[Path] | None,
     typer.Option("--nodes", metavar="FILE", help="Not a live cluster but files: nodes, topologies, flavors, queues, ... Repeatable."),
 ]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Of what names none itself; default: as kubectl's.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Of what names none itself; default: as kubectl's.", autocompletion=cluster_names.complete_namespace
+    ),
+]
 Output = Annotated[Form | None, typer.Option("--output", "-o", help="Print data instead of text.")]
 
 
@@ -105,7 +110,15 @@ def plan(
 
 @app.command()
 def explain(
-    what: Annotated[list[str], typer.Argument(metavar="KIND NAME", help="workload NAME, job NAME, KIND/NAME, or a workload's name.")],
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KIND NAME",
+            help="KIND NAME, KIND/NAME or NAME of a workload, job, queue, node, CronJob, Deployment, ...",
+            autocompletion=cluster_names.complete_explained,
+        ),
+    ],
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it has changed, until interrupted.")] = False,
     nodes: Nodes = None,
     namespace: Namespace = None,
     output: Output = None,
@@ -115,11 +128,18 @@ def explain(
     feature_gates: Gates = None,
     placement_profile: Profile = None,
 ) -> None:
-    """Say how far a workload is: why it waits and what would help, or where it is and why there."""
+    """Say how far a workload is: why it waits and what would help, or where it is and why there.
+
+    Of a queue: whether it admits workloads, and why not. Of a node: whether it is usable, and what holds it. Of a CronJob or a Deployment:
+    its queue, and what each of its Workloads says. Needs rights in one namespace only; what may not be read is reported.
+    """
     from cli import commands
 
-    source = ClusterSource(nodes or (), kubeconfig, context, namespace)
-    commands.explain(what, source, DecisionInputs(config, feature_gates or (), placement_profile), output)
+    source, decisions = (
+        ClusterSource(nodes or (), kubeconfig, context, namespace),
+        DecisionInputs(config, feature_gates or (), placement_profile),
+    )
+    commands.explain(what, source, decisions, output, is_watched=watch)
 
 
 class QueueForm(StrEnum):
@@ -133,12 +153,23 @@ class QueueForm(StrEnum):
 @app.command("queue")
 def show_queues(
     name: Annotated[
-        str | None, typer.Argument(metavar="[CLUSTERQUEUE|LOCALQUEUE]", help="NAME, clusterqueue/NAME or localqueue/NAME; default: all.")
+        str | None,
+        typer.Argument(
+            metavar="[CLUSTERQUEUE|LOCALQUEUE]",
+            help="NAME, clusterqueue/NAME or localqueue/NAME; default: all.",
+            autocompletion=cluster_names.complete_queue,
+        ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it has changed, until interrupted.")] = False,
     nodes: Nodes = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Of the LocalQueue; only its workloads are named, others are counted.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Of the LocalQueue; only its workloads are named, others are counted.",
+            autocompletion=cluster_names.complete_namespace,
+        ),
     ] = None,
     output: Annotated[QueueForm | None, typer.Option("--output", "-o", help="More columns, or data instead of text.")] = None,
     kubeconfig: Kubeconfig = None,
@@ -165,13 +196,17 @@ class _ShowsByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-topologies = typer.Typer(cls=_ShowsByDefault, help="The trees of nodes: what there is, or what the nodes' labels suggest.", **_BEHAVIOUR)
+_TREES = """The trees of nodes: what there is, or what the nodes' labels suggest.
+
+`topogate topology` is `topogate topology show`; `topogate topology show --help` lists its options: --seats, --hosts, --svg, --pod, ...
+"""
+topologies = typer.Typer(cls=_ShowsByDefault, help=_TREES, **_BEHAVIOUR)
 app.add_typer(topologies, name="topology")
 
 
 @topologies.command("show")
 def show_topology(
-    name: Annotated[str | None, typer.Argument(help="Of a Topology; default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Of a Topology; default: all.", autocompletion=cluster_names.complete_topology)] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw which job runs on which node into a file.")] = None,
     seats: Annotated[bool, typer.Option("--seats", help="Draw which job runs on which node on the terminal, too.")] = False,
     hosts: Annotated[bool, typer.Option("--hosts", help="Go down to the nodes.")] = False,
@@ -214,4 +249,4 @@ register(app)
 @app.command("completion")
 def complete(shell: Annotated[shell_completion.Shell, typer.Argument(help="Which shell's.")]) -> None:
     """Print a completion script: `source <(topogate completion bash)`."""
-    typer.echo(shell_completion.build_script(shell))
+    typer.echo(shell_completion.build_script(shell, typer.main.get_command(app)))

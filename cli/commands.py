@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
+from rich.console import Console
 
-from cli import cluster_view, finding
+from cli import cluster_view, explaining, finding
 from cli import suggest as suggesting
 from cli.cluster_view import Target
 from cli.failures import BadInput, Failure
 from cli.inputs import ClusterSource, DecisionInputs
+from cli.permitted_reading import ClusterReading
 from cli.planning import plan_command
-from cli.queue_reading import QueueReading, read_queues, watch
-from cli.reporting import explain_command as set_explains
-from cli.reporting import podgroup_report, topology_command
+from cli.planning.documents import read_documents
+from cli.queue_reading import read_queues, watch
+from cli.reporting import topology_command
 from cli.reporting.draw import WAITING, make_console, write, write_data
 from cli.reporting.queue_drawing import render_queues
 from cli.reporting.queue_report import list_notes, report_queues, select_queues
 from cli.reporting.report import Report
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
-from core.plan.steps import api_resources as r
 from core.runtime import plugins
 from core.runtime.clock import SystemClock
 from core.runtime.http.kubeconfig import find_namespace
@@ -38,48 +39,62 @@ def plan(files: Sequence[Path], source: ClusterSource, decisions: DecisionInputs
     would be admitted, 3 where one would wait. Raises Failure, as all commands do; wrong settings end the process with status 2 (see
     `read_settings`)."""
     settings, target = read_settings(decisions), choose_target(source)
-    reports = run(plan_command.plan(files, source.files, target, choose_namespace(source), settings, list_kinds()))
+    namespace, is_given = choose_namespace(source), source.namespace is not None
+    reports = run(plan_command.plan(files, source.files, target, namespace, settings, list_kinds(), is_given=is_given))
     return plan_command.print_reports(reports, form, make_console())
 
 
-def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None) -> None:
-    """Runs `topogate explain`: prints a report on the workload or PodGroup that the words name (`form`: `json` or `yaml`; None: for
-    people). Raises Failure, of which BadInput for words or a kind that are not known. Where an object has no Workload the message has its
-    last warning event, if it is read from a live cluster. Wrong settings end the process with status 2."""
+def explain(what: Sequence[str], source: ClusterSource, decisions: DecisionInputs, form: str | None, *, is_watched: bool = False) -> None:
+    """Runs `topogate explain`: prints a report on the object that the words name (`form`: `json` or `yaml`; None: for people). Where it
+    `is_watched` it prints the report again whenever it has changed, until it is interrupted. Raises Failure, of which BadInput for words or
+    a kind that are not known. Wrong settings end the process with status 2."""
     settings, asked, target, namespace = read_settings(decisions), finding.read_asked(what), choose_target(source), choose_namespace(source)
+    refuse_watched_files(source, is_watched=is_watched)
+    console, shown, kinds = make_console(), list[Report](), list_kinds()
 
-    async def read() -> Report:
-        if source.files:
-            outlook = await cluster_view.read_cluster(source.files, target, settings, list_kinds(), namespace)
-            return podgroup_report.explain_if_asked(outlook, asked, namespace) or set_explains.explain(
-                outlook, finding.find_workload(outlook.observed, asked, namespace)
-            )
+    def show(report: Report) -> None:
+        if shown == [report]:
+            return
+        begin_next(console, form, is_first=not shown)
+        if form is not None:
+            write_data(console, report, form)
+        else:
+            explaining.render(console, report)
+        shown[:] = [report]
+
+    async def read_live() -> None:
         async with cluster_view.connect(target) as client:
-            outlook = await cluster_view.list_cluster(client, settings, list_kinds())
-            report = podgroup_report.explain_if_asked(outlook, asked, namespace)
-            if report is not None:
-                return report
-            try:
-                workload = finding.find_workload(outlook.observed, asked, namespace)
-            except finding.NoWorkload as error:
-                warnings = [event for event in await cluster_view.list_events(client, error.owner) if event.get("type") == "Warning"]
-                if not warnings:
-                    raise
-                shown = f"{warnings[-1].get('reason')}: {' '.join(str(warnings[-1].get('message')).split())}"
-                raise Failure(f"{error.lines[0]}; its last warning: {shown}") from error
-            report = set_explains.explain(outlook, workload, await cluster_view.list_events(client, workload))
-            if set_explains.has_missing_pods(report):
-                about_pods = await cluster_view.list_warnings(client, workload["metadata"]["namespace"])
-                report |= set_explains.report_warning(outlook, workload, about_pods)
-            return report
 
-    report = run(read())
-    if form is not None:
-        write_data(make_console(), report, form)
-    elif report["kind"] == r.POD_GROUPS.kind:
-        podgroup_report.render_group(make_console(), report)
-    else:
-        set_explains.render(make_console(), report)
+            async def read() -> Report:
+                return await explaining.explain_live(client, settings, kinds, asked, namespace)
+
+            if is_watched:
+                await watch(read, show, SystemClock())
+            show(await read())
+
+    async def read_files() -> None:
+        wrong: list[str] = []
+        documents = read_documents(source.files, wrong)
+        show(await explaining.explain_files(documents, settings, kinds, asked, namespace, wrong))
+
+    run(read_files() if source.files else read_live())
+
+
+def refuse_watched_files(source: ClusterSource, *, is_watched: bool) -> None:
+    """Raises BadInput where files are to be watched."""
+    if is_watched and source.files:
+        raise BadInput("--watch needs a live cluster: leave out --nodes, or leave out --watch")
+
+
+def begin_next(console: Console, form: str | None, *, is_first: bool) -> None:
+    """Prints what separates one answer of `--watch` from the one before: nothing before the first."""
+    if is_first:
+        return
+    if form in (None, WIDE):
+        console.clear()
+        write(console)
+    elif form == "yaml":
+        typer.echo("---")
 
 
 def show_topology(
@@ -111,33 +126,28 @@ def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInp
     `json` or `yaml` for data, `wide` for more columns. Where it `is_watched` it prints them again whenever they have changed, and on a
     terminal every few seconds, until it is interrupted. Raises Failure, of which BadInput for a name that means no queue."""
     settings, target, namespace = read_settings(decisions), choose_target(source), choose_namespace(source)
-    if is_watched and source.files:
-        raise BadInput("--watch needs a live cluster: leave out --nodes, or leave out --watch")
+    refuse_watched_files(source, is_watched=is_watched)
     console, shown, kinds = make_console(), list[list[Report]](), list_kinds()
 
-    def show(reading: QueueReading) -> None:
+    def show(reading: ClusterReading) -> None:
         selection = select_queues(reading, asked, namespace, is_given=source.namespace is not None)
         reports, notes = report_queues(reading, selection), list_notes(reading)
         if shown == [reports] and not (console.is_terminal and form in (None, WIDE)):
             return
+        begin_next(console, form, is_first=not shown)
         if form in (None, WIDE):
-            if shown:
-                console.clear()
-                write(console)
             if not reports:
                 where = f"LocalQueue in namespace {namespace}" if selection.namespace is not None else "ClusterQueue"
                 write(console, f"there is no {where}", WAITING)
             render_queues(console, reports, reading.outlook.now(), notes=notes, is_wide=form == WIDE)
         else:
-            if shown and form == "yaml":
-                typer.echo("---")
             write_data(console, {"queues": reports} | ({"notRead": notes} if notes else {}), form)
         shown[:] = [reports]
 
     async def read_live() -> None:
         async with cluster_view.connect(target) as client:
 
-            async def read() -> QueueReading:
+            async def read() -> ClusterReading:
                 return await read_queues(client, settings, kinds, namespace)
 
             if is_watched:
@@ -145,7 +155,7 @@ def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInp
             show(await read())
 
     if source.files:
-        show(QueueReading(run(cluster_view.read_cluster(source.files, target, settings, kinds, namespace))))
+        show(ClusterReading(run(cluster_view.read_cluster(source.files, target, settings, kinds, namespace))))
     else:
         run(read_live())
 
@@ -154,9 +164,14 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
     """Runs `topogate topology suggest`: prints objects as YAML on stdout, and on stderr remarks, also on objects of these names that exist
     and differ. Changes nothing in the cluster. Raises Failure."""
     target = choose_target(source)
-    suggestion = suggesting.suggest(run(cluster_view.list_nodes(source.files, target)), names)
-    there = run(cluster_view.list_present(source.files, target, suggestion.objects))
-    for remark in (*suggestion.remarks, *suggesting.compare_with_present(suggestion.objects, there)):
+    nodes = run(cluster_view.list_nodes(source.files, target))
+    suggestion = suggesting.suggest(nodes, names)
+    there, flavors = (
+        run(cluster_view.list_present(source.files, target, suggestion.objects)),
+        run(cluster_view.list_flavors(source.files, target)),
+    )
+    remarks = suggesting.compare_with_present(suggestion.objects, there) + suggesting.compare_with_flavors(suggestion, flavors, nodes)
+    for remark in (*suggestion.remarks, *remarks):
         typer.echo(f"topogate: {remark}", err=True)
     typer.echo(suggestion.to_yaml(), nl=False)
 

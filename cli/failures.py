@@ -11,6 +11,8 @@ from core.runtime.http.kubeconfig import UnusableKubeconfig
 ADMITTED, ERROR, BAD_INPUT, WAITS = 0, 1, 2, 3
 
 OBSERVER = "topogate-observer"  # may list all that `plan`, `explain` and `topology` read
+VIEWER = "topogate-viewer"  # a part of the roles view, edit and admin: may list Workloads and LocalQueues
+PERMITTED_BY_OBSERVER = f"the ClusterRole {OBSERVER} of the chart permits it: an administrator binds it to you with a ClusterRoleBinding"
 
 
 class Failure(Exception):
@@ -45,12 +47,21 @@ def report_in_a_line(what: str, resource: Resource | None = None) -> Iterator[No
             f"cannot {what}: the API server does not accept the credentials of the kubeconfig: {_describe_error(error)}"
         ) from error
     except Forbidden as error:
-        remedy = f"; the ClusterRole {OBSERVER} of the chart permits it: an administrator binds it to you with a ClusterRoleBinding"
-        raise Failure(f"cannot {what}: no permission: {_describe_error(error)}{remedy if what.startswith('list ') else ''}") from error
+        remedy = f"; {PERMITTED_BY_OBSERVER}" if what.startswith("list ") else ""
+        raise Failure(f"cannot {what}: no permission: {_describe_error(error)}{remedy}") from error
     except NotFound as error:
         raise Failure(_describe_missing(what, resource, error)) from error
     except KubeError as error:
         raise Failure(f"cannot {what}: {_describe_error(error)}") from error
+
+
+def describe_missing_right(resource: Resource, namespace: str | None = None) -> str:
+    """Returns a sentence that a resource may not be listed, with the ClusterRole that permits it: in `namespace`, or everywhere (None)."""
+    if namespace is None:
+        return f"you may not list {resource}; {PERMITTED_BY_OBSERVER}"
+    roles = f"{VIEWER} of the chart, which Kubernetes' roles view, edit and admin include," if resource.group == GROUP else "view"
+    binding = f"an administrator binds it to you with a RoleBinding in namespace {namespace}"
+    return f"you may not list {resource} in namespace {namespace}; the ClusterRole {roles} permits it: {binding}"
 
 
 def _describe_missing(what: str, resource: Resource | None, error: NotFound) -> str:

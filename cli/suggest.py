@@ -14,7 +14,8 @@ from core.names import API_VERSION, HOSTNAME_LABEL
 from core.placement.changes import show_taint
 from core.placement.topology.node_eligibility import Taint
 from core.resource import Obj
-from core.state.facts import NodeFacts
+from core.state.facts import FlavorFacts, NodeFacts
+from core.state.flavor_view import is_match
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
@@ -100,6 +101,22 @@ def compare_with_present(suggested: Sequence[Mapping[str, Any]], present: Sequen
         if differing:
             changes = f"applying this would change its {', '.join(differing)}{refused}"
             remarks.append(f"there is a {kind} {name} already, and {changes}; {_OPTION[kind]} names another")
+    return remarks
+
+
+def compare_with_flavors(suggestion: Suggestion, flavors: Sequence[FlavorFacts], nodes: Sequence[NodeFacts]) -> list[str]:
+    """Returns a remark, as text, on each present flavor of another name that selects nodes of the suggested one: the suggested quota would
+    count them a second time."""
+    suggested = FlavorFacts.read(next(obj for obj in suggestion.objects if obj["kind"] == "ResourceFlavor"))
+    mine = [node for node in nodes if is_match(suggested, node)]
+    remarks = []
+    for flavor in sorted(flavors, key=lambda flavor: flavor.name):
+        count = sum(is_match(flavor, node) for node in mine)
+        if flavor.name != suggested.name and count:
+            again = f"quota of both counts these twice; give the quota to one of them, or apply this with --name {flavor.name}"
+            remarks.append(
+                f"there is a ResourceFlavor {flavor.name} already that selects {count} of the {show_count(len(mine), 'node')}: {again}"
+            )
     return remarks
 
 

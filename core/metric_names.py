@@ -165,6 +165,24 @@ EVICTED_WORKLOADS = Instrument(
     "Workloads that were evicted, of those that were deactivated also why",
     (CLUSTER_QUEUE, _EVICTIONS, _CAUSES),
 )
+EVICTED_ONCE = Instrument(
+    "kueue_evicted_workloads_once_total",
+    Kind.COUNTER,
+    "Workloads that were evicted for the first time",
+    (CLUSTER_QUEUE, _EVICTIONS, _CAUSES),
+)
+PREEMPTION_SKIPS = Instrument(
+    "kueue_admission_cycle_preemption_skips",
+    Kind.GAUGE,
+    "Workloads that could preempt and were skipped in a cycle, since others needed the same; none is: a decision knows those before it",
+    (CLUSTER_QUEUE,),
+)
+BUILD_INFO = Instrument(
+    "kueue_build_info",
+    Kind.GAUGE,
+    "1, with the version of topogate (`git_version`), the interpreter (`compiler`) and the platform; what a Go program has more is empty",
+    tuple(Label(name) for name in ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform")),
+)
 PREEMPTED_WORKLOADS = Instrument(
     "kueue_preempted_workloads_total",
     Kind.COUNTER,
@@ -432,7 +450,10 @@ OF_RECONCILER = (
     ADMISSION_ATTEMPT_DURATION,
     *BY_LOCAL_QUEUE,
     PENDING_CLASSES,
+    EVICTED_ONCE,
+    PREEMPTION_SKIPS,
     GATE_REMOVAL,
+    BUILD_INFO,
     PREEMPTED_WORKLOADS,
     CLUSTER_QUEUE_STATUS,
     NOMINAL_QUOTA,

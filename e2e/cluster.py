@@ -20,7 +20,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +27,7 @@ from typing import Any
 from e2e import parts
 from e2e.api import PATIENCE_S, STRATEGIC_PATCH, Api, wait_for
 from e2e.binaries import ensure_binaries
-from e2e.nodes import NodePool, build_nodes, is_schedulable
+from e2e.nodes import NodePool, build_nodes, build_ready_condition, is_schedulable
 from e2e.pki import write_kubeconfig, write_pki, write_tokens
 from e2e.process import Guard, Process, find_free_ports
 
@@ -252,14 +251,8 @@ class Cluster:
 
     def set_node_ready(self, name: str, ready: bool) -> None:
         """Make a node's Ready condition say so until this is called again: kwok leaves it alone, the controllers believe it."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {
-            "type": "Ready",
-            "status": str(ready),
-            "reason": "E2EReady" if ready else "E2EFailed",
-            "lastTransitionTime": now,
-        }
-        self.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
+        status = {"conditions": [build_ready_condition(ready=ready)]}
+        self.api.patch(f"/api/v1/nodes/{name}/status", {"status": status}, STRATEGIC_PATCH)
 
     def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """A namespace in which pods can be created: pods need the default service account, which a controller makes."""

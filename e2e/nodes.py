@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 BLOCK_LABEL = "cloud.provider.com/topology-block"
@@ -56,6 +57,12 @@ def build_node(pool: NodePool, block: int, rack: int, node: int) -> dict[str, An
         "spec": {"taints": [dict(taint) for taint in pool.taints]} if pool.taints else {},
         "status": {"allocatable": dict(pool.allocatable), "capacity": dict(pool.allocatable)},
     }
+
+
+def build_ready_condition(*, ready: bool) -> dict[str, str]:
+    """The condition Ready of a node as it stays: kwok leaves alone what has one of these reasons (`e2e/stages/node.yaml`)."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "Ready", "status": str(ready), "reason": "E2EReady" if ready else "E2EFailed", "lastTransitionTime": now}
 
 
 def is_schedulable(node: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from e2e.binaries import UnknownVersion, ensure_binaries, get_cache_dir
 from e2e.cluster import Cluster
-from e2e.nodes import NodePool
+from e2e.nodes import NodePool, build_ready_condition
 from e2e.operators.build import ensure_operators
 from e2e.operators.catalogue import OPERATORS, UnknownOperator
 from e2e.operators.running import RunningOperator, start_operators
@@ -25,6 +26,7 @@ from e2e.process import StartFailed, is_alive, kill
 from e2e.progress import CommandFailed
 from e2e.topogate import Topogate
 
+FAIL, REPAIR = "fail", "repair"  # a node
 STATE_FILE = "standing-cluster.json"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -105,6 +107,13 @@ def start_standing(state: Path, operators: Sequence[str] = ()) -> Standing:
     return standing
 
 
+def set_node_ready(standing: Standing, name: str, *, ready: bool) -> int:
+    """Lets a node fail, or be Ready again; what kubectl says goes to its own outputs. Returns its exit code."""
+    patch = json.dumps({"status": {"conditions": [build_ready_condition(ready=ready)]}})
+    command = [standing.kubectl, "--kubeconfig", standing.kubeconfig, "patch", "node", name, "--subresource=status", "-p", patch]
+    return subprocess.run(command, check=False).returncode
+
+
 def stop_standing(state: Path) -> bool:
     """Stop it by its process ids and remove its folder; False if none was running."""
     standing = find_standing(state)
@@ -121,7 +130,8 @@ def stop_standing(state: Path) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.cluster", description="A control plane left running, to try things by hand.")
-    parser.add_argument("command", nargs="?", choices=["start", "stop", "status"], default="start")
+    parser.add_argument("command", nargs="?", choices=["start", "stop", "status", FAIL, REPAIR], default="start")
+    parser.add_argument("node", nargs="?", help=f"the node of {FAIL} and {REPAIR}")
     parser.add_argument("--operators", default="", help="names of operators to start beside topogate, with commas between them")
     options = parser.parse_args(arguments)
     command, operators = options.command, [name for name in options.operators.split(",") if name]
@@ -130,9 +140,13 @@ def main(arguments: list[str] | None = None) -> int:
         print("stopped" if stop_standing(state) else "no cluster was running")
         return 0
     standing = find_standing(state)
-    if command == "status" and standing is None:
+    if (options.node is not None) != (command in (FAIL, REPAIR)):
+        parser.error(f"{FAIL} and {REPAIR} need the name of a node, and no other command takes one")
+    if command != "start" and standing is None:
         print("no cluster is running")
         return 1
+    if standing is not None and options.node is not None:
+        return set_node_ready(standing, options.node, ready=command == REPAIR)
     if standing is not None:
         print("# it is already running", file=sys.stderr)
         lacking = [name for name in operators if name not in standing.pids]

@@ -114,7 +114,8 @@ def list_front_proxy_rights() -> list[dict[str, Any]]:
 def build_observer_role() -> dict[str, Any]:
     """Returns the ClusterRole for users of `topogate` commands against a live cluster: it lists what the reconciler
     lists, and reads events."""
-    listed = {(group, resource, verb) for group, resource, verb in list_cluster_rights() if verb == "list"} | list_rights(r.EVENTS, "list")
+    listed = {(group, resource, verb) for group, resource, verb in list_cluster_rights() if verb == "list"}
+    listed |= list_rights(r.EVENTS, "list") | list_rights(r.CRON_JOBS, "list")
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

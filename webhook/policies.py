@@ -50,7 +50,7 @@ from webhook.policy_expressions import (
     list_parents,
     list_rules,
 )
-from webhook.unqueued import build_unqueued_policy
+from webhook.unqueued import build_cron_job_policy, build_unqueued_policy
 
 _IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
@@ -109,7 +109,7 @@ _REPLICA_SET = _ReplicaSet()
 
 
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
-    """Returns the policies, each before its binding; the last pair warns, all others deny. `reconciler`: the user name of its account."""
+    """Returns the policies, each before its binding; the last two pairs warn, all others deny. `reconciler`: the name of its account."""
     made = [
         _build_pod_policy(kinds),
         _build_dependents_policy(kinds),
@@ -125,8 +125,8 @@ def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> lis
     made += [_build_part_policy(kinds, *part) for part in _list_possible_parts(kinds)]
     made += [_build_gate_policy(kind, kind.always_gated) for kind in kinds if kind.always_gated]
     made += [_build_unsuspending_policy(kinds, kind) for kind in kinds]
-    warning = build_unqueued_policy(kinds)
-    return [*(obj for policy in made for obj in (policy, _build_binding(policy))), warning, _build_binding(warning, "Warn")]
+    bound = [*((policy, "Deny") for policy in made), (build_unqueued_policy(kinds), "Warn"), (build_cron_job_policy(), "Warn")]
+    return [obj for policy, action in bound for obj in (policy, _build_binding(policy, action))]
 
 
 def _build_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:

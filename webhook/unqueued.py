@@ -1,4 +1,4 @@
-"""The policy that warns of objects that are not queued although their annotations or labels suggest it."""
+"""The policies that warn of objects that are not queued although their annotations or labels suggest it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -79,6 +79,34 @@ def build_unqueued_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
         "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME_LABEL, "operator": "DoesNotExist"}]},
     }
     return policy
+
+
+def build_cron_job_policy() -> dict[str, Any]:
+    """Returns the policy for CronJobs with the label of a queue where it has no effect, on itself or on the pod template, and not where its
+    Jobs get it from; without a binding, which makes it a warning. It applies to new and changed CronJobs, also in managed namespaces."""
+    template = "object.spec.jobTemplate"
+    rule = {
+        "apiGroups": ["batch"],
+        "apiVersions": ["v1"],
+        "resources": ["cronjobs"],
+        "operations": ["CREATE", "UPDATE"],
+        "scope": "Namespaced",
+    }
+    place = f"set the label {QUEUE_NAME_LABEL} in spec.jobTemplate.metadata.labels, from where each Job gets its labels"
+    validations = [
+        {
+            "expression": f"{_has_label(template)} || !{_has_label(there)}",
+            "message": f"{path}[{QUEUE_NAME_LABEL}]: this label does nothing here, and the Jobs are neither queued nor placed: {place}",
+        }
+        for there, path in (("object", "metadata.labels"), (f"{template}.spec.template", "spec.jobTemplate.spec.template.metadata.labels"))
+    ]
+    policy = build_policy("cronjobs", [rule], validations, [])
+    policy["spec"]["failurePolicy"] = "Ignore"
+    return policy
+
+
+def _has_label(obj: str) -> str:
+    return f"('{QUEUE_NAME_LABEL}' in {obj}.?metadata.?labels.orValue({{}}))"
 
 
 def _build_question(annotations: str) -> str:

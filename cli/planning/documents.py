@@ -32,8 +32,11 @@ _TEXTS = ("name", "namespace", "generateName", "uid", "resourceVersion")  # of m
 _LIST = "List"
 _NO_SPECS: Mapping[Resource, Fields] = {}
 _ANY = Fields({"metadata": METADATA})
+_JOB_TEMPLATE = Fields({"metadata": METADATA, "spec": Fields({"template": POD_TEMPLATE})})
 _SHAPES = {
     r.PRIORITY_CLASSES: Fields({"metadata": METADATA, "value": INTEGER, "globalDefault": BOOLEAN}),
+    r.CRON_JOBS: Fields({"metadata": METADATA, "spec": Fields({"suspend": BOOLEAN, "jobTemplate": _JOB_TEMPLATE})}),
+    r.DEPLOYMENTS: Fields({"metadata": METADATA, "spec": Fields({"replicas": INTEGER, "template": POD_TEMPLATE})}),
     r.DAEMON_SETS: Fields({"metadata": METADATA, "spec": Fields({"template": POD_TEMPLATE}, ("template",))}, ("spec",)),
 }
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cli.cluster_view import Target, add_related, build_offline, connect, list_cluster, warn_of_unused_documents
 from cli.failures import ADMITTED, WAITS, BadInput
-from cli.planning.documents import complete, read_documents
+from cli.planning.documents import Document, complete, read_documents
 from cli.planning.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups
 from cli.planning.plan_jobs import Planned, Planner, index_kinds_by_api
 from cli.reporting.draw import BAD, GOOD, WAITING, format_labelled, render_found, render_refusal, write, write_data
@@ -23,14 +23,24 @@ from reconciler.settings import Settings
 
 
 async def plan(
-    files: Sequence[Path], nodes: Sequence[Path], target: Target, namespace: str, settings: Settings, kinds: Sequence[JobKind]
+    files: Sequence[Path],
+    nodes: Sequence[Path],
+    target: Target,
+    namespace: str,
+    settings: Settings,
+    kinds: Sequence[JobKind],
+    *,
+    is_given: bool = False,
 ) -> list[Report]:
     """Returns one report per Workload that would be made for the jobs, then one per replica of a group of pods. A job without any, such as
-    one with no replicas, has none. `nodes` are the files of the cluster; without any the live one is read. Warns on stderr of documents
-    that are not used. Raises Failure; BadInput names every mistake in all files."""
+    one with no replicas, has none. `nodes` are the files of the cluster; without any the live one is read. `is_given`: `namespace` was
+    named by the user, and an object of another one is a mistake, as for kubectl. Warns on stderr of documents that are not used. Raises
+    Failure; BadInput names every mistake in all files."""
     wrong: list[str] = []
     known = index_kinds_by_api(kinds)
     documents = read_documents(files, wrong)
+    if is_given:
+        wrong += _list_other_namespaces(documents, namespace)
     grouped = sort_out_groups(documents, known, namespace, wrong)
     jobs = [document for document in grouped.others if document.api in known]
     others = [document for document in grouped.others if document.api not in known]
@@ -58,6 +68,12 @@ async def plan(
         outlook.observed.pod_groups.put(group)
     named = [*grouped.groups, *(complete(group.obj, r.POD_GROUPS, namespace) for group in groups)]
     return [*(report(outlook.state, one) for one in planned), *plan_groups(outlook, named, grouped.pods)]
+
+
+def _list_other_namespaces(documents: Sequence[Document], namespace: str) -> list[str]:
+    named = ((document.where, (document.obj.get("metadata") or {}).get("namespace")) for document in documents)
+    expected = f"{namespace!r} is expected, as --namespace says; leave out one of both"
+    return [f"{where}: metadata.namespace: {own!r} is not accepted; {expected}" for where, own in named if own and own != namespace]
 
 
 def report(state: ClusterState, planned: Planned) -> Report:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.cluster_view import find_event_time
+from cli.permitted_reading import ClusterReading
 from cli.reporting.draw import (
     BAD,
     GOOD,
@@ -22,10 +23,11 @@ from cli.reporting.draw import (
     write,
 )
 from cli.reporting.report import Report, describe_state, report_admission, report_choices, report_found, report_refusal
-from cli.reporting.waiting_report import render_waiting, report_refused, report_waiting
+from cli.reporting.waiting_report import render_waiting, report_former_position, report_local_turn, report_refused, report_waiting
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
+    EVENT_UPDATED_WORKLOAD,
     EVICTED,
     FINISHED,
     PLACEMENT_KEPT,
@@ -35,6 +37,7 @@ from core.names import (
     RANK_ORDER_KEPT,
     SPARES_HELD,
 )
+from core.plan.steps import api_resources as r
 from core.plan.workloads.admission_status import BEFORE, FEWER, PLACED, find_former
 from core.queueing.cycle.explain_current import explain_standing
 from core.queueing.flavors.outcome import Admissible
@@ -45,15 +48,17 @@ from core.state.facts import WorkloadFacts, find_condition, find_controller
 from core.state.owners import read_owner, show_owner
 from reconciler.measure.outlook import Outlook
 
+_PRIORITY_BEFORE = re.compile(r"priority (-?[0-9]{1,10}) -> (-?[0-9]{1,10})")
 _UID = re.compile(r"\(UID: ([^,)]+)")
 _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": BAD}
 
 
-def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Report:
+def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) -> Report:
     """Returns all that is known of a workload as plain data: `kind`, `namespace`, `name`, `localQueue`, `state`, and more where it applies.
     `now` is what would be decided on it now; that changes the outlook's state. It is missing for a workload that is finished, admitted
-    without lost nodes, or not to be decided on. One that cannot be read has the state `unreadable`. `events` are those of the workload, as
-    far as there still are any, the oldest first."""
+    without lost nodes, or not to be decided on, and where the reading is not whole. One that cannot be read has the state `unreadable`.
+    `events` are those of the workload, as far as there still are any, the oldest first."""
+    outlook = reading.outlook
     key = build_object_key(workload)
     facts = outlook.state.workloads.facts.get(key)
     metadata, owner = workload["metadata"], find_controller(workload)
@@ -65,7 +70,7 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
         return report | {"state": "unreadable", "message": "the Workload cannot be read; the reconciler leaves it alone"}
     queue = outlook.state.find_cluster_queue(facts)
     report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": describe_state(facts)}
-    reported = _find_reported_condition(workload, facts)
+    reported = find_reported_condition(workload, facts)
     if reported is not None:
         report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     if facts.finished:
@@ -86,11 +91,12 @@ def explain(outlook: Outlook, workload: Obj, events: Iterable[Obj] = ()) -> Repo
         report["queuedAgainAt"] = facts.requeue_at
     if facts.unhealthy_nodes:
         report["failedNodes"] = sorted(facts.unhealthy_nodes)
-    return report | _place(outlook, facts, events) | _report_outlook(outlook, facts)
+    report |= _place(outlook, facts, events, knows_nodes=r.NODES not in reading.unreadable)
+    return report | (_report_outlook(outlook, facts) if reading.is_whole else report_local_turn(outlook, facts))
 
 
-def _find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
-    """Returns the condition that explains the state of a workload."""
+def find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
+    """Returns the condition (JSON) that explains the state of a workload; None where it has none."""
     types: Sequence[str] = {
         "finished": (FINISHED,),
         "stopping": (EVICTED,),
@@ -116,7 +122,7 @@ def _find_preemptor(outlook: Outlook, workload: Obj) -> Obj | None:
     return next((one for one in outlook.observed.workloads.store.list() if one["metadata"]["uid"] == named[1]), None)
 
 
-def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Report:
+def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj], *, knows_nodes: bool) -> Report:
     """Where its pods are to be, why there, and how far they are."""
     admission = outlook.state.workloads.find_holding(facts.key)
     if admission is None:
@@ -128,7 +134,7 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj]) -> Rep
         "pods": {"bound": sum(bool(pod.node) for pod in pods), "gated": sum(pod.gated for pod in pods), "live": len(pods)},
     }
     gone = sum(bool(pod.node) and outlook.observed.nodes.store.get(pod.node) is None for pod in pods)
-    if gone:
+    if gone and knows_nodes:
         report["pods"]["onNodesThatAreGone"] = gone
     borrowed = list_borrowed(outlook.state, facts)
     if borrowed:
@@ -167,6 +173,21 @@ def report_warning(outlook: Outlook, workload: Obj, warnings: Sequence[Obj] | No
     about, text = found[-1]["involvedObject"], " ".join(str(found[-1].get("message") or "").split())
     named = {"kind": str(about.get("kind") or ""), "name": str(about.get("name") or "")}
     return {"podWarning": {**named, "reason": str(found[-1].get("reason") or ""), "message": text}}
+
+
+def report_last_change(reading: ClusterReading, workload: Obj, events: Iterable[Obj]) -> Report:
+    """Returns, under `lastChange`, the last event of a change of its job by which a Workload was changed, with `message` and `time`. Where
+    that changed the priority of a workload that waits it has the position with the former one (`formerPosition`), if all is known by which
+    it is ordered. Empty without such an event. `events` are those on what the Workload was made for, the oldest first."""
+    found = [event for event in events if event.get("reason") == EVENT_UPDATED_WORKLOAD]
+    if not found:
+        return {}
+    report: Report = {"message": " ".join(str(found[-1].get("message") or "").split()), "time": find_event_time(found[-1])}
+    facts = reading.outlook.state.workloads.facts.get(build_object_key(workload))
+    former = _PRIORITY_BEFORE.search(report["message"])
+    if former is not None and facts is not None and facts.priority == int(former[2]) and reading.is_whole:
+        report |= report_former_position(reading.outlook, facts, int(former[1]))
+    return {"lastChange": report}
 
 
 def _report_outlook(outlook: Outlook, facts: WorkloadFacts) -> Report:
@@ -208,6 +229,8 @@ def render(console: Console, report: Report) -> None:
         write(console, format_labelled(f"admission check {check['name']}", check["state"]), indent=1)
     if "before" in report:
         write(console, format_labelled("before", report["before"]), indent=1)
+    if "lastChange" in report:
+        write(console, format_labelled("last change by its user", _describe_change(report["lastChange"])), indent=1)
     if "preemptedBy" in report:
         write(console, format_labelled("preempted by", report["preemptedBy"]), indent=1)
     if "queuedAgainAt" in report:
@@ -217,6 +240,11 @@ def render(console: Console, report: Report) -> None:
     _render_place(console, report)
     render_waiting(console, report)
     _render_outlook(console, report)
+
+
+def _describe_change(change: Report) -> str:
+    former = f"; with its former priority its position would be {change['formerPosition']}" if "formerPosition" in change else ""
+    return f"{change['message']} ({change['time']}){former}"
 
 
 def _describe_owner(report: Report) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 FREE = "·"
 FOREIGN = "#"
-OUT = "x"  # free on a node that takes no pods: cordoned, or not Ready
+OUT = "x"  # free on a node that takes no pods: cordoned, not Ready, or with a taint that its flavor does not tolerate
 _UNUSED = {FOREIGN: "others", OUT: "on nodes that take no pods"}
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#9c755f")
 _CELL, _GAP, _LABEL, _HEAD = 11, 3, 104, 26
@@ -85,13 +85,23 @@ def render_seats(seats: Seats, console: Console) -> None:
                 line.append(" ")
             # A terminal shows what it has room for; a file gets it whole.
             console.print(line, overflow="crop", no_wrap=True, soft_wrap=not console.is_terminal)
-    names = Text("  ")
-    for job in seats.jobs:
-        names.append(f"{legend.get_letter(job)} {job}   ", style=f"bold {legend.get_colour(job)}")
-    for sign, what in _UNUSED.items():
-        if any(sign in held for held in seats.owners.values()):
-            names.append(f"{sign} {what}   ", style=legend.get_colour(sign))
-    console.print(names.append(f"{FREE} free {seats.unit}", style="dim"))
+    _render_legend(seats, legend, console)
+
+
+def _render_legend(seats: Seats, legend: Legend, console: Console) -> None:
+    """Prints what the signs mean, as many in a line as there is room for: no line breaks between a sign and its meaning."""
+    names = [Text(f"{legend.get_letter(job)} {job}", f"bold {legend.get_colour(job)}") for job in seats.jobs]
+    used = [sign for sign in _UNUSED if any(sign in held for held in seats.owners.values())]
+    names += [Text(f"{sign} {_UNUSED[sign]}", legend.get_colour(sign)) for sign in used]
+    lines = [Text(" ")]
+    for name in (*names, Text(f"{FREE} free {seats.unit}", "dim")):
+        gap = " " if len(lines[-1]) == 1 else "   "
+        if gap == "   " and len(lines[-1]) + len(gap) + len(name) > console.width:
+            lines.append(Text(" "))
+            gap = " "
+        lines[-1].append(gap).append_text(name)
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 def to_svg(seats: Seats, title: str) -> str:

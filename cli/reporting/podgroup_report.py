@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.finding import NamedObject, find_group
+from cli.permitted_reading import ClusterReading
 from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, describe_excluded, format_labelled, write
 from cli.reporting.report import Report
 from core.model.quantity import show_count
@@ -21,7 +22,7 @@ from core.resource import Obj
 from core.runtime.watch.store import build_object_key
 from core.state.facts import find_condition
 from reconciler.measure.outlook import Outlook
-from reconciler.podgroups.group_steps import is_native, list_replicas
+from reconciler.podgroups.group_steps import is_native, list_members, list_replicas
 
 _SHOWN = 12  # nodes, and placements, that the terminal names
 
@@ -29,17 +30,17 @@ _SHOWN = 12  # nodes, and placements, that the terminal names
 # --- as data ------------------------------------------------------------------------------------------
 
 
-def explain_if_asked(outlook: Outlook, asked: NamedObject, namespace: str) -> Report | None:
+def explain_if_asked(reading: ClusterReading, asked: NamedObject, namespace: str) -> Report | None:
     """Returns the report (`explain_group`) on the PodGroup that `find_group` finds: the one that is named, or that of the named pod or job.
     None where that finds none. Raises what `find_group` raises."""
-    group = find_group(outlook.observed, asked, namespace)
-    return explain_group(outlook, group) if group is not None else None
+    group = find_group(reading.outlook.observed, asked, namespace)
+    return explain_group(reading.outlook, group, has_step=reading.is_whole) if group is not None else None
 
 
-def explain_group(outlook: Outlook, group: Obj) -> Report:
+def explain_group(outlook: Outlook, group: Obj, *, has_step: bool = True) -> Report:
     """Returns the report on a PodGroup as plain data: `kind`, `namespace`, `name`, what it `asks`, its `state` (`waiting` or `scheduled`)
-    and `replicas`. These are the replicas with pods, each with its `pods` and its next step (`now`). Where they apply it has `by`,
-    `madeFrom` and `condition`."""
+    and `replicas`. These are the replicas with pods, each with its `pods` and, where it `has_step`, its next step (`now`). Where they apply
+    it has `by`, `madeFrom` and `condition`."""
     facts, metadata = read_pod_group(group), group["metadata"]
     report: Report = {
         "kind": r.POD_GROUPS.kind,
@@ -55,7 +56,9 @@ def explain_group(outlook: Outlook, group: Obj) -> Report:
     report["state"] = "waiting" if reported is None or reported.get("status") != "True" else "scheduled"
     if reported is not None:
         report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}
-    report["replicas"] = [_report_replica(outlook, key) for key in list_replicas(outlook.observed, build_object_key(group))]
+    report["replicas"] = [
+        _report_replica(outlook, key, has_step=has_step) for key in list_replicas(outlook.observed, build_object_key(group))
+    ]
     return report
 
 
@@ -67,8 +70,8 @@ def _report_request(facts: PodGroupFacts) -> Report:
     return asks | {"levels": [{"level": one.level, "mode": "Preferred" if one.preferred else "Required"} for one in facts.levels]}
 
 
-def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
-    members, step = outlook.plan_group(key)
+def _report_replica(outlook: Outlook, key: GroupKey, *, has_step: bool) -> Report:
+    members, step = outlook.plan_group(key) if has_step else (list(list_members(outlook.observed, key).values()), None)
     live = [member for member in members if member.is_live]
     bound = Counter(member.node for member in live if member.node)
     kept = Counter(member.place for member in live if member.place and not member.node)
@@ -76,7 +79,7 @@ def _report_replica(outlook: Outlook, key: GroupKey) -> Report:
     report: Report = {"replica": key.replica, "pods": pods}
     report |= {"nodes": dict(sorted(bound.items()))} if bound else {}
     report |= {"kept": dict(sorted(kept.items()))} if kept else {}
-    return report | {"now": report_step(step)}
+    return report | ({"now": report_step(step)} if step is not None else {})
 
 
 def report_step(step: GroupStep) -> Report:
@@ -152,7 +155,8 @@ def _render_replica(console: Console, replica: Report, said: str, *, several: bo
     for name, nodes in (("on nodes", replica.get("nodes")), ("places kept on", replica.get("kept"))):
         if nodes:
             write(console, format_labelled(name, _format_nodes(nodes)), indent=indent)
-    _render_now(console, replica["now"], said, indent)
+    if "now" in replica:
+        _render_now(console, replica["now"], said, indent)
 
 
 def _render_now(console: Console, now: Report, said: str, indent: int) -> None:

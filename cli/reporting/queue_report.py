@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
-from cli.queue_reading import QueueReading
+from cli.permitted_reading import ClusterReading
 from cli.reporting.report import Report, describe_state
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity, parse_canonical
@@ -48,7 +48,7 @@ class Selection:
         return self.local_queue in (None, workload.queue) and self.namespace in (None, workload.key.partition("/")[0])
 
 
-def select_queues(reading: QueueReading, asked: str | None, namespace: str, *, is_given: bool) -> Selection:
+def select_queues(reading: ClusterReading, asked: str | None, namespace: str, *, is_given: bool) -> Selection:
     """Returns what `topogate queue ASKED` shows: a ClusterQueue (`clusterqueue/NAME`), a LocalQueue of `namespace` (`localqueue/NAME`), or
     the one of both that has the name. None: all, or those of the namespace where it `is_given`, or where no other may be read. Raises
     BadInput for another kind, and a name that both have; Failure where there is no such queue."""
@@ -72,7 +72,7 @@ def select_queues(reading: QueueReading, asked: str | None, namespace: str, *, i
 
 
 def _describe_missing(
-    reading: QueueReading, kind: str, name: str, namespace: str, cluster_queues: Iterable[str], in_namespace: Iterable[str]
+    reading: ClusterReading, kind: str, name: str, namespace: str, cluster_queues: Iterable[str], in_namespace: Iterable[str]
 ) -> str:
     local_queues = [key.partition("/")[2] for key in in_namespace]
     what = f"there is no {kind or 'ClusterQueue'} {name}"
@@ -84,7 +84,7 @@ def _describe_missing(
     return f"{what}; there {'are ' + ', '.join(near) if near else 'is none'}"
 
 
-def report_queues(reading: QueueReading, selection: Selection) -> list[Report]:
+def report_queues(reading: ClusterReading, selection: Selection) -> list[Report]:
     """Returns a report on each queue that is selected, sorted by name. `waiting` and `holding` have the workloads that are named
     (`workloads`), in order, and of all others number and amounts (`others`); None where that is not known. Amounts are quantities as the
     API writes them. `notRead` has a sentence for each thing of the queue that could not be read."""
@@ -101,7 +101,7 @@ def report_queues(reading: QueueReading, selection: Selection) -> list[Report]:
     return [_Reporter(reading, selection, view, later).report() for view in shown]
 
 
-def list_notes(reading: QueueReading) -> list[str]:
+def list_notes(reading: ClusterReading) -> list[str]:
     """Returns a sentence for each thing that could not be read and concerns all queues; those of one queue are in its report."""
     notes = list[str]()
     if reading.namespace is not None:
@@ -115,7 +115,7 @@ def list_notes(reading: QueueReading) -> list[str]:
 class _Reporter:
     """The report on one queue."""
 
-    def __init__(self, reading: QueueReading, selection: Selection, view: QueueView, later: set[str]) -> None:
+    def __init__(self, reading: ClusterReading, selection: Selection, view: QueueView, later: set[str]) -> None:
         self._reading, self._selection, self._view, self._later = reading, selection, view, later
         self._state, self._observed = reading.outlook.state, reading.outlook.observed
         found = self._observed.cluster_queues.store.get(view.name) if view.name else None
@@ -140,7 +140,7 @@ class _Reporter:
 
     def _find_problem(self) -> tuple[str, str] | None:
         """With all that it depends on read, what is found now; else what its condition reports."""
-        if not self._reading.unreadable and self._reading.namespace is None:
+        if self._reading.is_whole:
             return self._view.problem
         active = find_condition({"status": self._status}, "Active") if self._status is not None else None
         is_inactive = active is not None and active.get("status") == "False"

@@ -250,9 +250,11 @@ def list_seats(observed: Observed, view: FlavorView, resource: str) -> Seats:
     for pod in observed.pod_facts.values():
         if pod.holds and pod.node in owners and pod.workload not in ours:
             owners[pod.node] += [FOREIGN] * (pod.requests.get(resource, 0) // unit)
+    request = PodSetRequest("pod", 1, {}, None, {}, None, view.flavor.tolerations)
+    out = {name for names in list_out_of_use(view.capacity, request).values() for name in names}
     for name, held in owners.items():
         held.sort(key=lambda job: (job == FOREIGN, job))
-        held += [None if view.capacity.usable[tree.index[name]] else OUT] * (sizes[name] - len(held))
+        held += [OUT if name in out else None] * (sizes[name] - len(held))
     return Seats(_list_rows(view), owners, resource)
 
 

@@ -1,6 +1,7 @@
 """Of a workload that waits: its position and the workloads before it, what holds what it lacks, and why it preempts none."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -10,7 +11,7 @@ from cli.reporting.table import remove_controls
 from core.model.quantity import format_quantity
 from core.placement.refusals import LevelFact
 from core.queueing.flavors.outcome import CURABLE, Attempt, NotAdmissible
-from core.queueing.ordering.waiting_order import list_all_waiting
+from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
 from core.queueing.preemption.missing_quota import explain_no_preemption, list_missing_quota
 from core.state.facts import WorkloadFacts
 from reconciler.measure.outlook import Outlook
@@ -24,9 +25,7 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
     which are right only where it is refused without preemption. Empty for one that does not wait. Changes nothing."""
     state, settings = outlook.state, outlook.settings
     queue = state.find_cluster_queue(facts)
-    waiting = list_all_waiting(
-        state, rules=settings.pods_ready, sharing=settings.fair_sharing, is_held_back=outlook.list_later().__contains__
-    )
+    waiting = _list_waiting(outlook)
     own = next((each for each in waiting if each.workload.uid == facts.uid), None)
     if own is None:
         return {}
@@ -44,7 +43,7 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
         near = {own.cluster_queue, *state.quota.list_relatives(own.cluster_queue)}
         turn |= {"cohort": above[-1], "cohortPosition": own.cohort_position, "cohortWaiting": sum(w.cluster_queue in near for w in waiting)}
     before = in_queue[: in_queue.index(own)]
-    turn |= {"before": [_name(outlook, each.workload) for each in before[:_SHOWN]], "beforeCount": len(before)}
+    turn |= {"before": [name_workload(outlook, each.workload) for each in before[:_SHOWN]], "beforeCount": len(before)}
     report: Report = {"turn": turn}
     if queue is None:
         return report
@@ -58,7 +57,7 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
                 "available": format_quantity(lack.resource, max(0, lack.available)),
                 "heldBy": [
                     {
-                        **_name(outlook, holder.workload),
+                        **name_workload(outlook, holder.workload),
                         "clusterQueue": holder.cluster_queue,
                         "amount": format_quantity(lack.resource, holder.amount),
                     }
@@ -69,6 +68,35 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
             for lack in missing
         ]
     return report | {"mayNotPreempt": explain_no_preemption(state, facts, queue, by_share=settings.fair_sharing is not None)}
+
+
+def report_local_turn(outlook: Outlook, facts: WorkloadFacts) -> Report:
+    """Returns, under `turn`, the position of a workload in its LocalQueue and how many wait there, which is all that is known where only
+    one namespace could be read. Empty for one that does not wait."""
+    waiting = [each for each in _list_waiting(outlook) if each.workload.queue == facts.queue]
+    own = next((each for each in waiting if each.workload.uid == facts.uid), None)
+    if own is None:
+        return {}
+    before = [each for each in waiting if each.local_position < own.local_position]
+    turn = {"localPosition": own.local_position, "localWaiting": len(waiting)}
+    return {"turn": {**turn, "before": [name_workload(outlook, each.workload) for each in before[:_SHOWN]], "beforeCount": len(before)}}
+
+
+def report_former_position(outlook: Outlook, facts: WorkloadFacts, priority: int) -> Report:
+    """Returns, under `formerPosition`, the position in its ClusterQueue that a workload would have now with another priority, its former
+    one. Empty for one that does not wait. The state is as before."""
+    state = outlook.state
+    state.observe_workload(facts.key, replace(facts, priority=priority))
+    try:
+        own = next((each for each in _list_waiting(outlook) if each.workload.uid == facts.uid), None)
+    finally:
+        state.observe_workload(facts.key, facts)
+    return {"formerPosition": own.position} if own is not None else {}
+
+
+def _list_waiting(outlook: Outlook) -> list[WaitingWorkload]:
+    settings, later = outlook.settings, outlook.list_later()
+    return list_all_waiting(outlook.state, rules=settings.pods_ready, sharing=settings.fair_sharing, is_held_back=later.__contains__)
 
 
 def report_refused(outlook: Outlook, waiting: Report, refusal: NotAdmissible) -> Report:
@@ -98,7 +126,7 @@ def _report_domain(outlook: Outlook, attempt: Attempt) -> Iterable[Report]:
         yield {
             "domain": "/".join(fact.best),
             "level": fact.level,
-            "heldBy": [{**_name(outlook, facts), "amounts": _show(amounts)} for facts, amounts in held[:_SHOWN]],
+            "heldBy": [{**name_workload(outlook, facts), "amounts": _show(amounts)} for facts, amounts in held[:_SHOWN]],
             "holders": len(held),
             **({"otherPods": _show(others)} if others else {}),
         }
@@ -129,7 +157,8 @@ def _show(amounts: Mapping[str, int]) -> dict[str, str]:
     return {resource: format_quantity(resource, amount) for resource, amount in amounts.items() if amount}
 
 
-def _name(outlook: Outlook, workload: WorkloadFacts) -> Report:
+def name_workload(outlook: Outlook, workload: WorkloadFacts) -> Report:
+    """Returns the key of a workload, what it was made for (`of`, such as `default/job/train`), and its priority, as plain data."""
     obj = outlook.observed.workloads.store.get(workload.key) or {"metadata": {}}
     owner = describe_owner(workload, obj)
     return {"workload": workload.key, "of": remove_controls(f"{workload.key.partition('/')[0]}/{owner}"), "priority": workload.priority}
@@ -140,9 +169,8 @@ def render_waiting(console: Console, report: Report) -> None:
     turn = report.get("turn")
     if turn is None:
         return
-    where = (
-        f"{turn['position']} of {turn['waiting']} in the ClusterQueue, {turn['localPosition']} of {turn['localWaiting']} in the LocalQueue"
-    )
+    where = f"{turn['position']} of {turn['waiting']} in the ClusterQueue, " if "position" in turn else ""
+    where += f"{turn['localPosition']} of {turn['localWaiting']} in the LocalQueue"
     cohort = f", {turn['cohortPosition']} of {turn['cohortWaiting']} in cohort {turn['cohort']}" if "cohort" in turn else ""
     write(console, format_labelled("position", where + cohort), indent=1)
     if turn["before"]:

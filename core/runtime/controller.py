@@ -51,6 +51,11 @@ class Retryable(Exception):
     """The reconcile failed this time; the message has the reason."""
 
 
+class Hindered(Retryable):
+    """The object cannot go on as its user or an administrator has written it, or others; the message has the reason. It is no failure of
+    this process. It is tried again, since the change that helps may be one of another object."""
+
+
 class Terminal(Exception):
     """It cannot work out until the object changes."""
 
@@ -92,6 +97,7 @@ class Controller:
         self.finished_at = self._clock.monotonic()
         """When the last run ended, or we began."""
         self._deferred: set[Hashable] = set()
+        self._hindered: dict[Hashable, str] = {}  # keys that could not go on in their last run, with the reason
         self._busy = 0  # workers that have a key
         self._has_ended = asyncio.Event()  # one of their runs
 
@@ -134,7 +140,7 @@ class Controller:
             await asyncio.sleep(0)
 
     async def _run(self, item: Item) -> None:
-        began = self._clock.monotonic()
+        began, before = self._clock.monotonic(), self._hindered.pop(item.key, None)
         was_deferred = item.key in self._deferred
         self._deferred.discard(item.key)
         try:
@@ -145,7 +151,9 @@ class Controller:
             logger.log(logging.DEBUG if was_deferred else logging.INFO, "reconcile is put aside", extra={"why": str(error)})
             outcome = "deferred"
         except Exception as error:
-            outcome = self._handle_failure(item, error)
+            if isinstance(error, Hindered):
+                self._hindered[item.key] = str(error)
+            outcome = self._handle_failure(item, error, is_logged=self._hindered.get(item.key, "") != before)
         else:
             self.queue.reset_failures(item.key)
             if isinstance(result, RequeueAfter):
@@ -158,7 +166,8 @@ class Controller:
         if self._on_result is not None:
             self._on_result(item, outcome, self.finished_at - began)
 
-    def _handle_failure(self, item: Item, error: Exception) -> str:
+    def _handle_failure(self, item: Item, error: Exception, *, is_logged: bool) -> str:
+        """Returns the outcome of a run that raised. `is_logged`: a reason of Hindered is logged, once while it stays the same."""
         if not isinstance(error, Conflict) and self._on_error is not None:
             self._on_error(item, error)
         if isinstance(error, Terminal):
@@ -169,6 +178,9 @@ class Controller:
         if isinstance(error, Conflict):
             logger.debug("reconcile met a conflict", extra={"error": str(error), "retry_in_s": delay_s})
             return "conflict"
+        if isinstance(error, Hindered):
+            logger.log(logging.INFO if is_logged else logging.DEBUG, "reconcile cannot go on", extra={"why": str(error)})
+            return "retry"
         if isinstance(error, Retryable | KubeError):
             logger.warning("reconcile failed", extra={"error": str(error), "retry_in_s": delay_s})
             return "retry"

@@ -44,9 +44,9 @@ def describe_place(state: ClusterState, admission: Admission) -> str:
     return f"{_format_list(list(dict.fromkeys(path[0] for path in above)), levels[0])} ({here})"
 
 
-def describe_move(before: Admission, after: Admission, failed: Iterable[str] = ()) -> str:
-    """Returns how many pods get another place, from where and to where, and why. Their nodes (`failed`, by name) were lost, or, without
-    any, the pods were stuck. Empty where no pod leaves a domain or none comes to one."""
+def describe_move(before: Admission, after: Admission, failed: Iterable[str] = (), healthy: Collection[str] = ()) -> str:
+    """Returns how many pods get another place, from where and to where, and why. Their nodes (`failed`, by name) were lost or, those that
+    are `healthy`, took them no longer; without any, the pods were stuck. Empty where no pod leaves a domain or none comes to one."""
     old, new = _count_domains(before), _count_domains(after)
     left, taken = old - new, new - old
     if not left or not taken:
@@ -54,8 +54,10 @@ def describe_move(before: Admission, after: Admission, failed: Iterable[str] = (
     what = _find_lowest_level(after)
     names = _name_domains((*left, *taken))
     others = "; the others stay" if new.total() > taken.total() else ""
-    lost = sorted(failed)
-    why = f"lost: {_format_list(lost, 'node')}" if lost else "they were stuck"
+    lost, full = (sorted(name for name in failed if (name in healthy) is is_up) for is_up in (False, True))
+    reasons = [f"lost: {_format_list(lost, 'node')}"] if lost else []
+    reasons += [f"{_format_list(full, 'node')} did not take them"] if full else []
+    why = "; ".join(reasons) or "they were stuck"
     go = "goes" if taken.total() == 1 else "go"
     return (
         f"{show_count(taken.total(), 'pod')} of {_format_list([names[one] for one in left], what)} {go} to "

@@ -29,7 +29,7 @@ from core.plan.steps.writes import Apply, Create, Delete, Guard, Json, Patch, Wr
 from core.plan.workloads.admission_status import is_as_judged
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
-from core.runtime.controller import Deferred, Done, RequeueAfter, Result, Retryable
+from core.runtime.controller import Deferred, Done, Hindered, RequeueAfter, Result
 from core.runtime.http.client import Client
 from core.runtime.http.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncate
 from core.runtime.http.rate_limiter import yield_to_others
@@ -139,7 +139,7 @@ class Executor:
         gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the KubeError of the first step that
         fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). Of writes that one step does
         together, one error is raised: the first that is no refusal, else the first. A step that meets what it names in `passes` is passed
-        over. Raises Paused at once where a pause holds a write, and Retryable where the plan has a problem."""
+        over. Raises Paused at once where a pause holds a write, and Hindered where the plan has a problem."""
         left, failed = Left() if left is None else left, list[KubeError]()
         for step in plan.steps:
             try:
@@ -151,7 +151,7 @@ class Executor:
         if failed:
             raise failed[0]
         if plan.problem:
-            raise Retryable(plan.problem)
+            raise Hindered(plan.problem)
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:

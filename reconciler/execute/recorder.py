@@ -90,13 +90,16 @@ class Recorder:
         """Records for how many seconds a workload that has finished was admitted in total. Labels are those of `record_quota`."""
         self._record(m.EXECUTION_TIME, admitted_s, queues, traceparent)
 
-    def record_eviction(self, queues: QueuesOfWorkload, reason: str) -> None:
+    def record_eviction(self, queues: QueuesOfWorkload, reason: str, *, is_first: bool) -> None:
         """Counts a workload that was evicted, by the `reason` of its condition `Evicted`. One that begins with `CAUSE_MARK` counts as
-        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`."""
+        `REASON_DEACTIVATED`, and what follows the mark as the cause; else the cause is empty. Other labels are those of `record_quota`.
+        `is_first`: it was not evicted before, and is counted once more among such workloads."""
         cause = ""
         if reason.startswith(m.CAUSE_MARK):
             reason, cause = REASON_DEACTIVATED, reason.removeprefix(m.CAUSE_MARK)
         self._add(m.EVICTED_WORKLOADS, queues, reason, cause)
+        if is_first:
+            self._sink.add(m.EVICTED_ONCE, queues.cluster_queue or OTHER, reason, cause)
 
     def _add(self, counter: Instrument, queues: QueuesOfWorkload, *values: str) -> None:
         self._sink.add(counter, queues.cluster_queue or OTHER, *values)

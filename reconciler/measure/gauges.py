@@ -4,9 +4,12 @@ queues.
 Sums are taken over arrays, level by level; nothing here goes over nodes, or over pods that are not gated.
 """
 
+import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from importlib import metadata
 
 import numpy as np
 
@@ -32,7 +35,20 @@ from reconciler.observe.indexes import is_gated, list_workloads_of_pod
 from reconciler.observe.observed import Observed
 from reconciler.schedule.scheduler import Scheduler
 
+_COMPILER, _PLATFORM = f"{platform.python_implementation()} {platform.python_version()}", f"{sys.platform}/{platform.machine()}"
+_PACKAGE = "topogate"
 _Rows = dict[Instrument, dict[Values, float]]
+
+
+def _find_version() -> str:
+    """Of the installed package; empty where the source alone is there."""
+    try:
+        return metadata.version(_PACKAGE)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+_BUILD: Values = (_find_version(), "", "", "", _COMPILER, _PLATFORM)
 
 
 class Gauges:
@@ -78,6 +94,7 @@ class Gauges:
         controllers are in `read_controllers`. Of a flavor with a view that is not built now, nodes and levels keep the values of the last
         read. By LocalQueue it has values only where that is on."""
         rows: _Rows = {m.LEDGER_DRIFT: {(): self.drifting}, m.SCHEDULER_WAIT: {(): self._scheduler.behind_s}}
+        rows[m.BUILD_INFO] = {_BUILD: 1}
         rows[m.PAUSED] = {(what,): self._observed.state.pause.find_stop(what) is not None for what in PAUSABLE}
         for name in self._observed.state.topologies if self._storms is not None else ():
             rows.setdefault(m.NODE_STORM, {})[name,] = self._storms is not None and self._storms.find(name) is not None
@@ -119,6 +136,7 @@ class Gauges:
             total, inadmissible = waiting.get(name, (0, 0))
             rows.setdefault(m.PENDING_WORKLOADS, {}).update({(name, m.ACTIVE): total - inadmissible, (name, m.INADMISSIBLE): inadmissible})
             rows.setdefault(m.RESERVING_WORKLOADS, {})[name,] = len(holding)
+            rows.setdefault(m.PREEMPTION_SKIPS, {})[name,] = 0
             rows.setdefault(m.ADMITTED_ACTIVE, {})[name,] = sum(facts.admitted for facts in holding)
             status = m.TERMINATING if queue.deleting else m.PENDING_QUEUE if find_inactive_reason(state, queue) is not None else m.ACTIVE
             for each in (m.PENDING_QUEUE, m.ACTIVE, m.TERMINATING):

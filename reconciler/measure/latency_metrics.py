@@ -20,10 +20,11 @@ from core.names import (
     REASON_WAIT_FOR_RECOVERY,
     TOPOLOGY_GATE,
 )
+from core.plan.steps.eviction_counts import count_all_evictions
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.watch.store import Change
-from core.state.facts import find_condition
+from core.state.facts import find_condition, is_condition_true
 from reconciler.execute.recorder import QueuesOfWorkload, Recorder
 from reconciler.execute.tracing import find_traceparent, parse_time
 from reconciler.observe.indexes import list_workloads_of_pod
@@ -63,7 +64,7 @@ class Milestones:
             if since is None:
                 continue
             waited_s, traceparent = self._count_seconds_since(since), find_traceparent(workload)
-            for gate in removed:
+            for gate in removed if is_condition_true(workload, ADMITTED) else ():
                 is_group = (workload["metadata"].get("annotations") or {}).get(IS_GROUP_WORKLOAD) == "true"
                 self._recorder.record_gate_removal(waited_s, gate, _queue_of(workload), traceparent, is_group=is_group)
             if before == {TOPOLOGY_GATE}:  # one that loses both gates at once is started, and needs no place
@@ -104,7 +105,8 @@ class Milestones:
             self._recorder.record_ready(queues, waited_s, self._count_seconds_since(_time(now.get(ADMITTED))), traceparent)
         if EVICTED in reached:
             self._queued.pop(uid, None)
-            self._recorder.record_eviction(queues, str(now[EVICTED].get("reason") or ""))
+            is_first = count_all_evictions(workload) <= 1
+            self._recorder.record_eviction(queues, str(now[EVICTED].get("reason") or ""), is_first=is_first)
 
     def _count_seconds_since(self, moment: datetime | None) -> float:
         return max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0

@@ -151,7 +151,8 @@ class Verdicts:
         is_move = isinstance(outcome, Admissible) and verdict.workload.admitted and not verdict.workload.unhealthy_nodes
         moved = find_moved(self._observed, verdict.workload, outcome.admission) if is_move and isinstance(outcome, Admissible) else ()
         rules = VerdictRules(state.resource_rules, self._second_pass, self._requeue)
-        return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved))
+        healthy = frozenset(name for name in verdict.workload.unhealthy_nodes if not self._observed.is_lost_node(name))
+        return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved), healthy)
 
     def _refuse(self, verdict: Verdict, too_large: NotAdmissible) -> None:
         if isinstance(verdict.outcome, Admissible):

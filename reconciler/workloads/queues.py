@@ -32,7 +32,7 @@ from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import KubeError
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts
+from core.state.facts import WorkloadFacts, is_condition_true
 from core.state.workload_state import add_usage
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import REFUSALS, Executor, Left
@@ -106,6 +106,9 @@ class Queues:
         }
 
     def _on_node(self, change: Change) -> None:
+        if not change.initial and _read_usability(change.old) != _read_usability(change.new):
+            for name in list(self._observed.cluster_queues.store.list_keys()):  # conditions report flavors without a usable node
+                self._count_soon(r.CLUSTER_QUEUES, name)
         if change.old is not None and change.new is not None and _get_labels(change.old) == _get_labels(change.new):
             return
         self._queue_topologies("nodes changed")
@@ -217,7 +220,8 @@ class Queues:
         paused = state.pause.evictions.sentence if state.pause.evictions is not None else None
         shares = state.quota.compute_shares(queue.name) if self._shares_fairly else []
         share = (shares[-1] if shares else NO_SHARE) if self._shares_fairly else None
-        known = ClusterQueueState(obj, queue, find_inactive_reason(state, queue), users, counted, paused, share)
+        idle = [name for name in queue.flavors if (view := state.get_view(name)) is not None and not view.capacity.usable.any()]
+        known = ClusterQueueState(obj, queue, find_inactive_reason(state, queue), users, counted, paused, share, idle)
         return plan_cluster_queue(known, now)
 
     def _plan_local_queue(self, obj: Obj, counted: WorkloadCounts, now: str) -> Plan:
@@ -277,6 +281,13 @@ def _as_configured(obj: Obj) -> Any:
         [(c["type"], c["status"]) for c in (obj.get("status") or {}).get("conditions") or ()] if obj["kind"] == "AdmissionCheck" else []
     )
     return said, obj.get("spec"), active
+
+
+def _read_usability(node: Obj | None) -> Any:
+    """What decides whether a node takes pods of a flavor, taints aside."""
+    if node is None:
+        return None
+    return _get_labels(node), bool((node.get("spec") or {}).get("unschedulable")), is_condition_true(node, "Ready")
 
 
 def _get_labels(node: Obj) -> Any:

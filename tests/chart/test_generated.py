@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 import webhook.chart
+from core.api.files.key_schema import build_key_schema
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
+from core.model.gates import GATES
 from core.plan.steps import api_resources, writes
 from core.runtime import generated
 from core.runtime.clock import SystemClock
@@ -176,3 +178,10 @@ def test_values_of_the_chart_name_every_kind_of_webhook():
     schema = json.loads((FOLDER.parent / "values.schema.json").read_text())
     named = set(schema["properties"]["webhooks"]["properties"]["kinds"]["properties"])
     assert named >= {kind.kind for kind in list_pod_kinds(KINDS)} | {kind.kind for kind in KINDS}
+
+
+def test_schema_of_the_values_has_the_keys_of_the_configuration_file_and_the_gates_of_the_flag():
+    """`python -m core.api.files.key_schema` prints what stands at `properties.config`."""
+    properties = json.loads((FOLDER.parent / "values.schema.json").read_text())["properties"]
+    assert properties["config"] == build_key_schema()
+    assert properties["reconciler"]["properties"]["featureGates"]["propertyNames"]["enum"] == sorted(GATES)

@@ -395,7 +395,10 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"webhooks": {"kinds": {"Jobb": {"enabled": False}}}}, "at '/webhooks/kinds': additional properties 'Jobb' not allowed"),
         ({"webhooks": {"matchConditions": [CONDITION, CONDITION]}}, "webhooks.matchConditions: the name"),
         ({"webhooks": {"matchConditions": [{**CONDITION, "name": "is-not-being-deleted"}]}}, "webhooks.matchConditions: the name"),
-        ({"config": {"a": 1}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
+        ({"config": {"namespace": "a"}, "managerConfig": {"controllerManagerConfigYaml": "b: 1"}}, "only one of both"),
+        ({"config": {"waitForPodsReady": {"timeOut": "5m"}}}, "additional properties 'timeOut' not allowed"),
+        ({"config": {"fairSharin": {}}}, "additional properties 'fairSharin' not allowed"),
+        ({"reconciler": {"featureGates": {"TASBalanced": True}}}, "invalid propertyName 'TASBalanced'"),
     ],
 )
 def test_invalid_chart_values_are_refused_with_the_mistake(tmp_path: Path, values: dict[str, Any], said: str):
@@ -492,3 +495,16 @@ def test_ca_of_clients_is_mounted_and_needs_no_conversion(tmp_path: Path):
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
     with pytest.raises(Refused, match=r"webhook\.clientCASecret: needs crds\.servesOldVersions: false"):
         render(tmp_path, {"webhook": {"clientCASecret": "api-servers"}, "crds": {"servesOldVersions": True}})
+
+
+@pytest.mark.parametrize(
+    ("values", "budgets"),
+    [
+        ({}, 2),
+        ({"webhook": {"replicas": 1}}, 1),
+        ({"webhook": {"replicas": 1, "podDisruptionBudget": {"maxUnavailable": 1}}}, 2),
+    ],
+)
+def test_one_replica_has_no_budget_that_keeps_its_node_from_being_drained(tmp_path: Path, values: dict[str, Any], budgets: int):
+    found = [obj for obj in render(tmp_path, values) if obj["kind"] == "PodDisruptionBudget"]
+    assert len(found) == budgets

@@ -112,7 +112,8 @@ def test_the_command_completes_its_words():
 
 def test_both_names_of_the_command_are_installed():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main"}
+    completion = {"kubectl_complete-topogate": "cli.__main__:complete_for_kubectl"}
+    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main", **completion}
 
 
 def test_the_namespace_is_kubectls(tmp_path):
@@ -134,7 +135,7 @@ def test_the_namespace_is_kubectls(tmp_path):
 
 
 def test_unexpected_error_is_one_line_and_a_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise KeyError("odd\nthing")
 
     monkeypatch.setattr(commands, "explain", fail)

@@ -29,7 +29,7 @@ def test_documented_command_prints_the_documented_output(topogate: Commands, mon
 
 
 def test_each_word_is_shown_offline_or_needs_a_cluster():
-    assert len(OFFLINE) == 6
+    assert len(OFFLINE) == 7
     assert all(shown for command, shown in OFFLINE), "each with what it prints"
     assert {command for command, _ in BLOCKS} - {command for command, _ in OFFLINE} == {
         "explain job one-rack",

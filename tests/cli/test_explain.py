@@ -13,7 +13,6 @@ from core.names import (
     IS_GROUP_WORKLOAD,
     LEND_SPARES,
     MIN_PARALLELISM,
-    QUEUE_NAME_LABEL,
     SPARE_NODES,
     SPARES_HELD,
 )
@@ -352,25 +351,6 @@ def test_pods_and_their_groups_lead_to_their_workload_and_a_replica_of_many_is_t
     assert topogate.run("explain", "lws-1", "--nodes", file).code == 0
     told = topogate.run("explain", "podgroup/none", "--nodes", file).err
     assert "there is no PodGroup none in namespace default, and no group of queued pods of that name" in told
-
-
-@pytest.mark.parametrize(
-    ("replicas", "labels", "expected"),
-    [
-        (0, {QUEUE_NAME_LABEL: "main"}, "each of its pods gets one, and its spec.replicas is 0"),
-        (2, {QUEUE_NAME_LABEL: "main"}, "it has no pods; events of its ReplicaSets report the reason"),
-        (2, {}, f"it has no label {QUEUE_NAME_LABEL}, so topogate leaves it alone"),
-    ],
-)
-def test_deployment_without_pods_reports_the_reason(topogate: Commands, replicas: int, labels: dict[str, str], expected: str):
-    """It read that a Deployment with the label of a queue had none."""
-    metadata = {"name": "web", "labels": labels}
-    spec: Any = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}}
-    spec["template"] = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}
-    file = topogate.write(
-        "cluster.yaml", *build_nodes(), *build_queues(), {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
-    )
-    assert expected in topogate.run("explain", "deployment", "web", "--nodes", file).err
 
 
 @pytest.mark.parametrize(

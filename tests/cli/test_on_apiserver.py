@@ -17,7 +17,7 @@ from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
-from tests.cli.commands import EXAMPLES, Commands
+from tests.cli.commands import EXAMPLES, Commands, Ran
 from tests.e2e.users import RBAC, bound_everywhere
 from tests.installed import Installed
 from tests.reconciler.scenes import GPU, Scene
@@ -154,7 +154,7 @@ def test_plan_of_a_stateful_set_agrees_with_its_later_placement(topogate: Comman
         scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/web")
 
 
-def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: Commands, scene: Scene):
+def test_deployment_is_explained_with_the_workload_of_each_pod(topogate: Commands, scene: Scene):
     template = manifests.build_job("x", scene.namespace, pods=1, gpus=4, required=scene.rack)["spec"]["template"]
     template["metadata"]["labels"] = {"app": "web"}
     del template["spec"]["restartPolicy"]
@@ -163,16 +163,12 @@ def test_of_a_deployment_each_pod_has_a_workload_and_these_are_named(topogate: C
     scene.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     try:
         now = scene.eventually("pods on nodes", lambda now: sum(bool(p["spec"].get("nodeName")) for p in now.pods_in(scene.namespace)) == 2)
-        names = sorted(f"pod-{pod['metadata']['name']}-" for pod in now.pods_in(scene.namespace))
-        ran = topogate.run(*build_live_arguments(scene, "explain", "deploy", "web"))
-        assert ran.code == 1
-        assert "has 2 Workloads: " in ran.err
-        assert all(name in ran.err for name in names)
-        scene.cluster.kubectl("scale", "deployment/web", "--replicas=1", "-n", scene.namespace)
-        scene.eventually("one pod", lambda now: len(now.pods_in(scene.namespace)) == 1)
-        ran = topogate.run(*build_live_arguments(scene, "explain", "deployment.apps/web"))
+        names = sorted(pod["metadata"]["name"] for pod in now.pods_in(scene.namespace))
+        ran = topogate.run(*build_live_arguments(scene, "explain", "deploy", "web", "-o", "json"))
         assert (ran.code, ran.err) == (0, "")
-        assert "state: admitted" in ran.out
+        assert (ran.data["queue"], ran.data["states"]) == ("main", {"admitted": 2})
+        assert sorted(row["name"] for row in ran.data["pods"]) == names
+        assert all(row["workload"].startswith(f"pod-{row['name']}-") for row in ran.data["pods"])
     finally:
         scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web")
 
@@ -242,6 +238,34 @@ def test_queue_is_shown_to_its_administrator_and_to_a_user_with_rights_in_one_na
     assert [row["job"]["name"] for row in mine["holding"]["workloads"]] == ["first"]
     assert mine["waiting"]["others"] == {"count": None, "asks": None}
     assert any(f"ClusterQueue {scene.prefix}queue may not be read" in note for note in mine["notRead"])
+
+
+def test_job_queue_and_node_are_explained_by_the_rights_of_the_user(topogate: Commands, scene: Scene):
+    scene.submit("large", pods=3, gpus=8, required=scene.rack)
+    sentence = scene.until_waiting("large", REASON_TOPOLOGY_PLACEMENT_FAILED)
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": scene.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topogate-batch-user"}
+    scene.api.create(
+        f"{RBAC.format(scene.namespace)}/rolebindings", {"metadata": {"name": "explain"}, "subjects": [subject], "roleRef": reference}
+    )
+    config = str(scene.cluster.kubeconfig_for_service_account(scene.namespace, "default"))
+    node = scene.prefix + "b1-r1-n1"
+
+    def explain(*words: str) -> Ran:
+        return topogate.run("explain", *words, "-n", scene.namespace, "--kubeconfig", config)
+
+    scene.eventually("the binding to hold", lambda _: explain("job", "large").code == 0)
+    ran = explain("job", "large")
+    assert sentence in ran.out
+    assert "topogate-observer" in ran.out
+    assert explain("localqueue", "main").code == 0
+    refused = explain("node", node)
+    assert (refused.code, refused.out) == (1, "")
+    assert "topogate-observer" in refused.err
+    report = topogate.run(*build_live_arguments(scene, "explain", "node", node, "-o", "json")).data
+    assert report["state"] == "usable"
+    report = topogate.run(*build_live_arguments(scene, "explain", "clusterqueue", f"{scene.prefix}queue", "-o", "json")).data
+    assert (report["state"], report["localQueues"]) == ("active", [f"{scene.namespace}/main"])
 
 
 def test_command_without_rights_names_the_missing_right_and_the_cluster_role(topogate: Commands, scene: Scene):

@@ -402,3 +402,18 @@ def test_plan_of_a_resource_without_quota_has_no_empty_name_of_a_flavor(topogate
     file = topogate.write("nodes.yaml", *build_nodes(blocks=1), *build_queues())
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", asked), "--nodes", file)
     assert "\n  pod set main: NoMatchingFlavor\n" in ran.out
+
+
+def test_job_of_another_namespace_than_the_given_one_is_refused(topogate: Commands):
+    """As kubectl does; it was planned in the namespace of the file."""
+    files: list[str | Path] = [
+        "-f",
+        topogate.write("job.yaml", build_job("a", 1)),
+        "--nodes",
+        topogate.write("cluster.yaml", *build_nodes(), *build_queues()),
+    ]
+    ran = topogate.run("plan", *files, "-n", "nowhere")
+    assert (ran.code, ran.out) == (2, "")
+    assert "metadata.namespace: 'default' is not accepted; 'nowhere' is expected" in ran.err
+    assert topogate.run("plan", *files, "-n", "default").code == 0
+    assert topogate.run("plan", *files).code == 0

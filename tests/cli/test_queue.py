@@ -16,7 +16,8 @@ from rich.console import Console
 from cli import cluster_view, commands
 from cli.commands import run
 from cli.failures import Failure
-from cli.queue_reading import WATCH_S, QueueReading, watch
+from cli.permitted_reading import ClusterReading
+from cli.queue_reading import WATCH_S, watch
 from cli.reporting.queue_drawing import format_age, render_queues
 from cli.reporting.table import format_table, remove_controls
 from core.plan.steps import api_resources as r
@@ -305,7 +306,7 @@ def test_watch_reads_again_after_a_failure_and_waits_longer_than_a_read_takes():
     clock = Clock()
     shown: list[object] = []
 
-    async def read() -> QueueReading:
+    async def read() -> ClusterReading:
         reads.append(1)
         if len(reads) == 2:
             raise Failure("the API server cannot be reached")
@@ -317,7 +318,7 @@ def test_watch_reads_again_after_a_failure_and_waits_longer_than_a_read_takes():
 
 
 def test_watch_ends_with_the_failure_of_its_first_read():
-    async def read() -> QueueReading:
+    async def read() -> ClusterReading:
         raise Failure("no permission")
 
     with pytest.raises(Failure, match="no permission"):

@@ -218,3 +218,15 @@ def test_suggested_topology_objects_are_valid(drawn: list[dict[str, str]], gpus:
     quota = documents[2]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][-1]
     assert quota == {"name": "nvidia.com/gpu", "nominalQuota": str(gpus * len(drawn))}
     assert suggest(cluster[::-1], Names()) == suggestion
+
+
+def test_flavor_that_selects_the_same_nodes_is_reported(topogate: Commands):
+    """Applied beside it, the quota was there twice."""
+    flavor = next(document for document in build_queues() if document["kind"] == "ResourceFlavor")
+    other = {**flavor, "metadata": {"name": "cpu-only"}, "spec": {"nodeLabels": {"node-group": "cpu"}}}
+    ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *build_nodes(), flavor, other))
+    assert ran.code == 0
+    assert "there is a ResourceFlavor gpu already that selects 16 of the 16 nodes" in ran.err
+    assert "cpu-only" not in ran.err
+    named = topogate.run("topology", "suggest", "--name", "gpu", "--nodes", topogate.write("nodes.yaml", *build_nodes(), flavor))
+    assert "that selects" not in named.err

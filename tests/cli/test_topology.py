@@ -117,6 +117,40 @@ def test_seats_of_a_cordoned_node_are_not_drawn_as_free(topogate: Commands, tmp_
     assert titles.count("n-0-0-1: on nodes that take no pods") == 5
 
 
+def test_tainted_node_is_out_in_the_tree_as_in_the_picture(topogate: Commands):
+    """The picture drew its seats as taken out, and the tree counted it as usable, or the other way round."""
+    cluster = build_nodes(blocks=1, racks=1, hosts=3)
+    cluster[1]["spec"] = {"taints": [{"key": "repair", "effect": "NoSchedule"}]}
+    cluster[2]["spec"] = {"unschedulable": True}
+    file = topogate.write("cluster.yaml", *cluster, *build_queues())
+    ran = topogate.run("topology", "--seats", "--nodes", file)
+    assert "b0-r0 ········ xxxxxxxx xxxxxxxx" in ran.out
+    assert "b0-r0  3 nodes, 2 of them out" in ran.out
+    (topology,) = topogate.run("topology", "--nodes", file, "-o", "json").data["topologies"]
+    (rack,) = topology["flavors"][0]["domains"][0]["domains"]
+    assert (rack["usable"], rack["free"][GPU]) == (1, "8")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_legend_of_the_picture_does_not_break_between_a_letter_and_its_name(
+    topogate: Commands, monkeypatch: pytest.MonkeyPatch, width: int
+):
+    names = [f"job-number-{number}" for number in range(9)]
+    jobs = [document for name in names for document in build_queued_job(build_job(name, 1))]
+    documents = decide_documents([*build_nodes(), *build_queues(), *jobs])
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = topogate.run("topology", "--seats", "--nodes", topogate.write("cluster.yaml", *documents)).out
+    legend = [line for line in shown.splitlines() if "job-number-" in line]
+    assert all(len(line) <= width for line in legend)
+    entries = [entry.strip() for line in legend for entry in line.split("   ") if "job-number-" in entry]
+    assert entries == [f"{letter} {name}" for letter, name in zip("abcdefghi", names, strict=True)]
+
+
+def test_help_of_the_word_names_the_options_of_the_tree(topogate: Commands):
+    shown = " ".join(topogate.run("topology", "--help").out.split())
+    assert all(part in shown for part in ("--seats", "topology show --help"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -196,3 +196,31 @@ def link_all(binaries: dict[str, Path], folder: Path) -> Path:
     for name, path in binaries.items():
         (folder / name).symlink_to(path)
     return folder
+
+
+@pytest.mark.parametrize(("command", "status", "reason"), [("fail", "False", "E2EFailed"), ("repair", "True", "E2EReady")])
+def test_node_of_a_standing_cluster_fails_or_is_repaired_by_a_patch_that_kwok_leaves_alone(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, command: str, status: str, reason: str
+):
+    """A patch of the status with another reason was undone at once."""
+    said = tmp_path / "said"
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {said}\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("TOPOGATE_CACHE", str(tmp_path))
+    running = [sys.executable, "-c", "input(print('up', flush=True))", str(tmp_path)]
+    with subprocess.Popen(running, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive:
+        assert alive.stdout is not None
+        alive.stdout.readline()  # until then its arguments may not be its own yet
+        standing = Standing(str(tmp_path), "config", str(kubectl), "s", {"kube-apiserver": alive.pid})
+        (tmp_path / "topogate").mkdir()
+        (tmp_path / "topogate" / STATE_FILE).write_text(json.dumps(standing.__dict__))
+        assert main([command, "b1-r1-n1"]) == 0
+        with pytest.raises(SystemExit):
+            main([command])
+        alive.communicate(b"\n")
+    words = said.read_text().splitlines()
+    assert words[:-1] == ["--kubeconfig", "config", "patch", "node", "b1-r1-n1", "--subresource=status", "-p"]
+    (condition,) = json.loads(words[-1])["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == (status, reason)
+    assert reason in (Path(__file__).parents[2] / "e2e" / "stages" / "node.yaml").read_text()

@@ -157,6 +157,10 @@ WORKLOADS: Cases = {
     ),
     "admitted in a second pass": (admit_in_second_pass, "Admitted by ClusterQueue cq, wait time since reservation was 86403s"),
     "moved": (lambda: describe_change(*HOSTS, "a"), "1 pod of node a goes to node c; the others stay (lost: node a)"),
+    "moved, since a node that runs rejects pods": (
+        lambda: describe_move(of_places.admitted(*HOSTS[0]), of_places.admitted(*HOSTS[1]), {"a"}, {"a"}),
+        "1 pod of node a goes to node c; the others stay (node a did not take them)",
+    ),
     "moved, since pods were stuck": (lambda: describe_change(*HOSTS), "1 pod of node a goes to node c; the others stay (they were stuck)"),
     "place of nodes": (
         lambda: describe_place(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from core.runtime.clock import SystemClock
-from core.runtime.controller import Controller, Done, RequeueAfter, Result, Retryable, Terminal
+from core.runtime.controller import Controller, Done, Hindered, RequeueAfter, Result, Retryable, Terminal
 from core.runtime.http.errors import Conflict, ServerError
 from core.runtime.report import logs
 from core.runtime.workqueue import Item, WorkQueue
@@ -83,6 +83,18 @@ async def test_failures_back_off_until_success_forgets_them(error: Exception, ou
     assert gaps == [0.005, 0.01, 0.02, 0.1, 0.005]
     assert controller.results[outcome] == 4
     assert len(errors) == (4 if heard else 0)
+
+
+async def test_hindered_object_is_logged_once_at_info_until_its_reason_changes(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    reasons = ["class x", "class x", "class x", "class y", None, "class y"]
+    outcomes: list[Result | Exception] = [Done() if reason is None else Hindered(f"there is no {reason}") for reason in reasons]
+    outcomes[4] = RequeueAfter(0.1)
+    controller, _ = await run_for(1, [*outcomes, Done()])
+    assert [(record.levelname, record.__dict__["why"]) for record in caplog.records] == [
+        ("INFO", f"there is no class {name}") for name in ("x", "y", "y")
+    ]
+    assert controller.results["retry"] == 5
 
 
 async def test_a_terminal_failure_is_not_tried_again():

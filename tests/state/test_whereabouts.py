@@ -106,6 +106,14 @@ def test_nodes_that_were_lost_are_why():
     assert all(part in moved for part in ("1 pod of node a", "to node c", "lost: node a"))
 
 
+def test_node_that_runs_is_not_reported_as_lost():
+    """It named nodes as lost whose GPUs pods of others had taken."""
+    before, after = admitted(HOSTS, hosts("a", "b")), admitted(HOSTS, hosts("c", "d"))
+    moved = describe_move(before, after, {"a", "b"}, {"b"})
+    assert "lost: node a;" in moved
+    assert "node b did not take them" in moved
+
+
 def test_move_between_racks_of_one_name_names_their_blocks():
     levels = (BLOCK, RACK)
     before, after = admitted(levels, [("b0", "r1")]), admitted(levels, [("b1", "r1")])

@@ -36,14 +36,16 @@ from webhook.unqueued import _build_misspelt_pattern
 MUTATING, _ = build_configurations("Q0E=", {"url": "https://127.0.0.1:9443/"})
 
 
-def test_every_policy_is_bound_and_denies_but_for_the_one_that_warns():
+WARNING = ("topogate-unqueued", "topogate-cronjobs")
+
+
+def test_every_policy_is_bound_and_denies_but_for_those_that_warn():
     made = list_policies(KINDS)
     names = [obj["metadata"]["name"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicy"]
     assert len(set(names)) == len(names)
     bindings = {obj["spec"]["policyName"]: obj["spec"] for obj in made if obj["kind"] == "ValidatingAdmissionPolicyBinding"}
     assert set(bindings) == set(names)
-    warning = bindings.pop("topogate-unqueued")
-    assert warning["validationActions"] == ["Warn"]
+    assert [bindings.pop(name)["validationActions"] for name in WARNING] == [["Warn"], ["Warn"]]
     assert all(spec["validationActions"] == ["Deny"] for spec in bindings.values())
 
 
@@ -112,7 +114,7 @@ def test_policy_of_reconciler_names_its_account_in_every_namespace():
 def test_the_system_namespace_is_left_alone_and_nothing_is_let_through_unjudged():
     for policy in list_policies(KINDS):
         if policy["kind"] == "ValidatingAdmissionPolicy" and policy["metadata"]["name"] != "topogate-reconciler":
-            warns = policy["metadata"]["name"] == "topogate-unqueued"
+            warns = policy["metadata"]["name"] in WARNING
             assert policy["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
             selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
             assert {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]} in selector

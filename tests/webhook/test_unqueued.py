@@ -173,3 +173,31 @@ def test_in_a_managed_namespace_the_webhook_is_asked_instead(cluster: Cluster, n
 def test_the_api_server_finds_nothing_wrong_with_the_policy(cluster: Cluster):
     stored = cluster.api.get(f"{REGISTRATIONS}/validatingadmissionpolicies/topogate-unqueued")
     assert not (stored.get("status") or {}).get("typeChecking", {}).get("expressionWarnings")
+
+
+@pytest.mark.parametrize(
+    ("own", "of_jobs", "of_pods", "warnings"),
+    [
+        (True, False, False, ["metadata.labels"]),
+        (False, False, True, ["spec.jobTemplate.spec.template.metadata.labels"]),
+        (True, True, True, []),
+        (False, False, False, []),
+    ],
+)
+def test_cron_job_with_a_queue_label_that_its_jobs_do_not_get_is_warned_of(
+    cluster: Cluster, namespace: str, own: bool, of_jobs: bool, of_pods: bool, warnings: list[str]
+):
+    """Its Jobs ran without a queue, and no warning said so."""
+    pods = {"metadata": NAMED if of_pods else {}, "spec": {**POD_SPEC, "restartPolicy": "Never"}}
+    template = {"metadata": NAMED if of_jobs else {}, "spec": {"template": pods}}
+    made = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"generateName": "x-", "namespace": namespace, **(NAMED if own else {})},
+        "spec": {"schedule": "0 3 * * *", "suspend": True, "jobTemplate": template},
+    }
+    wait_for("the policy of CronJobs", partial(cluster.api.find, f"{REGISTRATIONS}/validatingadmissionpolicies/topogate-cronjobs"))
+    created, shown = kubectl_create(cluster, made)
+    assert created, shown
+    lines = [line for line in shown.splitlines() if "topogate-cronjobs" in line]
+    assert [line.partition("with binding 'topogate-cronjobs': ")[2].partition("[")[0] for line in lines] == warnings

@@ -84,7 +84,8 @@ metadata:
 # The pods ask for their tokens themselves; what else runs by this account gets none.
 automountServiceAccountToken: false
 {{- end }}
-{{- if .process.podDisruptionBudget.enabled }}
+{{- /* With one replica `minAvailable: 1` would keep its node from ever being drained. */}}
+{{- if and .process.podDisruptionBudget.enabled (or (ne (int .process.replicas) 1) (hasKey .process.podDisruptionBudget "maxUnavailable")) }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

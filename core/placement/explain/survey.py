@@ -17,7 +17,7 @@ class LevelSurvey:
     """One level; arrays are per domain, in the order of the tree.
 
     `capacity` and `used` have a row per resource asked for, in canonical amounts, of all nodes; `free` is what is left on
-    nodes that are Ready and not cordoned, where it is more than nothing. `fits` are pods.
+    nodes that take pods of the request (`usable`, see `list_out_of_use`), where it is more than nothing. `fits` are pods.
     """
 
     label: str
@@ -57,7 +57,9 @@ def list_surveys(view: FreeCapacity, request: PodSetRequest, resources: Sequence
     Raises InvalidSelector where its node affinity cannot be evaluated.
     """
     tree = view.tree
-    fits, ones, usable = fits_on_nodes(view, request).per_node, np.ones(len(tree), dtype=np.int64), view.usable.astype(np.int64)
+    fits, ones, usable = fits_on_nodes(view, request).per_node, np.ones(len(tree), dtype=np.int64), np.ones(len(tree), dtype=np.int64)
+    for _, hit in list_node_reasons(view, request):
+        usable[hit] = 0
     nothing = np.zeros(len(tree), dtype=np.int64)
     rows = [view.axis.get(resource) for resource in resources]
     capacity = [nothing if row is None else view.allocatable[row] for row in rows]

@@ -80,6 +80,7 @@ from core.plan.workloads.desired_workload import (
     MissingFlavor,
     build_workload,
     build_workload_name,
+    describe_changes,
     find_changed_annotations,
     get_admitted_counts,
     has_other_counts,
@@ -403,7 +404,7 @@ def _plan_in_step(f: JobFacts, workload: Obj) -> Plan:
     is_wrong = waits.get("reason") == REASON_MISCONFIGURED or is_start_refused(workload)
     if ("podSets" in changes or notes) and is_wrong:
         changes["active"] = True  # what was wrong with it has been changed
-    event = f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, describe_changes(workload, changes, notes))
     return make_plan(Step(UPDATE, w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}}), (event,)))
 
 

@@ -80,7 +80,7 @@ from core.plan.steps.conditions import Condition
 from core.plan.steps.excess import explain_excess
 from core.plan.steps.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, ParallelSteps, Plan, Span, Step, describe_owner, make_plan, report, wait
-from core.plan.workloads.desired_workload import MissingFlavor, find_changed_annotations, has_other_pod_sets, start_infos
+from core.plan.workloads.desired_workload import MissingFlavor, describe_changes, find_changed_annotations, has_other_pod_sets, start_infos
 from core.plan.workloads.workload_steps import (
     drop_finalizer,
     end_hold,
@@ -441,9 +441,9 @@ def _plan_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
     asks_anew = pod_sets is not None or bool(notes)
     if asks_anew and (find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_MISCONFIGURED:
         changes["active"] = True  # what was wrong with it has been changed
-    event = f.build_event(EVENT_UPDATED_WORKLOAD, f"Updated Workload: {', '.join(sorted((*changes, *notes)))}")
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, describe_changes(workload, changes, notes))
     update = w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
-    return make_plan(Step("update workload", update, (event,) if asks_anew else ()))
+    return make_plan(Step("update workload", update, (event,)))
 
 
 def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
@@ -457,7 +457,8 @@ def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:
         return _refuse_class(f, error, held)
     if workload["spec"].get("queueName") != asked.queue:
         changes["queueName"] = asked.queue
-    return make_plan(held, Step("update workload", w.patch_workload(workload, {"spec": changes})) if changes else None)
+    event = f.build_event(EVENT_UPDATED_WORKLOAD, describe_changes(workload, changes, ()))
+    return make_plan(held, Step("update workload", w.patch_workload(workload, {"spec": changes}), (event,)) if changes else None)
 
 
 def _find_changes(f: UnitFacts, workload: Obj, wanted: DesiredWorkload) -> dict[str, Any]:

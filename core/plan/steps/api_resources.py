@@ -15,6 +15,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")  # only read: RB
 # Between pods and what was queued for them; only read, as these.
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")  # only listed by `topogate explain`: their Jobs are what is queued
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")

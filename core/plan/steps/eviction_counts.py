@@ -15,6 +15,11 @@ def count_evictions(workload: Json, reason: str) -> int:
     return next((int(entry["count"]) for entry in _list_entries(workload) if _name(entry) == _split(reason)), 0)
 
 
+def count_all_evictions(workload: Json) -> int:
+    """Returns how often a workload was evicted so far, for any reason."""
+    return sum(int(entry.get("count") or 0) for entry in _list_entries(workload))
+
+
 def build_eviction_stats(workload: Json, reason: str) -> dict[str, Any]:
     """Returns a new `status.schedulingStats` with one more eviction for a reason. For a workload that is evicted already it is a copy as it
     stands."""

@@ -34,7 +34,8 @@ from core.plan.steps.actions import to_time
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.eviction_counts import build_eviction_stats
 from core.plan.workloads.checks import build_admitted_condition, reset_checks, sync_checks
-from core.state.facts import WorkloadFacts, find_condition, is_condition_true
+from core.queueing.ordering.partial_admission import Shortfall
+from core.state.facts import WorkloadFacts, find_condition, is_condition_true, read_reclaimed_pods
 
 Json = Mapping[str, Any]
 MANAGED_CONDITIONS = (
@@ -81,6 +82,17 @@ def is_as_judged(now: Json, seen: Json) -> bool:
     return is_alike and read_managed_status(now) == read_managed_status(seen)
 
 
+def _describe_fewer(workload: Json, admission: Admission) -> str:
+    """Which pod sets with a `minCount` get fewer pods than they ask for."""
+    reclaimed, asked = read_reclaimed_pods(workload), (workload.get("spec") or {}).get("podSets") or ()
+    fewer = [
+        Shortfall(given.name, given.count, wanted, int(pod_set["minCount"]))
+        for pod_set, given in zip(asked, admission.pod_sets, strict=False)
+        if pod_set.get("minCount") is not None and given.count < (wanted := int(pod_set.get("count") or 0) - reclaimed.get(given.name, 0))
+    ]
+    return f"; {', '.join(map(str, fewer))}" if fewer else ""
+
+
 def build_admitted_status(
     workload: Json, admission: Admission, now: str, checks: Sequence[str] | None = None, place: str = ""
 ) -> dict[str, Any]:
@@ -96,7 +108,8 @@ def build_admitted_status(
     status.pop("unhealthyNodes", None)
     status.pop("resourceRequests", None)
     status["admission"] = encode_admission(admission)
-    conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {admission.cluster_queue}")]
+    reserved = f"Quota reserved in ClusterQueue {admission.cluster_queue}{_describe_fewer(workload, admission)}"
+    conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, reserved)]
     for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)
         if before is not None and before.get("status") == "True":

@@ -216,3 +216,18 @@ def _list_updates(workload: Json, pod_set: str) -> list[Json]:
 
 def _join_updates(updates: Iterable[Json], field: str) -> dict[str, str]:
     return {key: value for update in updates for key, value in (update.get(field) or {}).items()}
+
+
+def describe_changes(workload: Json, changes: Json, notes: Iterable[str]) -> str:
+    """Returns what of a Workload's spec is changed, as text for an event: names of fields and of annotations (`notes`), sorted, and for
+    queue, priority and time limit the value before and after, such as `priority 0 -> 1000`."""
+    described = {name: name for name in (*changes, *notes)}
+    for name in described.keys() & {"queueName", "priority", "maximumExecutionTimeSeconds"}:
+        before, after = (spec.get(name) for spec in (workload.get("spec") or {}, changes))
+        before = 0 if name == "priority" and before is None else before
+        described[name] = f"{name} {_show_value(before)} -> {_show_value(after)}"
+    return f"Updated Workload: {', '.join(described[name] for name in sorted(described))}"
+
+
+def _show_value(value: object) -> str:
+    return "none" if value is None else str(value)

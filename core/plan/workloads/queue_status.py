@@ -70,7 +70,7 @@ class WorkloadCounts:
 @dataclass(frozen=True, slots=True)
 class ClusterQueueState:
     """What is known of a ClusterQueue. `evictions_paused`: why none is
-    evicted. `share`: None where sharing is not fair."""
+    evicted. `share`: None where sharing is not fair. `idle_flavors`: those with a topology of which no node takes pods."""
 
     obj: Obj
     queue: ClusterQueueFacts
@@ -79,6 +79,7 @@ class ClusterQueueState:
     counted: WorkloadCounts
     evictions_paused: str | None = None
     share: Share | None = None
+    idle_flavors: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ def plan_cluster_queue(f: ClusterQueueState, now: str) -> Plan:
     """Returns the plan for finalizer and status of a ClusterQueue, with steps only for what changes. It also reports a placement profile
     that does not exist, each time."""
     reason, message = f.problem or (REASON_READY, "Can admit new workloads")
+    # Such a queue is active for Kueue, too: its workloads may use other flavors, and nodes may come.
+    message += f"; no node takes pods of flavor {_list(sorted(f.idle_flavors))}" if f.idle_flavors and f.problem is None else ""
     message += f"; {f.users}" if f.users.hold(f.obj) else ""
     # Paused evictions are reported beside everything else: a queue is active all the same.
     paused = [Condition(EVICTIONS_PAUSED, True, "Paused", f.evictions_paused)] if f.evictions_paused is not None else []

@@ -83,7 +83,7 @@ class DecidedWorkload:
 
     `outcome`: that of the verdict, or why it cannot be written (`refuse_too_large`). `queue`: its ClusterQueue, empty
     where it has none. `place`: where it will be, as text, if it was evicted before (`is_place_reported`). `moved`: pods
-    that get another place by this.
+    that get another place by this. `healthy`: those of its failed nodes that run: they reject its pods.
     """
 
     workload: Obj
@@ -94,6 +94,7 @@ class DecidedWorkload:
     queue: str = ""
     place: str = ""
     moved: tuple[Obj, ...] = ()
+    healthy: frozenset[str] = frozenset()
 
     @property
     def facts(self) -> WorkloadFacts:
@@ -210,7 +211,7 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
     is_admitted = is_condition_true({"status": status}, ADMITTED)
     events = [] if f.judged.verdict.is_second_pass else [_report_quota(f, is_minor=is_admitted)]
     if facts.admitted:
-        events += _report_move(workload, facts, found)
+        events += _report_move(f, found)
     elif is_admitted:
         events.append(Event(r.WORKLOADS, workload, ADMITTED, _describe_admission(f, found, before)))
     return make_plan(
@@ -243,10 +244,11 @@ def _report_quota(f: DecidedWorkload, *, is_minor: bool) -> Event:
     return Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)
 
 
-def _report_move(workload: Obj, facts: WorkloadFacts, found: Admissible) -> list[Event]:
+def _report_move(f: DecidedWorkload, found: Admissible) -> list[Event]:
     """Pods of a job end, and others come elsewhere: its maker sees it on the job."""
-    moved = describe_move(facts.admission, found.admission, facts.unhealthy_nodes) if facts.admission is not None else ""
-    return _report_on_both(workload, EVENT_PODS_MOVED, EVENT_PODS_MOVED, moved, warning=False) if moved else []
+    before, failed = f.facts.admission, f.facts.unhealthy_nodes
+    moved = describe_move(before, found.admission, failed, f.healthy) if before is not None else ""
+    return _report_on_both(f.workload, EVENT_PODS_MOVED, EVENT_PODS_MOVED, moved, warning=False) if moved else []
 
 
 def _describe_admission(f: DecidedWorkload, found: Admissible, before: str) -> str:

@@ -10,7 +10,7 @@ from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.model.quantity import LARGEST
 from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
-from core.placement.explain.survey import list_surveys
+from core.placement.explain.survey import list_out_of_use, list_surveys
 from tests.builders import THREE_LEVELS, build_grid, build_view
 from tests.strategies import Cluster, clusters
 
@@ -21,6 +21,7 @@ RESOURCES = ["cpu", "gpu", "rare"]
 def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
     view = cluster.view()
     pod = PodSetRequest("pod", 1, {"cpu": 500})
+    out = {view.tree.index[name] for names in list_out_of_use(view, pod).values() for name in names}
     for depth, level in enumerate(list_surveys(view, pod, RESOURCES)):
         inside: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for node, path in enumerate(view.tree.paths):
@@ -28,14 +29,14 @@ def test_every_domain_is_the_sum_of_its_nodes(cluster: Cluster):
         nodes = [inside[view.tree.get_values(depth, domain)] for domain in range(len(level.nodes))]
         assert level.label == cluster.levels[depth]
         assert level.nodes.tolist() == [len(each) for each in nodes]
-        assert level.usable.tolist() == [sum(bool(view.usable[node]) for node in each) for each in nodes]
+        assert level.usable.tolist() == [sum(node not in out for node in each) for each in nodes]
         for row, resource in enumerate(RESOURCES):
             at = view.axis.get(resource)
             has = [0] * len(view.tree) if at is None else view.allocatable[at].tolist()
             left = [0] * len(view.tree) if at is None else view.free[at].tolist()
             assert level.capacity[row].tolist() == [sum(has[node] for node in each) for each in nodes]
             assert level.used[row].tolist() == [sum(has[node] - left[node] for node in each) for each in nodes]
-            assert level.free[row].tolist() == [sum(max(0, left[node]) for node in each if view.usable[node]) for each in nodes]
+            assert level.free[row].tolist() == [sum(max(0, left[node]) for node in each if node not in out) for each in nodes]
 
 
 def test_domain_of_nodes_that_claim_to_have_everything_has_no_negative_sum():

@@ -113,6 +113,15 @@ def test_cluster_queue_says_whether_it_admits(problem: tuple[str, str] | None, p
     assert get_conditions(plan) == conditions
 
 
+@pytest.mark.parametrize(("problem", "is_reported"), [(None, True), (("Stopped", "why"), False)])
+def test_cluster_queue_reports_flavors_of_which_no_node_takes_pods(problem: tuple[str, str] | None, is_reported: bool):
+    """It read as a queue that admits, and all that it could admit had no node."""
+    plan = plan_cluster_queue(ClusterQueueState(made(), queue(), problem, NO_ONE, COUNTED, idle_flavors=["gpu", "a100"]), NOW)
+    status, _, message = get_conditions(plan)[ACTIVE]
+    assert status == ("True" if problem is None else "False")
+    assert message.endswith("flavor a100, gpu") is is_reported
+
+
 @pytest.mark.parametrize("cohort", [None, "all"])
 @pytest.mark.parametrize("share", [None, Share(False, Fraction(1, 10))])
 def test_cluster_queue_counts_and_says_how_much_is_borrowed_in_a_cohort(cohort: str | None, share: Share | None):

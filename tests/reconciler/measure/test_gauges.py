@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -352,3 +353,9 @@ def test_second_scrape_without_changes_shows_the_same_values(harness: MeasuredHa
     rows = harness.scrape().rows("kueue_cluster_queue_nominal_quota", "cluster_queue")
     assert rows == harness.scrape().rows("kueue_cluster_queue_nominal_quota", "cluster_queue")
     assert len(rows) == 21
+
+
+def test_build_and_skipped_preemptions_are_shown_by_the_names_of_kueue(harness: MeasuredHarness):
+    found = harness.scrape()
+    assert found.value("kueue_build_info", git_version=version("topogate")) == 1
+    assert found.rows("kueue_admission_cycle_preemption_skips", "cluster_queue") == {("cq",): 0}

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from core.names import (
+    ADMISSION_GATE,
     ADMITTED,
     EVICTED,
     FINISHED,
@@ -17,7 +18,9 @@ from core.names import (
     REASON_RECOVERED,
     REASON_STARTED,
     REASON_WAIT_FOR_RECOVERY,
+    TOPOLOGY_GATE,
     TRACEPARENT_ANNOTATION,
+    WORKLOAD_ANNOTATION,
 )
 from core.runtime.watch.watch_step import InitApply, InitDone
 from tests.builders import RACK, build_cluster_queue_json
@@ -210,3 +213,42 @@ def test_latency_metrics_drop_their_record_of_a_deleted_workload(harness: Measur
     assert len(harness.milestones._queued) == 1
     harness.drop("Workload", "w")
     assert harness.milestones._queued == {}
+
+
+def test_workload_that_is_evicted_again_is_counted_once_among_those_that_were_evicted(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    for times in (1, 2):
+        harness.decide()
+        stats = {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": times}]}
+        harness.set_condition("w", EVICTED, reason="Preempted", schedulingStats=stats)
+        stop(harness, "w")
+        harness.set_condition("w", EVICTED, status=False)
+    found = harness.scrape()
+    assert found.rows("kueue_evicted_workloads_total", "cluster_queue", "reason") == {("cq", "Preempted"): 2}
+    assert found.rows("kueue_evicted_workloads_once_total", "cluster_queue", "reason") == {("cq", "Preempted"): 1}
+
+
+@pytest.mark.parametrize("gate", [ADMISSION_GATE, TOPOLOGY_GATE])
+def test_removed_gate_is_recorded_with_the_time_since_the_admission(harness: MeasuredHarness, gate: str):
+    harness.workload("w", count=1, owner=None)
+    metadata = {"name": "p", "annotations": {WORKLOAD_ANNOTATION: "w"}}
+    gated = {"kind": "Pod", "metadata": metadata, "spec": {"schedulingGates": [{"name": gate}]}}
+    harness.put(gated)
+    harness.decide()
+    harness.pass_time(4)
+    harness.put({**gated, "spec": {}})
+    found, name = harness.scrape(), "kueue_pod_scheduling_gate_removal_seconds"
+    marks = {"cluster_queue": "cq", "name": gate, "is_group": "false"}
+    assert (found.value(f"{name}_count", **marks), found.value(f"{name}_sum", **marks)) == (1, 4)
+
+
+def test_gate_of_a_pod_of_a_workload_that_is_not_admitted_is_not_recorded(harness: MeasuredHarness):
+    harness.workload("w", count=1, owner=None)
+    gated = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {WORKLOAD_ANNOTATION: "w"}},
+        "spec": {"schedulingGates": [{"name": TOPOLOGY_GATE}]},
+    }
+    harness.put(gated)
+    harness.put({**gated, "spec": {}})
+    assert harness.scrape().sum("kueue_pod_scheduling_gate_removal_seconds_count") == 0

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from core.names import IS_GROUP_WORKLOAD, MIN_PARALLELISM, REASON_MISCONFIGURED, REASON_WAITING_FOR_QUOTA, WORKLOAD_REQUIRED_TOPOLOGY
+from core.names import (
+    IS_GROUP_WORKLOAD,
+    MIN_PARALLELISM,
+    QUOTA_RESERVED,
+    REASON_MISCONFIGURED,
+    REASON_WAITING_FOR_QUOTA,
+    WORKLOAD_REQUIRED_TOPOLOGY,
+)
+from core.state.facts import find_condition
 from tests.builders import RACK
 from tests.reconciler.harness_pods import build_pod
 from tests.reconciler.harness_queues import QueuesHarness
@@ -108,3 +116,6 @@ def test_admission_with_fewer_pods_reports_the_asked_count_with_the_reason(harne
     fewer = f"pod set main has {given['count']} of the 50 pods that it asked for ({MIN_PARALLELISM} accepts 2 or more), since not all fit: "
     assert f"; fewer pods: {fewer}" in message
     assert message.index("; fewer pods: ") < message.index("; placed: ")
+    reserved = find_condition(harness.get("Workload", "job-train"), QUOTA_RESERVED)
+    assert reserved is not None
+    assert reserved["message"].endswith(f"; {fewer.partition(', since')[0]}")
