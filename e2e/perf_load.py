@@ -218,7 +218,7 @@ class Player:
         if self._running.get(key) != admitted:
             return
         generation = int(obj["metadata"].get("generation") or 0)
-        condition = set_conditions([], [Condition(FINISHED, True, "ByTest", "")], now=_format_now(), generation=generation)[0]
+        condition = set_conditions([], [Condition(FINISHED, True, "ByTest", "")], now=format_now(), generation=generation)[0]
         body = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": {"conditions": [condition]}}
         async with self._gate:
             await self._apply(obj, body, MANAGER_JOB_CONTROLLER)
@@ -241,7 +241,7 @@ class Player:
                     Condition(ADMITTED, False, "NoReservation", ""),
                 ]
                 generation = int(now["metadata"].get("generation") or 0)
-                status["conditions"] = set_conditions(status["conditions"], released, now=_format_now(), generation=generation)
+                status["conditions"] = set_conditions(status["conditions"], released, now=format_now(), generation=generation)
                 async with self._gate:
                     guard = {name: now["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
                     await self._apply(now, {"metadata": guard, "status": status}, MANAGER_ADMISSION)
@@ -260,5 +260,6 @@ class Player:
             self._done.set()
 
 
-def _format_now() -> str:
+def format_now() -> str:
+    """The time as the API server writes it, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

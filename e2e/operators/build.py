@@ -64,11 +64,12 @@ def find_key(operator: Operator) -> str:
 
 def ensure_operators(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> tuple[Built, ...]:
     """Operators and what they need, built where they are not yet. Raises UnknownOperator, or CommandFailed where a build fails."""
+    return tuple(ensure_operator(operator, environ) for operator in find_operators(names))
+
+
+def ensure_operator(operator: Operator, environ: Mapping[str, str] = os.environ) -> Built:
+    """One operator, built where it is not yet. Raises CommandFailed."""
     cache = get_cache_dir(environ)
-    return tuple(_ensure(operator, cache, environ) for operator in find_operators(names))
-
-
-def _ensure(operator: Operator, cache: Path, environ: Mapping[str, str]) -> Built:
     home = cache / find_key(operator)
     built = Built(operator, home / operator.name, home / "manifests.json")
     operator.fetch(environ)

@@ -134,7 +134,7 @@ def _build_trainer_configuration(place: Place) -> Obj:
     return _build_configuration("config.trainer.kubeflow.org/v1alpha1")(place) | {"certManagement": {"enable": False}}
 
 
-def _read_configuration(place: Place) -> Sequence[str]:
+def read_configuration_file(place: Place) -> Sequence[str]:
     return [f"--config={place.folder / 'config.json'}"]
 
 
@@ -274,7 +274,7 @@ OPERATORS = (
         "jobset-system",
         "jobset-controller-manager",
         ("JobSet",),
-        arguments=_read_configuration,
+        arguments=read_configuration_file,
         configuration=_configure_with_own_certificates("config.jobset.x-k8s.io/v1alpha1"),
     ),
     Operator(
@@ -287,7 +287,7 @@ OPERATORS = (
         "lws-system",
         "lws-controller-manager",
         ("LeaderWorkerSet",),
-        arguments=_read_configuration,
+        arguments=read_configuration_file,
         configuration=_configure_with_own_certificates("config.lws.x-k8s.io/v1alpha1"),
     ),
     Operator(
@@ -338,7 +338,7 @@ OPERATORS = (
         "kubeflow-system",
         "kubeflow-trainer-controller-manager",
         ("TrainJob",),
-        arguments=_read_configuration,
+        arguments=read_configuration_file,
         configuration=_build_trainer_configuration,
         needs=("jobset",),
     ),

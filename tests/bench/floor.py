@@ -19,18 +19,25 @@ from typing import Any
 
 from core.names import ADMITTED, FINISHED, MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER, QUOTA_RESERVED
 from core.plan.steps.conditions import Condition, set_conditions
-from core.resource import Obj
+from core.resource import Obj, Resource
 from core.runtime.http.client import Client
+from core.runtime.watch.store import Change, build_object_key
+from core.state.facts import is_condition_true
 from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.crds import register_conversion
-from e2e.perf_load import AT_ONCE, CLASSES, FLAVOR, NAMESPACE, WORKLOADS, build_workload
+from e2e.perf_load import AT_ONCE, CLASSES, FLAVOR, NAMESPACE, WORKLOADS, Load, Player, build_workload, format_now
 from e2e.topogate import Topogate
 from tests.bench.parts.meter import Meter
 
 WHOLE = 15_000
 NOW = "2026-01-01T00:00:00Z"
+EVENTS = Resource("", "v1", "events", "Event")
 Step = Callable[[Obj], Awaitable[Obj]]
+RESERVED_AND_ADMITTED = (
+    Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, "reserved"),
+    Condition(ADMITTED, True, ADMITTED, "admitted"),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,8 +85,8 @@ def _steps(client: Client) -> Mapping[str, Step]:
         return await client.create(WORKLOADS, obj, field_manager="perf-floor")
 
     async def admit(obj: Obj) -> Obj:
-        conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, "reserved"), Condition(ADMITTED, True, ADMITTED, "admitted")]
-        return await apply(obj, {"admission": _admission(), "conditions": _written(conditions)}, MANAGER_ADMISSION)
+        conditions = RESERVED_AND_ADMITTED
+        return await apply(obj, {"admission": build_admission(obj), "conditions": _written(conditions)}, MANAGER_ADMISSION)
 
     async def finish(obj: Obj) -> Obj:
         return await apply(obj, {"conditions": _written([Condition(FINISHED, True, "ByTest", "")])}, MANAGER_JOB_CONTROLLER)
@@ -87,16 +94,71 @@ def _steps(client: Client) -> Mapping[str, Step]:
     return {"create": create, "admit": admit, "finish": finish}
 
 
-def _written(conditions: Sequence[Condition]) -> list[dict[str, Any]]:
-    return set_conditions([], conditions, now=NOW, generation=1)
+def _written(conditions: Sequence[Condition], now: str = NOW, generation: int = 1) -> list[dict[str, Any]]:
+    return set_conditions([], conditions, now=now, generation=generation)
 
 
-def _admission() -> dict[str, Any]:
-    """Eight pods on one node."""
-    each = {"domainCount": 1, "podCounts": {"universal": 8}, "valuesPerLevel": [{"universal": "rack-0-node-10"}]}
-    assignment = {"levels": ["kubernetes.io/hostname"], "slices": [each]}
-    pod_set = {"name": "main", "count": 8, "flavors": {"cpu": FLAVOR}, "resourceUsage": {"cpu": "20"}, "topologyAssignment": assignment}
-    return {"clusterQueue": "queue", "podSetAssignments": [pod_set]}
+def build_admission(workload: Obj) -> Obj:
+    """All pods of a Workload of the load on one node, whether there is room or not."""
+    [pod_set], queue = workload["spec"]["podSets"], workload["spec"]["queueName"]
+    [container] = pod_set["template"]["spec"]["containers"]
+    count, cpu_milli = pod_set["count"], int(container["resources"]["requests"]["cpu"].removesuffix("m"))
+    each = {"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": [{"universal": "rack-0-node-10"}]}
+    assigned = {
+        "name": pod_set["name"],
+        "count": count,
+        "flavors": {"cpu": FLAVOR},
+        "resourceUsage": {"cpu": f"{count * cpu_milli}m"},
+        "topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": [each]},
+    }
+    return {"clusterQueue": queue, "podSetAssignments": [assigned]}
+
+
+class FloorPlayer(Player):
+    """Plays a load without a manager: admits each Workload as soon as its watch shows it, in one request, and writes the two events of the
+    contract. Quota and room are not looked at, and no workload is evicted."""
+
+    def __init__(self, client: Client, load: Load) -> None:
+        super().__init__(client, load)
+        self._admitted: set[str] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)  # of its own: topogate and the load do not wait for each other either
+
+    def _on_workload(self, change: Change) -> None:
+        obj = change.new
+        if obj is None or is_condition_true(obj, QUOTA_RESERVED):
+            super()._on_workload(change)
+        elif (key := build_object_key(obj)) not in self._admitted:
+            self._admitted.add(key)
+            self._group.create_task(self._admit(obj))
+
+    async def _admit(self, obj: Obj) -> None:
+        generation = int(obj["metadata"].get("generation") or 0)
+        conditions = _written(RESERVED_AND_ADMITTED, format_now(), generation)
+        body = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": {"admission": build_admission(obj), "conditions": conditions}}
+        async with self._turns:
+            await self._apply(obj, body, MANAGER_ADMISSION)
+        for reason in (QUOTA_RESERVED, ADMITTED):
+            async with self._turns:
+                await self._client.create(EVENTS, build_event(obj, reason))
+
+
+def build_event(workload: Obj, reason: str) -> Obj:
+    """A Normal event on a Workload."""
+    metadata, now = workload["metadata"], format_now()
+    about = {"apiVersion": workload["apiVersion"], "kind": "Workload", **{name: metadata[name] for name in ("name", "namespace", "uid")}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": about,
+        "reason": reason,
+        "message": f"{reason} in the ClusterQueue {workload['spec']['queueName']}, wait time since queued was 1s",
+        "type": "Normal",
+        "source": {"component": "floor"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
 
 
 async def _all(steps: Mapping[str, Step], objects: list[Obj], pids: dict[str, int]) -> list[tuple[str, float, Mapping[str, float]]]:

@@ -11,6 +11,7 @@ import pytest
 from core.jobs.kinds.registry import KINDS
 from e2e.operators.build import change_source, find_key
 from e2e.operators.catalogue import HOST, OPERATORS, Change, Operator, Part, Place, UnknownOperator, find_operators
+from e2e.operators.kueue import KUEUE
 from e2e.operators.running import prepare
 from e2e.progress import CommandFailed
 
@@ -40,7 +41,7 @@ def test_every_kind_that_is_made_by_an_operator_has_one():
     assert {kind.kind for kind in KINDS} - of_kubernetes - made == set()
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", [*OPERATORS, KUEUE], ids=lambda operator: operator.name)
 def test_operator_listens_on_this_machine_alone(operator: Operator):
     """An address with a port and no host would be open to the network."""
     configuration = operator.configuration(PLACE) if operator.configuration is not None else {}
