@@ -2,7 +2,7 @@
 
     python -m tests.bench.stream [STREAM.jsonl] [--answers OUT.jsonl] [--json]
 
-STREAM is of the kind that `vectors/tools/generate.py stream` writes; without one, `tests.bench.streams` makes one.
+STREAM is of the kind that `vectors/tools/generate.py stream` writes; without one, `tests.bench.parts.streams` makes one.
 
 A decision is timed from the workload's facts to the encoded assignment or the sentence of the refusal, usage committed.
 It goes the reconciler's way and not through `place` alone: the workload is observed, `Cycle.run` searches flavors with
@@ -29,7 +29,7 @@ from core.placement.refusals import RefusalKind
 from core.queueing.flavors.outcome import Admissible
 from core.state.facts import PodFacts
 from tests.bench.parts.life import NAMESPACE, Life, Refused, build_pod, build_workload, change_node, read_node
-from tests.bench.streams import build_stream
+from tests.bench.parts.streams import build_stream
 
 Json = Mapping[str, Any]
 MEAN_BUDGET_MS = 0.6  # at 10,240 nodes

@@ -14,7 +14,7 @@ from tests.docs.reader import Reader
 
 REMOVAL = "Removing it"
 # In this order in one cluster: install.md comes first and its removal last.
-PAGES = ("concepts.md", "users.md", "lives.md", "loops.md", "pausing.md", "traces.md", "operating.md")
+PAGES = ("concepts.md", "users.md", "lives.md", "administration/loops.md", "pausing.md", "traces.md", "operating.md")
 ALONE = {"command.md": "tests/cli/test_documented.py"}  # pages whose commands other tests run
 PROGRAMS = re.compile(r"^(?: {4}|\t)\$? ?((?:kubectl|helm|topogate|\.venv/bin/topogate) .*)$", re.MULTILINE)
 

@@ -443,7 +443,7 @@ def _plan_in_step(f: UnitFacts, workload: Obj, wanted: DesiredWorkload | None, r
         changes["active"] = True  # what was wrong with it has been changed
     event = f.build_event(EVENT_UPDATED_WORKLOAD, describe_changes(workload, changes, notes))
     update = w.patch_workload(workload, {"spec": changes, "metadata": {"annotations": notes}})
-    return make_plan(Step("update workload", update, (event,)))
+    return make_plan(Step("update workload", update, (event,) if asks_anew else ()))
 
 
 def _follow_labels(f: UnitFacts, workload: Obj, held: Step | None) -> Plan:

@@ -12,7 +12,7 @@ import pytest
 from core.model.pod_resources import parse_resources
 from core.names import HOSTNAME_LABEL
 from tests.bench import stream
-from tests.bench.streams import GPU, RACK, build_stream
+from tests.bench.parts.streams import GPU, RACK, build_stream
 
 NODES, REQUESTS = 96, 60
 

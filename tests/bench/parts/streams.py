@@ -1,6 +1,6 @@
 """Streams of our own for `tests.bench.stream`: a mixed cluster, different requests, an event between each two; seeded.
 
-python -m tests.bench.streams NODES REQUESTS SEED > stream.jsonl
+python -m tests.bench.parts.streams NODES REQUESTS SEED > stream.jsonl
 """
 
 from __future__ import annotations
