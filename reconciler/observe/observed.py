@@ -395,8 +395,7 @@ class Observed(Informers):
         """Returns the facts of the pods that name a workload (namespace/name; of an elastic job its family), in the order of their keys. A
         pod that is being ungated is shown without its gate, also where that has not been seen yet."""
         keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
-        facts = [self.pod_facts[key] for key in keys if key in self.pod_facts]
-        return [self.ungating.adjust(each) for each in facts] if self.ungating else facts
+        return [self.ungating.adjust(self.pod_facts[key]) for key in keys if key in self.pod_facts]
 
     def find_pod(self, pod: PodFacts) -> Obj | None:
         """Returns the pod with the key and uid of `pod` as it was seen last; None where it is gone."""
