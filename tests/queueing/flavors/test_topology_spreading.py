@@ -19,6 +19,7 @@ from core.names import (
 )
 from core.placement.refusals import RefusalKind
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
@@ -93,6 +94,34 @@ def test_refused_workload_is_decided_on_again_after_an_admission_that_opens_a_do
     assert scene.state.changes == before  # nothing was released
     scene.decide()
     assert scene.find(f"{NAMESPACE}/w1") == "a"  # 1 of 2
+
+
+def test_refused_workload_is_decided_on_again_once_a_counted_one_has_another_label():
+    scene, text = make_scene("ab"), build_text(rule(ZONE, "0.4"), selector=("team", ["x"]))
+    assert [scene.place(f"w{i}", text, team="x") for i in range(2)] == ["a", "b"]
+    scene.ask("w2", text, team="x")
+    assert isinstance(scene.decide()["w2"], NotAdmissible)  # a and b have 1 of 2
+    other = scene.objects["w0"]
+    scene.workload({**other, "metadata": {**other["metadata"], "labels": {"team": "y"}}})
+    scene.decide()
+    assert scene.find(f"{NAMESPACE}/w2") == "a"
+
+
+def test_refusal_decided_in_pieces_stands_until_a_counted_workload_comes():
+    """It never stood: each cycle searched again, in pieces, though nothing had changed."""
+    scene, text = make_scene("ab"), build_text(rule(ZONE, "0.5"))
+    scene.zone("c", cpu=1)
+    assert scene.place("w0", text, count=2) == "a"
+    assert scene.place("other", None, count=32, job="another") == "b"
+    key = scene.ask("w1", text, count=2)
+    outcome = scene.decide()["w1"]
+    assert isinstance(outcome, NotAdmissible)
+    state, facts = scene.state, scene.state.workloads.facts[key]
+    queue = state.cluster_queues["cq"]
+    refusal = StandingRefusal.note(state, facts, queue, outcome, 1, at=read_marks(state, facts, queue))
+    assert refusal.is_valid(state, facts, queue, 2)
+    assert scene.place("small", None) == "c"
+    assert not refusal.is_valid(state, facts, queue, 2)
 
 
 def test_refused_workload_is_not_decided_on_again_after_an_admission_of_another_job():
