@@ -86,9 +86,9 @@ class SpreadingIndex:
 
     _members: dict[str, _Member] = field(default_factory=dict)
     _by_label: dict[Label, dict[str, None]] = field(default_factory=dict)
-    _versions: dict[Label, int] = field(default_factory=dict)
-    _last: int = 0  # version
-    _emptied: int = 0  # the version at which a label lost its last Workload
+    _marks: dict[str, int] = field(default_factory=dict)  # hashes of members, by key
+    _versions: dict[Label, int] = field(default_factory=dict)  # the sum of the marks of its members
+    _version: int = 0  # the sum of all marks
     _tables: dict[SpreadQuery, _Table] = field(default_factory=dict)  # the one that was made last at the end
     _asking: dict[Label, dict[SpreadQuery, None]] = field(default_factory=dict)
 
@@ -99,34 +99,33 @@ class SpreadingIndex:
             return
         if before is not None:
             del self._members[key]
-            self._note(key, before, -1)
+            self._note(key, before, -1, self._marks.pop(key))
         if now is not None:
-            self._members[key] = now
-            self._note(key, now, 1)
+            self._members[key], self._marks[key] = now, hash((key, now.given))
+            self._note(key, now, 1, self._marks[key])
 
-    def _note(self, key: str, member: _Member, sign: int) -> None:
-        self._last += 1
+    def _note(self, key: str, member: _Member, sign: int, mark: int) -> None:
+        self._version += sign * mark
         asking: dict[SpreadQuery, None] = {}
         for label in member.list_labels():
             keys = self._by_label.setdefault(label, {})
-            self._versions[label] = self._last
+            self._versions[label] = self._versions.get(label, 0) + sign * mark
             if sign > 0:
                 keys[key] = None
             else:
                 del keys[key]
                 if not keys:
                     del self._by_label[label], self._versions[label]
-                    self._emptied = self._last
             asking |= self._asking.get(label, {})
         for query in asking:
             _add(self._tables[query], [member], sign)
 
     def read_version(self, query: SpreadQuery) -> int:
-        """Returns another number whenever a Workload begins or ends to be counted by the query: it is admitted, ends, or has other labels.
-        With many values, or one that no Workload has, it also changes where others do."""
+        """Returns another number where the query counts other Workloads, or these in other places; with many values also where others do.
+        It is as before once all is as before: what a claim adds in each cycle is no change."""
         if len(query.values) > _MOST_VERSIONS:
-            return self._last
-        return max((self._versions.get(label, self._emptied) for label in query.list_labels()), default=0)
+            return self._version
+        return sum(self._versions.get(label, 0) for label in query.list_labels())
 
     def count(self, query: SpreadQuery, view: FlavorView, deepest: int, without: Collection[str] = ()) -> SpreadCounts | None:
         """Returns the Workloads of a query in the domains of a flavor's view, from the top down to the level `deepest`, those with the keys

@@ -18,8 +18,10 @@ from core.names import (
     SLICE_REPLACES,
 )
 from core.placement.refusals import RefusalKind
+from core.queueing.cycle.decisions import Decisions
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
+from core.state.facts import WorkloadFacts
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
@@ -343,6 +345,31 @@ def test_workload_that_preempts_is_not_closed_out_by_its_victims():
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
     assert [victim.workload.key for victim in outcome.preempting.victims] == [f"{NAMESPACE}/low"]
+
+
+def test_refusal_stands_while_a_preemptor_that_is_counted_waits_for_its_victims(monkeypatch: pytest.MonkeyPatch):
+    """In each cycle its place is counted until the end of the cycle; that decided on all again that count it."""
+    scene, decided = make_scene("ab"), list[str]()
+    scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
+    assert [scene.place(f"low{i}", None, count=32, job=f"low{i}") for i in range(2)] == ["a", "b"]
+    workload = build_workload_json("high", [build_pod_set_json(count=32, topology={"required": ZONE})], priority=10)
+    workload["metadata"]["labels"] = {JOB_UID_LABEL: "job"}
+    scene.workload(workload)
+    outcome = scene.decide()["high"]
+    assert isinstance(outcome, NotAdmissible)
+    assert outcome.preempting is not None
+    scene.ask("behind", BY_ZONE)
+    assert isinstance(scene.decide()["behind"], NotAdmissible)
+    decide = Decisions.decide
+
+    def record(self: Decisions, workload: WorkloadFacts, *rest: Any) -> Admissible | NotAdmissible | None:
+        decided.append(workload.key)
+        return decide(self, workload, *rest)
+
+    monkeypatch.setattr(Decisions, "decide", record)
+    for _ in range(3):
+        scene.decide()
+    assert decided == []
 
 
 # --- only at admission --------------------------------------------------------------------------------------------
