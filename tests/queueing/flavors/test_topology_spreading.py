@@ -21,7 +21,7 @@ from core.placement.refusals import RefusalKind
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
-from core.state.facts import WorkloadFacts
+from core.state.facts import MOST_LABELS, WorkloadFacts
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
@@ -166,6 +166,17 @@ def test_selector_counts_workloads_with_one_of_its_values(team: str | None, coun
     scene, text = make_scene(), build_text(rule(ZONE, "0.34"), selector=("team", ["x", "y"]))
     assert scene.place("w0", None, **({"team": team} if team else {})) == "a"
     assert scene.place("w1", text) == ("b" if counts else "a")
+
+
+def test_workload_with_very_many_labels_is_counted_by_the_first_of_them_and_its_job():
+    """Each label of each admitted Workload is a row of an index: in one object there is room for some hundred thousand."""
+    scene = make_scene()
+    key = scene.ask_for("w0", [build_pod_set_json(topology={"required": ZONE})], **{f"l{i:04}": "x" for i in range(1000)})
+    scene.decide()
+    labels = scene.state.workloads.facts[key].labels
+    assert labels is not None
+    assert list(labels) == [JOB_UID_LABEL, *(f"l{i:04}" for i in range(MOST_LABELS - 1))]
+    assert len(scene.state.workloads.spreading._by_label) == MOST_LABELS
 
 
 def test_workload_of_another_queue_or_namespace_does_not_count():
