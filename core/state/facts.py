@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from core.model.admission import Admission, decode_admission
@@ -382,6 +383,7 @@ def _list_future_labels(spec: Json, owner: Json | None) -> dict[str, str]:
 
 
 MOST_TERM_KEYS = 32
+MOST_LABELS = 256  # of a Workload, by which it is counted; the API server accepts as many as an object has room for
 """Label keys that the pod affinity of a Workload may ask for: each costs a look at every pod of the cluster."""
 
 
@@ -547,8 +549,11 @@ def with_partial_slices(workload: WorkloadFacts) -> WorkloadFacts:
 def with_spreading(facts: WorkloadFacts, workload: Json) -> WorkloadFacts:
     """Returns a copy of the facts of a Workload (JSON) with its labels, by which it is counted, and with the rules of TOPOLOGY_SPREADING of
     its pod sets (gate SPREADING). A text in place of rules has the reason why they cannot be kept: a value that cannot be read, no required
-    level, or a group with other rules elsewhere."""
+    level, or a group with other rules elsewhere. Of more than `MOST_LABELS` labels only so many are taken, the first by name, and
+    JOB_UID_LABEL."""
     labels = dict(workload["metadata"].get("labels") or {})
+    if len(labels) > MOST_LABELS:
+        labels = {name: labels[name] for name in nsmallest(MOST_LABELS, labels, key=lambda name: (name != JOB_UID_LABEL, name))}
     asked = [
         _read_spreading(pod_set, wire, labels.get(JOB_UID_LABEL))
         for pod_set, wire in zip(facts.pod_sets, (workload.get("spec") or {}).get("podSets") or (), strict=True)

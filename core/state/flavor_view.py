@@ -1,6 +1,6 @@
 """One topology-aware flavor over its nodes, and what an assignment of it takes there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ import numpy as np
 from core.model.admission import PodSetAdmission
 from core.model.pod_resources import Resources
 from core.model.spare_nodes import find_fullest
-from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.model.wire.assignment import TopologyAssignment
 from core.placement.topology.free_capacity import FreeCapacity, with_pod
 from core.placement.topology.node_counts import NodeCounts
 from core.placement.topology.tree import Indices
@@ -64,11 +64,12 @@ class FlavorView:
         Where the lowest level is the hostname, that alone will do. None if it is not there (any more); of several it is the first."""
         return next(iter(self._by_values.get(values, ())), None)
 
-    def find_domains(self, domains: Iterable[DomainCount]) -> list[int]:
-        """Returns what `find_domain` does for domains of an assignment, in their order; those that are not there (any more) are left
-        out."""
+    def find_domains(self, assignment: TopologyAssignment) -> list[int]:
+        """Returns what `find_domain` does for the domains of an assignment, in their order, also by former levels (`index_levels`); those
+        that are not there (any more) are left out."""
+        self.index_levels(assignment.levels)
         get = self._by_values.get
-        return [found[0] for domain in domains if (found := get(domain.values)) is not None]
+        return [found[0] for domain in assignment.domains if (found := get(domain.values)) is not None]
 
     def list_domain_nodes(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the nodes of the domains that an assignment names by its values (see `find_domain`), of several one after

@@ -1,7 +1,8 @@
 """How many admitted Workloads are in which domain, for rules of topology spreading (KEP-13746 of Kueue): counted once, then kept current.
 
 A table is made when it is first asked for, by a look at the Workloads that have one of the labels alone, and changed in place by each
-admission and each end. It holds for the tree on which it was made; nodes that come or go make another tree, and another table.
+admission and each end. It holds for the tree on which it was made; nodes that come or go make another tree, and another table. Then those
+of the former tree are dropped: each would keep that tree, and all that is free on it, in memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from core.state.flavor_view import FlavorView
 from core.state.workload_state import Standing
 
 _MOST_TABLES, _MOST_VALUES = 128, 1_000  # tables that are kept, and values of a label that one of them may ask for
+_MOST_CELLS = 4_000_000  # domains of all tables that are kept together, 8 bytes each
 _MOST_VERSIONS = 16  # values of a query that are looked up to learn whether a Workload has come
 Label = tuple[str, str, str, str]  # ClusterQueue, namespace, key, value
 
@@ -72,6 +74,10 @@ class _Table:
     def tree(self) -> TopologyTree:
         return self.view.capacity.tree
 
+    @property
+    def cells(self) -> int:
+        return sum(map(len, self.levels))
+
 
 @dataclass(slots=True)
 class SpreadingIndex:
@@ -80,8 +86,9 @@ class SpreadingIndex:
 
     _members: dict[str, _Member] = field(default_factory=dict)
     _by_label: dict[Label, dict[str, None]] = field(default_factory=dict)
-    _versions: dict[Label, int] = field(default_factory=dict)
-    _last: int = 0  # version
+    _marks: dict[str, int] = field(default_factory=dict)  # hashes of members, by key
+    _versions: dict[Label, int] = field(default_factory=dict)  # the sum of the marks of its members
+    _version: int = 0  # the sum of all marks
     _tables: dict[SpreadQuery, _Table] = field(default_factory=dict)  # the one that was made last at the end
     _asking: dict[Label, dict[SpreadQuery, None]] = field(default_factory=dict)
 
@@ -92,33 +99,33 @@ class SpreadingIndex:
             return
         if before is not None:
             del self._members[key]
-            self._note(key, before, -1)
+            self._note(key, before, -1, self._marks.pop(key))
         if now is not None:
-            self._members[key] = now
-            self._note(key, now, 1)
+            self._members[key], self._marks[key] = now, hash((key, now.given))
+            self._note(key, now, 1, self._marks[key])
 
-    def _note(self, key: str, member: _Member, sign: int) -> None:
-        self._last += 1
+    def _note(self, key: str, member: _Member, sign: int, mark: int) -> None:
+        self._version += sign * mark
         asking: dict[SpreadQuery, None] = {}
         for label in member.list_labels():
             keys = self._by_label.setdefault(label, {})
+            self._versions[label] = self._versions.get(label, 0) + sign * mark
             if sign > 0:
                 keys[key] = None
-                self._versions[label] = self._last
             else:
                 del keys[key]
                 if not keys:
-                    del self._by_label[label]
-                    self._versions.pop(label, None)
+                    del self._by_label[label], self._versions[label]
             asking |= self._asking.get(label, {})
         for query in asking:
             _add(self._tables[query], [member], sign)
 
     def read_version(self, query: SpreadQuery) -> int:
-        """Returns another number whenever a Workload is admitted that the query counts; with many values also when another one is."""
+        """Returns another number where the query counts other Workloads, or these in other places; with many values also where others do.
+        It is as before once all is as before: what a claim adds in each cycle is no change."""
         if len(query.values) > _MOST_VERSIONS:
-            return self._last
-        return max((self._versions.get(label, 0) for label in query.list_labels()), default=0)
+            return self._version
+        return sum(self._versions.get(label, 0) for label in query.list_labels())
 
     def count(self, query: SpreadQuery, view: FlavorView, deepest: int, without: Collection[str] = ()) -> SpreadCounts | None:
         """Returns the Workloads of a query in the domains of a flavor's view, from the top down to the level `deepest`, those with the keys
@@ -144,17 +151,23 @@ class SpreadingIndex:
         return table
 
     def _put_table(self, query: SpreadQuery, table: _Table) -> None:
-        """Keeps a table as the last to be dropped."""
-        if self._tables.pop(query, None) is None:
-            for label in query.list_labels():
-                self._asking.setdefault(label, {})[query] = None
+        """Keeps a table as the last to be dropped, and none of another tree of its flavor."""
+        former = [other for other, kept in self._tables.items() if other.flavor == query.flavor and kept.tree is not table.tree]
+        for other in (*former, *((query,) if query in self._tables and query not in former else ())):
+            self._drop_table(other)
         self._tables[query] = table
-        if len(self._tables) <= _MOST_TABLES:
-            return
-        oldest = next(iter(self._tables))
-        del self._tables[oldest]
-        for label in oldest.list_labels():
-            self._asking[label].pop(oldest, None)
+        for label in query.list_labels():
+            self._asking.setdefault(label, {})[query] = None
+        cells = sum(kept.cells for kept in self._tables.values())
+        while len(self._tables) > 1 and (len(self._tables) > _MOST_TABLES or cells > _MOST_CELLS):
+            oldest = next(iter(self._tables))
+            cells -= self._tables[oldest].cells
+            self._drop_table(oldest)
+
+    def _drop_table(self, query: SpreadQuery) -> None:
+        del self._tables[query]
+        for label in query.list_labels():
+            self._asking[label].pop(query, None)
             if not self._asking[label]:
                 del self._asking[label]
 
@@ -196,7 +209,7 @@ def _list_given(pod_sets: Sequence[PodSetFacts], held: Admission) -> Iterator[tu
 def _add(table: _Table, members: Sequence[_Member], sign: int) -> None:
     """Adds Workloads to a table, or subtracts them: each once in each domain of each level. A domain that the tree has not counts nowhere,
     nor does one of an assignment by another lowest level; the Workload itself is in the total."""
-    tree, asked, flavor, find = table.tree, table.query.unit, table.query.flavor, table.view.find_domains
+    tree, asked, flavor = table.tree, table.query.unit, table.query.flavor
     owners, counts, domains, lowest = list[int](), list[int](), list[int](), tree.declared[-1]
     for number, member in enumerate(members):
         is_counted = False
@@ -204,7 +217,7 @@ def _add(table: _Table, members: Sequence[_Member], sign: int) -> None:
             if unit == asked and flavor in flavors:
                 is_counted = True
                 if given.levels[-1] == lowest:
-                    found = find(given.domains)
+                    found = table.view.find_domains(given)
                     domains += found
                     owners.append(number)
                     counts.append(len(found))

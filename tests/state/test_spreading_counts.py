@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.names import JOB_UID_LABEL
+from core.model.admission import Admission, PodSetAdmission, encode_admission
+from core.model.wire.assignment import DomainCount, TopologyAssignment
+from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, QUOTA_RESERVED
 from core.queueing.flavors.outcome import Admissible
 from core.state import spreading_counts
 from core.state.spreading_counts import SpreadQuery
-from tests.builders import NAMESPACE, build_pod_set_json
+from tests.builders import NAMESPACE, Node, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.spreading import LEVELS, RACK, ZONE, SpreadScene, annotate, build_text, rule
 
 
@@ -138,7 +140,7 @@ def test_tables_are_limited_in_number_while_counts_stay_right():
     assert wide not in index._tables
     for i in range(3):
         scene.delete(f"w{i}")
-    assert (index._members, index._by_label, index._versions) == ({}, {}, {})
+    assert (index._members, index._by_label, index._versions, index._marks, index._version) == ({}, {}, {}, {}, 0)
 
 
 def test_version_changes_with_each_admission_that_a_query_counts():
@@ -153,3 +155,71 @@ def test_version_changes_with_each_admission_that_a_query_counts():
     assert index.read_version(ours) != before[0]
     assert index.read_version(wide) != before[1]
     assert index.read_version(others) == 0
+
+
+def test_tables_of_a_former_tree_are_dropped_once_one_of_the_new_tree_is_made():
+    """Each kept its tree, and all that was free on it, in memory: one for every node that came."""
+    scene = build_crowd(2)
+    index = scene.state.workloads.spreading
+    for i in range(10):
+        scene.zone(f"n{i}")
+        view = scene.state.get_view("tas")
+        assert view is not None
+        for unit in ("main", f"u{i}"):
+            assert index.count(SpreadQuery("cq", NAMESPACE, "tas", unit, "team", ("x",)), view, 0) is not None
+        assert {id(table.tree) for table in index._tables.values()} == {id(view.capacity.tree)}
+        assert [list(queries) for queries in index._asking.values()] == [list(index._tables)]
+
+
+def test_tables_are_limited_in_their_domains_in_all(monkeypatch: pytest.MonkeyPatch):
+    scene = build_crowd(2)
+    index, view = scene.state.workloads.spreading, scene.state.get_view("tas")
+    assert view is not None
+    monkeypatch.setattr(spreading_counts, "_MOST_CELLS", 3 * (4 + 8 + 16))
+    for i in range(10):
+        found = index.count(SpreadQuery("cq", NAMESPACE, "tas", f"u{i}", "team", ("x",)), view, len(LEVELS) - 1)
+        assert found is not None
+        assert len(index._tables) == min(i + 1, 3)
+    monkeypatch.setattr(spreading_counts, "_MOST_CELLS", 1)
+    assert index.count(SpreadQuery("cq", NAMESPACE, "tas", "main", "team", ("x",)), view, len(LEVELS) - 1) is not None
+    assert len(index._tables) == 1
+
+
+def test_version_changes_where_a_label_is_taken_away_from_one_of_several_workloads():
+    scene = build_crowd(2)
+    index = scene.state.workloads.spreading
+    query = SpreadQuery("cq", NAMESPACE, "", "", "team", ("x", "y"))
+    seen = [index.read_version(query)]
+    for name, team in (("w0", "z"), ("w1", "y"), ("w1", "z"), ("w0", "x")):
+        workload = scene.objects[name]
+        scene.workload({**workload, "metadata": {**workload["metadata"], "labels": {"team": team}}})
+        seen.append(index.read_version(query))
+    assert seen[1] == seen[2]  # by another label, but counted as before
+    assert len(set(seen)) == 4
+
+
+def test_assignment_by_former_levels_is_subtracted_as_it_was_added():
+    """Where nodes share a hostname an assignment names all levels, and is found by those that the topology had when it was written."""
+    scene = SpreadScene()
+    for i in range(2):
+        labels = {ZONE: f"z{i}", RACK: f"r{i}", HOSTNAME_LABEL: "same"}
+        scene.node(Node(f"n{i}", labels, {"cpu": 4000, "pods": 10}))
+    scene.ask("w0", None, team="x")
+    scene.decide()
+    index, view = scene.state.workloads.spreading, scene.state.get_view("tas")
+    query = SpreadQuery("cq", NAMESPACE, "tas", "main", "team", ("x",))
+    assert view is not None
+    assert index.count(query, view, 0) is not None  # the table is there
+    given = TopologyAssignment((RACK, HOSTNAME_LABEL), (DomainCount(("r1", "same"), 1),))
+    admission = Admission("cq", (PodSetAdmission("main", {"cpu": "tas"}, {"cpu": 1000}, 1, given),))
+    workload = build_workload_json("former", [build_pod_set_json(cpu="1", topology={"required": ZONE})])
+    workload["metadata"]["labels"] = {"team": "x"}
+    workload["status"] = {"admission": encode_admission(admission), "conditions": [build_condition_json(QUOTA_RESERVED)]}
+    scene.workload(workload)
+    found = index.count(query, view, 0)
+    assert found is not None
+    assert found.levels[0].tolist() == [1, 1]
+    scene.delete("former")
+    found = index.count(query, view, 0)
+    assert found is not None
+    assert found.levels[0].tolist() == [1, 0]

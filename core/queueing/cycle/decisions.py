@@ -90,7 +90,7 @@ class Decisions:
             if self._thrown_away.get(uid, 0) >= MOST_THROWN_AWAY:
                 del self._thrown_away[uid]
                 return run_whole(judge.judge(workload, queue, ONE_PIECE_STEPS))
-            decision = _Decision(workload, queue, judge, judge.judge(workload, queue), read_marks(self._state, queue))
+            decision = _Decision(workload, queue, judge, judge.judge(workload, queue), read_marks(self._state, workload, queue))
         if decision.outcome is None:
             self._run(decision, may_go_on)
         if decision.outcome is None:

@@ -76,13 +76,13 @@ def _count_rules(tree: TopologyTree, asked: Spreading, counts: SpreadCounts | No
 
 
 def read_spread_version(state: ClusterState, workload: WorkloadFacts, cluster_queue: str) -> int:
-    """Returns another number whenever a Workload is admitted that the rules of a workload count (`SpreadingIndex.read_version`); 0 without
-    rules."""
+    """Returns another number where the rules of a workload count other Workloads, or these in other places (`SpreadingIndex.read_version`);
+    0 without rules."""
     if workload.labels is None:
         return 0
-    namespace, versions = workload.key.partition("/")[0], [0]
+    namespace, version = workload.key.partition("/")[0], 0
     for pod_set in workload.pod_sets:
         if isinstance(pod_set.spreading, Spreading):  # of whichever flavor and unit: labels decide
             query = build_query(pod_set.spreading, cluster_queue, namespace, "", "")
-            versions.append(state.workloads.spreading.read_version(query))
-    return max(versions)
+            version += state.workloads.spreading.read_version(query)
+    return version

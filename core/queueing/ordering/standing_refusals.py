@@ -16,14 +16,16 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
 from core.state.workload_state import add_usage, compute_admission_usage
 
-Marks = tuple[int, int, int]  # changes of the state, of the configuration, and of the quota of a cohort
+Marks = tuple[int, int, int, int]  # changes of the state, of the configuration, of the quota of a cohort, of counted Workloads
 _OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
 
 
-def read_marks(state: ClusterState, queue: ClusterQueueFacts) -> Marks:
-    """Returns the counts of changes of the state, of the configuration and of quota in a queue's cohort, in this order. If all are equal
-    later, nothing has changed that could help a workload of the queue. Raises KeyError where the quota tree does not have the queue."""
-    return state.changes, state.config_changes, state.quota.count_changes(queue.name)
+def read_marks(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Marks:
+    """Returns the counts of changes of the state, of the configuration, of quota in a queue's cohort, and of the Workloads that rules of
+    topology spreading of a workload count (`read_spread_version`), in this order. If all are equal later, nothing has changed that could
+    help the workload in the queue. Raises KeyError where the quota tree does not have the queue."""
+    quota, spread = state.quota.count_changes(queue.name), read_spread_version(state, workload, queue.name)
+    return state.changes, state.config_changes, quota, spread
 
 
 @dataclass(slots=True)
@@ -35,10 +37,10 @@ class StandingRefusal:
     changes: int
     config_changes: int
     quota_changes: int
+    spread: int  # of the Workloads that its rules of topology spreading count
     is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
     by_share: bool = False  # whether preemption is decided by shares
-    spread: int | None = 0  # of the Workloads that its rules of topology spreading count; None: others may have come meanwhile
 
     @classmethod
     def note(
@@ -61,8 +63,7 @@ class StandingRefusal:
         # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
             of_quota = not can_be_given(state, workload, queue, asked, by_share=by_share)
-        spread = read_spread_version(state, workload, queue.name)
-        return cls(outcome, in_round, *(at or read_marks(state, queue)), of_quota, asked, by_share, None if at and spread else spread)
+        return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share)
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still

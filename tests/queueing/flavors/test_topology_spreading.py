@@ -18,7 +18,10 @@ from core.names import (
     SLICE_REPLACES,
 )
 from core.placement.refusals import RefusalKind
+from core.queueing.cycle.decisions import Decisions
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
+from core.state.facts import MOST_LABELS, WorkloadFacts
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
@@ -95,6 +98,34 @@ def test_refused_workload_is_decided_on_again_after_an_admission_that_opens_a_do
     assert scene.find(f"{NAMESPACE}/w1") == "a"  # 1 of 2
 
 
+def test_refused_workload_is_decided_on_again_once_a_counted_one_has_another_label():
+    scene, text = make_scene("ab"), build_text(rule(ZONE, "0.4"), selector=("team", ["x"]))
+    assert [scene.place(f"w{i}", text, team="x") for i in range(2)] == ["a", "b"]
+    scene.ask("w2", text, team="x")
+    assert isinstance(scene.decide()["w2"], NotAdmissible)  # a and b have 1 of 2
+    other = scene.objects["w0"]
+    scene.workload({**other, "metadata": {**other["metadata"], "labels": {"team": "y"}}})
+    scene.decide()
+    assert scene.find(f"{NAMESPACE}/w2") == "a"
+
+
+def test_refusal_decided_in_pieces_stands_until_a_counted_workload_comes():
+    """It never stood: each cycle searched again, in pieces, though nothing had changed."""
+    scene, text = make_scene("ab"), build_text(rule(ZONE, "0.5"))
+    scene.zone("c", cpu=1)
+    assert scene.place("w0", text, count=2) == "a"
+    assert scene.place("other", None, count=32, job="another") == "b"
+    key = scene.ask("w1", text, count=2)
+    outcome = scene.decide()["w1"]
+    assert isinstance(outcome, NotAdmissible)
+    state, facts = scene.state, scene.state.workloads.facts[key]
+    queue = state.cluster_queues["cq"]
+    refusal = StandingRefusal.note(state, facts, queue, outcome, 1, at=read_marks(state, facts, queue))
+    assert refusal.is_valid(state, facts, queue, 2)
+    assert scene.place("small", None) == "c"
+    assert not refusal.is_valid(state, facts, queue, 2)
+
+
 def test_refused_workload_is_not_decided_on_again_after_an_admission_of_another_job():
     scene, text = make_scene("a"), build_text(rule(ZONE, "0.5"))
     assert scene.place("w0", text) == "a"
@@ -135,6 +166,17 @@ def test_selector_counts_workloads_with_one_of_its_values(team: str | None, coun
     scene, text = make_scene(), build_text(rule(ZONE, "0.34"), selector=("team", ["x", "y"]))
     assert scene.place("w0", None, **({"team": team} if team else {})) == "a"
     assert scene.place("w1", text) == ("b" if counts else "a")
+
+
+def test_workload_with_very_many_labels_is_counted_by_the_first_of_them_and_its_job():
+    """Each label of each admitted Workload is a row of an index: in one object there is room for some hundred thousand."""
+    scene = make_scene()
+    key = scene.ask_for("w0", [build_pod_set_json(topology={"required": ZONE})], **{f"l{i:04}": "x" for i in range(1000)})
+    scene.decide()
+    labels = scene.state.workloads.facts[key].labels
+    assert labels is not None
+    assert list(labels) == [JOB_UID_LABEL, *(f"l{i:04}" for i in range(MOST_LABELS - 1))]
+    assert len(scene.state.workloads.spreading._by_label) == MOST_LABELS
 
 
 def test_workload_of_another_queue_or_namespace_does_not_count():
@@ -314,6 +356,31 @@ def test_workload_that_preempts_is_not_closed_out_by_its_victims():
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is not None
     assert [victim.workload.key for victim in outcome.preempting.victims] == [f"{NAMESPACE}/low"]
+
+
+def test_refusal_stands_while_a_preemptor_that_is_counted_waits_for_its_victims(monkeypatch: pytest.MonkeyPatch):
+    """In each cycle its place is counted until the end of the cycle; that decided on all again that count it."""
+    scene, decided = make_scene("ab"), list[str]()
+    scene.queue("cq", {"tas": "100"}, preemption={"withinClusterQueue": "LowerPriority"})
+    assert [scene.place(f"low{i}", None, count=32, job=f"low{i}") for i in range(2)] == ["a", "b"]
+    workload = build_workload_json("high", [build_pod_set_json(count=32, topology={"required": ZONE})], priority=10)
+    workload["metadata"]["labels"] = {JOB_UID_LABEL: "job"}
+    scene.workload(workload)
+    outcome = scene.decide()["high"]
+    assert isinstance(outcome, NotAdmissible)
+    assert outcome.preempting is not None
+    scene.ask("behind", BY_ZONE)
+    assert isinstance(scene.decide()["behind"], NotAdmissible)
+    decide = Decisions.decide
+
+    def record(self: Decisions, workload: WorkloadFacts, *rest: Any) -> Admissible | NotAdmissible | None:
+        decided.append(workload.key)
+        return decide(self, workload, *rest)
+
+    monkeypatch.setattr(Decisions, "decide", record)
+    for _ in range(3):
+        scene.decide()
+    assert decided == []
 
 
 # --- only at admission --------------------------------------------------------------------------------------------
