@@ -20,6 +20,7 @@ from core.names import JOB_UID_LABEL
 MOST_TEXT = 256 * 1024
 """Characters of the annotation: the API server accepts no more in all annotations of an object."""
 MOST_RULES, MOST_SELECTORS = 2, 1
+MOST_VALUES = 1_000  # of a selector; Kueue has no limit, but each is looked up in each decision
 WHOLE = 1000
 """The thousandths of a whole: the unit of a share."""
 REQUIRED, PREFERRED = "Required", "Preferred"
@@ -190,6 +191,8 @@ def _check_selectors(selectors: Sequence[Mapping[str, Any]]) -> Iterator[Spreadi
             yield SpreadingMistake("NOT_SUPPORTED", f".{at}.operator", operator[:_SHOWN], f'only "{_OPERATOR}" is supported')
         if not values:
             yield SpreadingMistake("REQUIRED", f".{at}.values", None, "at least one value is expected")
+        if len(values) > MOST_VALUES:
+            yield SpreadingMistake("TOO_MANY", f".{at}.values", len(values), f"at most {MOST_VALUES} values are expected")
         wrong = next((value for value in values if not is_label_value(value)), None)
         if wrong is not None:
             yield SpreadingMistake("INVALID", f".{_SELECTORS}", wrong[:_SHOWN], "the value of a label is expected")

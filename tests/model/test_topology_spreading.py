@@ -113,6 +113,10 @@ SELECTOR = {"key": "team", "operator": "In", "values": ["a"]}
         ({"rules": [build(enforcementMode="required")]}, [("NOT_SUPPORTED", ".rules[0].enforcementMode")]),
         ({"rules": [build()], "workloadLabelSelectors": [SELECTOR] * 2}, [("TOO_MANY", ".workloadLabelSelectors")]),
         (
+            {"rules": [build()], "workloadLabelSelectors": [{**SELECTOR, "values": [str(i) for i in range(1_001)]}]},
+            [("TOO_MANY", ".workloadLabelSelectors[0].values")],
+        ),
+        (
             {"rules": [build()], "workloadLabelSelectors": [{"key": "team", "operator": "Exists"}]},
             [("NOT_SUPPORTED", ".workloadLabelSelectors[0].operator"), ("REQUIRED", ".workloadLabelSelectors[0].values")],
         ),
