@@ -10,6 +10,7 @@ import pytest
 
 from cli import commands
 from cli.__main__ import main
+from cli.failures import Failure
 from cli.inputs import ClusterSource
 from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, run_process
 from tests.cli.test_api_answers import serve_answers, write_kubeconfig
@@ -176,3 +177,12 @@ def test_short_option_of_help_prints_the_same_as_the_long_one(topogate: Commands
     short, long = topogate.run(*words, "-h"), topogate.run(*words, "--help")
     assert (short.code, short.out, short.err) == (0, long.out, "")
     assert "--help" in short.out
+
+
+def test_failure_with_control_characters_is_one_line_without_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object, **__: object) -> None:
+        raise Failure("its last warning: Failed: \x1b[2J\x9b1mgone\ntopogate: all is well")
+
+    monkeypatch.setattr(commands, "explain", fail)
+    assert main(["explain", "job", "a"]) == 1
+    assert capsys.readouterr().err == "topogate: its last warning: Failed: ?[2J?1mgone topogate: all is well\n"
