@@ -12,6 +12,7 @@ import typer
 from cli import shell_completion
 from cli.command_line import app
 from cli.failures import BAD_INPUT, ERROR, Failure
+from cli.reporting.table import replace_controls
 from core.runtime.report.logs import LineFormatter
 
 PLUGIN = "kubectl-topogate"
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = command.main(arguments, prog_name=program, complete_var=shell_completion.VARIABLE, standalone_mode=False)
     except Failure as failure:
         for line in failure.lines:
-            print(f"topogate: {line}", file=sys.stderr)
+            print(f"topogate: {replace_controls(line)}", file=sys.stderr)
         return failure.code
     except (typer.Abort, KeyboardInterrupt):
         print("topogate: interrupted", file=sys.stderr)

@@ -21,6 +21,7 @@ from cli.reporting.queue_explanation import explain_cluster_queue, explain_local
 from cli.reporting.queue_report import list_notes
 from cli.reporting.report import Report
 from core.jobs.contract import JobKind
+from core.jobs.kinds.job import Job
 from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
 from core.runtime.clock import SystemClock
@@ -29,7 +30,7 @@ from core.state.facts import find_controller
 from reconciler.settings import Settings
 
 _QUEUES = (r.CLUSTER_QUEUES, r.LOCAL_QUEUES)
-_OWNERS = (r.CRON_JOBS, r.DEPLOYMENTS)
+_OWNERS = {r.CRON_JOBS: (r.get_resource(Job()),), r.DEPLOYMENTS: (r.REPLICA_SETS, r.PODS)}  # with what is between them and Workloads
 _DECISIVE = (r.NODES, r.TOPOLOGIES, r.CLUSTER_QUEUES, r.WORKLOADS, r.PODS)  # named first among what may not be listed
 _SHOWN = 5
 
@@ -141,10 +142,11 @@ async def _explain_owner(source: _Source, reading: ClusterReading, resource: Res
     owner = await source.find(resource, namespace, asked.name)
     if owner is None:
         raise Failure(f"{resource.kind} {asked.name} is not in namespace {namespace}")
+    is_known = not set(_OWNERS[resource]).intersection(reading.unreadable)
     if resource == r.CRON_JOBS:
-        return explain_cron_job(reading.outlook.observed, owner)
+        return explain_cron_job(reading.outlook.observed, owner, are_jobs_known=is_known)
     of_group = podgroup_report.explain_if_asked(reading, asked, namespace)
-    return of_group if of_group is not None else explain_deployment(reading.outlook.observed, owner)
+    return of_group if of_group is not None else explain_deployment(reading.outlook.observed, owner, are_pods_known=is_known)
 
 
 async def _explain_workload(source: _Source, reading: ClusterReading, asked: NamedObject, namespace: str) -> Report:
@@ -184,7 +186,8 @@ def _list_notes(reading: ClusterReading, report: Report) -> list[str]:
     if reading.is_whole:
         return []
     notes = list_notes(reading) if report["kind"] in {resource.kind for resource in _QUEUES} else []
-    missing = [str(each) for each in _DECISIVE if each in reading.unreadable]
+    below = next((parts for owner, parts in _OWNERS.items() if owner.kind == report["kind"]), ())
+    missing = [str(each) for each in dict.fromkeys((*below, *_DECISIVE)) if each in reading.unreadable]
     missing += [f"{each} of other namespaces" for each in _DECISIVE if each in reading.partial]
     others = [str(each) for each in (*reading.unreadable, *reading.partial)]
     named = ", ".join(missing or others[:_SHOWN])

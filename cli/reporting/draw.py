@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.reporting.report import Report
+from cli.reporting.table import replace_controls
 from core.model.quantity import show_count
 from core.names import MIN_PARALLELISM
 
 Line = str | Text
 _SHOWN_DOMAINS = 12
 _WIDE = 1000
+_CONTROL = re.compile("[\x7f-\x9f]")  # those that JSON permits as they are
 _RESOURCE = re.compile(r'resource "([^"]+)"')
 GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
@@ -30,15 +32,17 @@ def make_console() -> Console:
 
 def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
     """Prints one line, as long as it is: the terminal breaks it where it must. `indent` counts levels of two spaces; `style` is for a plain
-    string alone."""
+    string alone. Control characters are replaced, each by one character: what is in objects must not steer a terminal."""
     text = line if isinstance(line, Text) else Text(line, style)
+    if not text.plain.isprintable():
+        text.plain = replace_controls(text.plain)  # as long as before: the styles stay where they are
     console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
 
 
 def write_data(console: Console, report: Any, form: str) -> None:
-    """Prints a report as JSON, or as YAML for any other `form`."""
+    """Prints a report as JSON, or as YAML for any other `form`; control characters are escaped."""
     if form == "json":
-        text = json.dumps(report, indent=2, ensure_ascii=False)
+        text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(report, indent=2, ensure_ascii=False))
     else:
         text = yaml.safe_dump(report, sort_keys=False, allow_unicode=True, width=2**16).rstrip("\n")
     console.print(text, soft_wrap=True, markup=False, highlight=False)

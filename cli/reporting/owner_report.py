@@ -25,10 +25,11 @@ _JOBS = "Job.batch"
 _GOOD_STATES = ("admitted", "finished")
 
 
-def explain_cron_job(observed: Observed, cron_job: Obj) -> Report:
+def explain_cron_job(observed: Observed, cron_job: Obj, *, are_jobs_known: bool = True) -> Report:
     """Returns a report on a CronJob, as the API server has it, as plain data: `kind`, `namespace`, `name`, `state`, `schedule`, `queue` (of
     its Jobs; empty without one), `isSuspended`, `jobs`, how many of them are in each state (`states`), and `wouldHelp`. Each of the jobs,
-    the newest first, has a `name`, its `workload` and the `state` of that, with the `reason` and `message` of its condition."""
+    the newest first, has a `name`, its `workload` and the `state` of that, with the `reason` and `message` of its condition. There are no
+    `jobs` and `states` where they could not be read (`are_jobs_known`)."""
     spec = cron_job.get("spec") or {}
     template = spec.get("jobTemplate") or {}
     queue = _get_queue(template)
@@ -40,8 +41,7 @@ def explain_cron_job(observed: Observed, cron_job: Obj) -> Report:
         **_report_owner(r.CRON_JOBS.kind, cron_job, state, queue),
         "schedule": str(spec.get("schedule") or ""),
         "isSuspended": is_suspended,
-        "jobs": rows,
-        "states": dict(Counter(row["state"] for row in rows)),
+        **(_report_parts("jobs", rows) if are_jobs_known else {}),
         "wouldHelp": _list_cron_job_remedies(cron_job, is_suspended=is_suspended),
     }
 
@@ -60,9 +60,10 @@ def _list_cron_job_remedies(cron_job: Obj, *, is_suspended: bool) -> list[str]:
     return remedies
 
 
-def explain_deployment(observed: Observed, deployment: Obj) -> Report:
+def explain_deployment(observed: Observed, deployment: Obj, *, are_pods_known: bool = True) -> Report:
     """Returns a report on a Deployment as plain data: `kind`, `namespace`, `name`, `state`, `queue` (of its pods; empty without one),
-    `replicas`, `pods` (as the jobs of `explain_cron_job`), `states` and `wouldHelp`. The Deployment is as the API server has it."""
+    `replicas`, `pods` (as the jobs of `explain_cron_job`), `states` and `wouldHelp`. The Deployment is as the API server has it.
+    There are no `pods` and `states` where they, or what owns them, could not be read (`are_pods_known`)."""
     spec = deployment.get("spec") or {}
     own, of_pods = _get_queue(deployment), _get_queue(spec.get("template") or {})
     replicas = spec.get("replicas")
@@ -76,13 +77,12 @@ def explain_deployment(observed: Observed, deployment: Obj) -> Report:
         remedies.append(f"set the label {QUEUE_NAME_LABEL} in metadata.labels of the Deployment: its pods get it from there")
     elif replicas == 0:
         remedies.append("raise spec.replicas: each of its pods gets a Workload, and spec.replicas is 0")
-    elif not pods:
+    elif not pods and are_pods_known:
         remedies.append("look at the events of its ReplicaSets (`kubectl describe replicaset`): it has no pods, and each gets a Workload")
     return {
         **_report_owner(r.DEPLOYMENTS.kind, deployment, "queued" if queue else "not queued", queue),
         "replicas": replicas,
-        "pods": rows,
-        "states": dict(Counter(row["state"] for row in rows)),
+        **(_report_parts("pods", rows) if are_pods_known else {}),
         "wouldHelp": remedies,
     }
 
@@ -90,6 +90,10 @@ def explain_deployment(observed: Observed, deployment: Obj) -> Report:
 def _report_owner(kind: str, obj: Obj, state: str, queue: str) -> Report:
     metadata = obj["metadata"]
     return {"kind": kind, "namespace": metadata["namespace"], "name": metadata["name"], "state": state, "queue": queue}
+
+
+def _report_parts(name: str, rows: list[Report]) -> Report:
+    return {name: rows, "states": dict(Counter(row["state"] for row in rows))}
 
 
 def _report_part(observed: Observed, obj: Obj, kind: str) -> Report:
@@ -130,16 +134,17 @@ def _get_creation(obj: Obj) -> tuple[str, str]:
 
 def render_owner(console: Console, report: Report) -> None:
     """Prints a report of `explain_cron_job` or `explain_deployment` for people: the first 20 jobs or pods, each in a line."""
-    parts = "jobs" if "jobs" in report else "pods"
+    parts = "pods" if "replicas" in report else "jobs"
     write(console, Text(remove_controls(f"{report['kind']} {report['namespace']}/{report['name']}"), HEAD))
     write(console, format_labelled("state", report["state"], GOOD if report["state"] == "queued" else WAITING), indent=1)
     if "schedule" in report:
         write(console, format_labelled("schedule", remove_controls(report["schedule"])), indent=1)
     write(console, format_labelled("queue", f"LocalQueue {report['queue']}" if report["queue"] else "none"), indent=1)
-    rows = report[parts]
+    rows = report.get(parts, ())
     asked = f" of {report['replicas']}" if "replicas" in report else ""
-    counted = ", ".join(f"{count} {state}" for state, count in report["states"].items())
-    write(console, format_labelled(parts, f"{len(rows)}{asked}{f' ({counted})' if counted else ''}"), indent=1)
+    counted = ", ".join(f"{count} {state}" for state, count in report.get("states", {}).items())
+    number = f"{len(rows)}{asked}{f' ({counted})' if counted else ''}" if parts in report else "not known"
+    write(console, format_labelled(parts, number), indent=1)
     for row in rows[:_SHOWN]:
         _render_row(console, row)
     if len(rows) > _SHOWN:

@@ -11,8 +11,14 @@ _LEAST_WIDTH = 16
 
 def remove_controls(text: str) -> str:
     """Returns a text as one line without control characters: what is in objects must not steer a terminal."""
-    line = " ".join(text.split())
-    return line if line.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in line)
+    return replace_controls(" ".join(text.split()))
+
+
+def replace_controls(text: str) -> str:
+    """Returns a text of the same length in which control characters are spaces, where they are white space, or question marks."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
 
 
 def cut(text: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
 from importlib.metadata import version
 
@@ -10,7 +11,9 @@ import pytest
 
 from cli import commands
 from cli.__main__ import main
+from cli.failures import Failure
 from cli.inputs import ClusterSource
+from core.runtime.report.logs import LineFormatter
 from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, run_process
 from tests.cli.test_api_answers import serve_answers, write_kubeconfig
 
@@ -176,3 +179,18 @@ def test_short_option_of_help_prints_the_same_as_the_long_one(topogate: Commands
     short, long = topogate.run(*words, "-h"), topogate.run(*words, "--help")
     assert (short.code, short.out, short.err) == (0, long.out, "")
     assert "--help" in short.out
+
+
+def test_failure_with_control_characters_is_one_line_without_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object, **__: object) -> None:
+        raise Failure("its last warning: Failed: \x1b[2J\x9b1mgone\ntopogate: all is well")
+
+    monkeypatch.setattr(commands, "explain", fail)
+    assert main(["explain", "job", "a"]) == 1
+    assert capsys.readouterr().err == "topogate: its last warning: Failed: ?[2J?1mgone topogate: all is well\n"
+
+
+def test_warning_with_control_characters_is_printed_without_them():
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "object is unreadable", None, None)
+    record.why = "label \x1b]0;owned\x07 \x9b2J"
+    assert LineFormatter("topogate: ").format(record) == "topogate: object is unreadable: why label ?]0;owned? ?2J"

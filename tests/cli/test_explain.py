@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -372,3 +373,17 @@ def test_explain_of_a_missing_object_fails_with_one_line(topogate: Commands, wor
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith(f"topogate: {says}")
     assert ran.err.count("\n") == 1
+
+
+def test_explain_of_a_message_with_control_characters_sends_none_to_the_terminal(topogate: Commands):
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 5, required=RACK))])
+    workload = get_workload(documents, "a")
+    get_condition(workload, "QuotaReserved")["message"] = "no \x1b]0;owned\x07 \x9b2J room\nstate: admitted"
+    file = topogate.write("cluster.yaml", *documents)
+    ran = topogate.run("explain", "workload", workload["metadata"]["name"], "--nodes", file)
+    assert ran.code == 0
+    assert not {"\x1b", "\x07", "\x9b"}.intersection(ran.out)
+    assert "?2J room state: admitted" in ran.out
+    ran = topogate.run("explain", "workload", workload["metadata"]["name"], "--nodes", file, "-o", "json")
+    assert "\x9b" not in ran.out
+    assert json.loads(ran.out)["condition"]["message"] == get_condition(workload, "QuotaReserved")["message"]

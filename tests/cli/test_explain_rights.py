@@ -18,7 +18,7 @@ from core.resource import Resource
 from tests.cli.commands import RACK, Commands, Obj, build_job, build_nodes, build_queues
 from tests.cli.lives import build_queued_job, decide_documents
 from tests.cli.test_api_answers import Answer, build_status, build_warning, complete_all, serve_answers, write_kubeconfig
-from tests.cli.test_explained_kinds import MAIN, build_cron_job
+from tests.cli.test_explained_kinds import MAIN, build_cron_job, build_deployment
 from tests.runtime.fakes import ManualClock
 
 GROUPS: Answer = (200, {"groups": [{"name": name} for name in ("batch", "apps", "kueue.x-k8s.io")]})
@@ -142,6 +142,21 @@ def test_local_queue_and_cron_job_are_explained_with_rights_in_one_namespace(top
     assert report["state"] == "not queued"
     del local["status"]
     assert run(topogate, answer, "localqueue", "main", "-o", "json").data["state"] == "not known"
+
+
+@pytest.mark.parametrize(("kind", "name", "hidden"), [("cronjob", "nightly", "jobs.batch"), ("deployment", "web", "replicasets.apps")])
+def test_owner_of_jobs_or_pods_without_a_right_to_list_them_reports_not_known(topogate: Commands, kind: str, name: str, hidden: str):
+    documents = build_documents()
+    for document in (build_cron_job(MAIN, MAIN), build_deployment(MAIN)):
+        documents.append(complete_all(document))
+        documents[-1]["metadata"]["namespace"] = "default"
+    rights = tuple(each for each in (*IN_NAMESPACE, r.REPLICA_SETS) if str(each) != hidden)
+    ran = run(topogate, serve(documents, "default", rights), kind, name, "-o", "json")
+    assert not {"jobs", "pods", "states"}.intersection(ran.data)
+    assert ran.data["wouldHelp"] == []
+    assert f"you may not list {hidden}, " in ran.data["notRead"][0]
+    text = run(topogate, serve(documents, "default", rights), kind, name).out
+    assert f"{'jobs' if kind == 'cronjob' else 'pods'}: not known" in text
 
 
 def test_administrator_sees_all_and_no_role(topogate: Commands):

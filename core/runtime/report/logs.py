@@ -67,10 +67,11 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns a log record as one line of text for people, without credentials in its URLs: `prefix`, message, then its own fields (not
-        those of `add_fields`). White space is made single spaces, and there is no exception text."""
+        those of `add_fields`). White space is made single spaces, control characters are question marks, and there is no exception text."""
         fields = ", ".join(f"{key} {value}" for key, value in vars(record).items() if key not in _OWN)
         text = f"{record.getMessage()}: {fields}" if fields else record.getMessage()
-        return self._prefix + remove_credentials(" ".join(text.split()))
+        line = remove_credentials(" ".join(text.split()))
+        return self._prefix + "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def configure(level: str | int = "INFO", stream: TextIO | None = None) -> None:
