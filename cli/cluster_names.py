@@ -87,10 +87,12 @@ def _list_names(ctx: typer.Context, resources: Sequence[Any]) -> list[str]:
 
 
 async def _list_in_time(options: dict[str, Any], resources: Sequence[Any]) -> list[str]:
+    from cli.shell_completion import limit_wait
     from core.runtime.http.client import Client
     from core.runtime.http.errors import KubeError
     from core.runtime.http.kubeconfig import find_namespace
 
+    limit_wait()
     kubeconfig, context = options.get("kubeconfig"), options.get("context")
     namespace = options.get("namespace") or find_namespace(kubeconfig, context) or "default"
     found: list[str] = []

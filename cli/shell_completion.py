@@ -1,5 +1,5 @@
-"""Completion scripts: the shell asks the command itself, by an environment variable, what could come next. It gets no error, and waits two
-seconds at most."""
+"""Completion scripts: the shell asks the command itself, by an environment variable, what could come next. It gets no error, and does not
+wait for a cluster for more than two seconds."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 PROGRAM = "topogate"
 VARIABLE = "_TOPOGATE_COMPLETE"
-_LONGEST_S = 1.6  # from when the modules are imported
+_LONGEST_S = 1.6  # for what is outside the process
 _ANSWER = "    COMPREPLY=( $("
 _FILE = "FILE"
 _last_lines = list[bytes]()  # of a process that ends at once
@@ -48,11 +48,16 @@ def list_file_options(command: Any) -> set[str]:
 
 def prepare() -> None:
     """Registers the shells' completions with Typer, for the whole process; `main` needs it to answer a script of `build_script`, which sets
-    `VARIABLE`. May be called again. A process that is to answer one is silent from then on and ends in time: it exits without an answer
-    where a file server, a name server or a plugin for credentials does not answer."""
+    `VARIABLE`. May be called again. A process that is to answer one writes nothing to stderr from then on."""
     completion_init()
     if VARIABLE in os.environ:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def limit_wait() -> None:
+    """Ends a process that is to answer a shell, without an answer, if it still runs 1.6 s from now. A file server, a name server or a plugin
+    for credentials may not answer: it is to be called before the first of these is asked. Does nothing in any other process."""
+    if VARIABLE in os.environ:
         signal.signal(signal.SIGALRM, _end_at_once)
         signal.setitimer(signal.ITIMER_REAL, _LONGEST_S)
         atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # later the signal would end the process by itself

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from core.model.configuration import FairSharing
@@ -330,7 +330,7 @@ class Scenario:
         shown = [each for each in self._list_waiting() if each.cluster_queue]
         if len(shown) < 2 or self._has_size_limit:
             return
-        chance, rooms = random.Random(f"rooms of {self.seed}"), list[Room]()
+        chance, rooms, begin = random.Random(f"rooms of {self.seed}"), list[Room](), self.world.server.version
         for _ in range(ROOMS):
             waiting, _ = self._list_uids()
             ending = list_holding(self.world)
@@ -340,7 +340,8 @@ class Scenario:
                 self.world.delete(root, propagationPolicy="Background")
             self._pass_time(ROOM_S)
             waiting, holding = self._list_uids()
-            rooms.append(Room(holding, waiting))
+            admitted = self._list_admitted_since(begin)
+            rooms.append(Room(holding | admitted, waiting - admitted))
         strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
         problems = list(find_out_of_order(shown, strict, rooms))
         if problems:
@@ -353,6 +354,12 @@ class Scenario:
         held_back = deciding.deciding.scheduler._is_held_back
         rules, sharing = self._options.get("pods_ready"), self._options.get("sharing")
         return list_all_waiting(deciding.observed.state, rules=rules, sharing=sharing, is_held_back=held_back)
+
+    def _list_admitted_since(self, version: int) -> frozenset[str]:
+        """Uids of workloads that got quota after a version, also where others have preempted them since."""
+        later = takewhile(lambda change: change.version > version, reversed(self.world.server.history))
+        of_workloads = (change.new for change in later if change.resource == WORKLOADS and change.new is not None)
+        return frozenset(new["metadata"]["uid"] for new in of_workloads if has_condition(new, QUOTA_RESERVED))
 
     def _list_uids(self) -> tuple[frozenset[str], frozenset[str]]:
         """Uids of the workloads that wait with a reason, and of those that hold quota."""
