@@ -55,7 +55,7 @@ def prepare() -> None:
 
 
 def limit_wait() -> None:
-    """Ends a process that is to answer a shell, without an answer, if it still runs 1.6 s from now. A file server, a name server or a plugin
+    """Ends a process that is to answer a shell, without an answer, if it still runs in 1.6 s. A file server, a name server or a plugin
     for credentials may not answer: it is to be called before the first of these is asked. Does nothing in any other process."""
     if VARIABLE in os.environ:
         signal.signal(signal.SIGALRM, _end_at_once)
