@@ -171,12 +171,6 @@ EVICTED_ONCE = Instrument(
     "Workloads that were evicted for the first time",
     (CLUSTER_QUEUE, _EVICTIONS, _CAUSES),
 )
-PREEMPTION_SKIPS = Instrument(
-    "kueue_admission_cycle_preemption_skips",
-    Kind.GAUGE,
-    "Workloads that could preempt and were skipped in a cycle, since others needed the same; none is: a decision knows those before it",
-    (CLUSTER_QUEUE,),
-)
 BUILD_INFO = Instrument(
     "kueue_build_info",
     Kind.GAUGE,
@@ -451,7 +445,6 @@ OF_RECONCILER = (
     *BY_LOCAL_QUEUE,
     PENDING_CLASSES,
     EVICTED_ONCE,
-    PREEMPTION_SKIPS,
     GATE_REMOVAL,
     BUILD_INFO,
     PREEMPTED_WORKLOADS,

@@ -332,16 +332,13 @@ class Scenario:
             return
         chance, rooms, begin = random.Random(f"rooms of {self.seed}"), list[Room](), self.world.server.version
         for _ in range(ROOMS):
-            waiting, _ = self._list_uids()
             ending = list_holding(self.world)
-            if not waiting or not ending:
-                break
             for root in chance.sample(ending, min(JOBS_OF_ROOM, len(ending))):
                 self.world.delete(root, propagationPolicy="Background")
             self._pass_time(ROOM_S)
-            waiting, holding = self._list_uids()
             admitted = self._list_admitted_since(begin)
-            rooms.append(Room(holding | admitted, waiting - admitted))
+            waiting = {each["metadata"]["uid"] for each in self.world.objects(*WORKLOADS) if _get_reason(each)}
+            rooms.append(Room(admitted, frozenset(waiting) - admitted))
         strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
         problems = list(find_out_of_order(shown, strict, rooms))
         if problems:
@@ -360,12 +357,6 @@ class Scenario:
         later = takewhile(lambda change: change.version > version, reversed(self.world.server.history))
         of_workloads = (change.new for change in later if change.resource == WORKLOADS and change.new is not None)
         return frozenset(new["metadata"]["uid"] for new in of_workloads if has_condition(new, QUOTA_RESERVED))
-
-    def _list_uids(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Uids of the workloads that wait with a reason, and of those that hold quota."""
-        workloads = self.world.objects(*WORKLOADS)
-        holding = {each["metadata"]["uid"] for each in workloads if has_condition(each, QUOTA_RESERVED)}
-        return frozenset(each["metadata"]["uid"] for each in workloads if _get_reason(each)), frozenset(holding)
 
     def _count_changes(self) -> int:
         """How often the process that decides has noted a change that may help a workload which waits."""

@@ -136,7 +136,6 @@ class Gauges:
             total, inadmissible = waiting.get(name, (0, 0))
             rows.setdefault(m.PENDING_WORKLOADS, {}).update({(name, m.ACTIVE): total - inadmissible, (name, m.INADMISSIBLE): inadmissible})
             rows.setdefault(m.RESERVING_WORKLOADS, {})[name,] = len(holding)
-            rows.setdefault(m.PREEMPTION_SKIPS, {})[name,] = 0
             rows.setdefault(m.ADMITTED_ACTIVE, {})[name,] = sum(facts.admitted for facts in holding)
             status = m.TERMINATING if queue.deleting else m.PENDING_QUEUE if find_inactive_reason(state, queue) is not None else m.ACTIVE
             for each in (m.PENDING_QUEUE, m.ACTIVE, m.TERMINATING):
