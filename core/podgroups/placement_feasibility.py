@@ -147,7 +147,8 @@ def check_one(
     """Returns where one placement has the group's pods, set by set, and how many more of the last set have room, up to desired_count. Stops
     where so many pods have no place that `missing` is out of reach, unless `to_the_end`: the sets after that get none. `cycle` is not
     changed, but its budget of steps is used. Raises InvalidSelector where a node affinity cannot be evaluated."""
-    view = cycle.view.copy_confined((pods.traits for pods in group.pod_sets), placement.build_mask(cycle.view.tree))
+    particular = [pods.traits for pods in group.pod_sets if pods.traits.is_particular]
+    view = cycle.view.copy_confined(particular, placement.build_mask(cycle.view.tree)) if particular else cycle.view
     free: Matrix | None = None
     found: list[NodeCounts] = []
     spare, more = group.count - group.missing, 0

@@ -28,13 +28,13 @@ class TrainJobStandIn(StandIn):
             return
         namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
         path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
+        jobset = self.api.find(f"{path}/{name}")  # before its runtime: a JobSet that is gone is made by the runtime as it is after that
         named = obj["spec"]["runtimeRef"]
         where = f"namespaces/{namespace}/trainingruntimes" if named.get("kind") == "TrainingRuntime" else "clustertrainingruntimes"
         runtime = self.api.find(f"{self.path}/{where}/{named['name']}")
         if runtime is None:
             return
         spec = _build_jobset_spec(obj, runtime)
-        jobset = self.api.find(f"{path}/{name}")
         if jobset is None:
             metadata = {"name": name, "namespace": namespace, "ownerReferences": [self.owner_of(obj)]}
             self.api.create(path, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec})

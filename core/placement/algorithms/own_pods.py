@@ -62,10 +62,7 @@ def _order_followed_first(around: PodNeighbours, requests: Sequence[PodSetReques
     while waiting:
 
         def is_following(request: PodSetRequest) -> bool:
-            terms = request.traits.affinity
-            others = (other for other in waiting if other is not request)  # noqa: B023 - asked at once
-            own = all(around.is_match(term, request.traits) for term in terms)
-            return bool(terms) and not own and any(all(around.is_match(term, other.traits) for term in terms) for other in others)
+            return any(other is not request and around.is_followed(request.traits, other.traits) for other in waiting)  # noqa: B023 - at once
 
         ordered.append(next((request for request in waiting if not is_following(request)), waiting[0]))
         waiting = [request for request in waiting if request is not ordered[-1]]
@@ -113,7 +110,8 @@ def _is_lending(view: FreeCapacity, request: PodSetRequest) -> bool:
 
 
 def _list_views(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None) -> Iterator[FreeCapacity]:
-    """The view; where pods follow the first of their own kind, confined for these to one domain after the other."""
+    """The view; where pods follow the first of their own kind, confined for these to one domain after the other, and then once more with
+    the other pods that they would follow."""
     series = [request for request in requests if request.traits.affinity and view.around.judge(request.traits).first]
     if not series:
         yield view
@@ -129,8 +127,12 @@ def _list_views(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Mat
     order = held[largest].argsort(kind="stable")
     holds = np.logical_and.reduce(held >= wanted)
     domains = order[holds[order]][:_MOST_DOMAINS]
-    for domain in domains.tolist() or [int((held - wanted).min(axis=0).argmax())]:
-        yield view.copy_confined([request.traits for request in series], domain_of == domain)
+    following = [request.traits for request in series]
+    others = [request.traits for request in requests if request not in series]
+    followed = [other for other in others if any(view.around.is_followed(traits, other) for traits in following)]
+    for confined in (following, [*following, *followed]) if followed else (following,):
+        for domain in domains.tolist() or [int((held - wanted).min(axis=0).argmax())]:
+            yield view.copy_confined(confined, domain_of == domain)
 
 
 def _count_held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, free: Matrix | None) -> Indices:
@@ -147,8 +149,8 @@ def _count_held(view: FreeCapacity, request: PodSetRequest, domain_of: Indices, 
 
 
 def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decision: Decision) -> NotFit | None:
-    """Returns a refusal for the first two pod sets that were placed together and that kube-scheduler would keep apart by pod anti-affinity;
-    None if there are none. The decision must have all placements.
+    """Returns a refusal for the first two pod sets that were placed together and that kube-scheduler would keep apart by pod anti-affinity,
+    or of which one must be near the other by pod affinity and is not; None if there are none. The decision must have all placements.
 
     Placed one after the other, pod sets see each other. Those of a group are placed at once, seeing no more than that both cannot be on one
     node.
@@ -161,5 +163,18 @@ def find_conflict(view: FreeCapacity, requests: Sequence[PodSetRequest], decisio
             if around.are_in_one_domain(key, mine, others):
                 met = f"pod anti-affinity by {key}"
                 note = f"{one.name} and {other.name} are kept apart by {met}; a place for pod sets of one group is not searched for by that"
-                return NotFit(RefusalKind.NOT_FIT, one.name, "", 0, one.count, explanation=Explanation(one.name, notes=(note,)))
+                return _refuse(one, note)
+    for one in requests:
+        others = [request.name for request in requests if request is not one and around.is_followed(one.traits, request.traits)]
+        names = {name for other in others for name, _ in placed[other]}
+        if names and not around.are_near(one.traits, names, [name for name, _ in placed[one.name]]):
+            keys = " and ".join(sorted({term.key for term in one.traits.affinity}))
+            note = (
+                f"{one.name} must be near {', '.join(others)} by pod affinity by {keys}; a place for that was tried in single domains only"
+            )
+            return _refuse(one, note)
     return None
+
+
+def _refuse(request: PodSetRequest, note: str) -> NotFit:
+    return NotFit(RefusalKind.NOT_FIT, request.name, "", 0, request.count, explanation=Explanation(request.name, notes=(note,)))

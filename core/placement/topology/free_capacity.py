@@ -264,7 +264,9 @@ class FreeCapacity:
 
     def is_particular(self, traits: PodTraits) -> bool:
         """Whether more than the node alone decides if a pod with these traits may go there; what is counted for such pods is not kept."""
-        return traits.is_particular or bool(self.company) or self.neighbours.is_repelled(traits)
+        if traits.is_particular or self.company or any(traits is confined for confined, _ in self.inside):
+            return True
+        return self.neighbours.is_repelled(traits)
 
     def copy_with_pods(self, *company: Company) -> "FreeCapacity":
         """Returns a copy that shares all arrays, seen with more pods there (traits, and pods by name of the node). They count for ports
@@ -322,8 +324,8 @@ class FreeCapacity:
         return other
 
     def copy_confined(self, pods: Iterable[PodTraits], inside: Flags) -> "FreeCapacity":
-        """Returns a copy that shares all arrays, with only the nodes `inside` for pods with these very traits, if they are particular; good
-        for one solve."""
+        """Returns a copy that shares all arrays, with only the nodes `inside` for pods with these very traits (the same objects); good for
+        one solve."""
         other = self._copy()
         other.inside += tuple((traits, inside) for traits in pods)
         return other

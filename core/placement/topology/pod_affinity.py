@@ -103,6 +103,20 @@ class PodNeighbours:
         """Whether a term selects pods with these traits, by their namespace, its labels, and their own labels."""
         return term.is_match(traits.namespace, traits.labels, self._neighbours.get_namespace_labels)
 
+    def is_followed(self, one: PodTraits, other: PodTraits) -> bool:
+        """Whether `one` has terms of affinity, and all of them select pods like `other`."""
+        return bool(one.affinity) and all(self.is_match(term, other) for term in one.affinity)
+
+    def are_near(self, traits: PodTraits, names: Collection[str], nodes: Iterable[str]) -> bool:
+        """Whether pods with these traits may be on all of some `nodes` of the tree, as far as their affinity goes, where it selects pods on
+        the nodes `names` and those that were there before."""
+        found = {*self._neighbours.find_matching(traits.affinity), *names}
+        keys = {term.key for term in traits.affinity}
+        if not any(key in self._get_labels(name) for name in found for key in keys):
+            return True  # no such pod counts
+        near = np.logical_and.reduce([self.find_domains(key, found) for key in keys])
+        return bool(near[[self._tree.index[name] for name in nodes]].all())
+
     def find_matching_domains(self, term: PodTerm) -> Flags:
         """Returns a flag per node of the tree: whether its value of the term's key is that of a node, in the tree or not, with a pod that
         the term selects. Pods placed in this solve count, too. Nodes without the key have none set."""
@@ -182,14 +196,13 @@ class PodNeighbours:
             return near, False
         names = {*self._neighbours.find_matching(traits.affinity, awaits=True)}
         for other, nodes in self._company:
-            if all(self.is_match(term, other) for term in traits.affinity):
+            if self.is_followed(traits, other):
                 names |= {name for name, _ in nodes}
         keys = {term.key for term in traits.affinity}
         for key in keys:
             near &= self._tree.encode_label(key)[0] >= 0
         if not any(key in self._get_labels(name) for name in names for key in keys):
-            first = all(self.is_match(term, traits) for term in traits.affinity)
-            return (near, True) if first else (self._make_empty(), False)
+            return (near, True) if self.is_followed(traits, traits) else (self._make_empty(), False)
         for key in keys:
             near &= self.find_domains(key, names)
         return near, False

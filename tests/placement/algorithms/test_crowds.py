@@ -248,3 +248,28 @@ def test_pods_that_exclude_each_other_are_added_one_to_a_domain(spec: dict[str, 
     (placement,) = changed.decide().placements
     assert len(dict(placement.nodes)) == grown.count
     assert crowd.world().schedule(changed.list_new("ps0", placement.nodes)) == []
+
+
+NEAR_X = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOSTNAME_LABEL, "labelSelector": {"matchLabels": {"app": "x"}}}]}}}
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+@pytest.mark.parametrize(("rooms", "fits"), [([1, 1], False), ([1, 1, 2], True), ([3, 1], True)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_pods_that_follow_those_of_another_pod_set_are_placed_near_them(group: str | None, rooms: list[int], fits: bool, is_first: bool):
+    """A leader that would be the first of its kind got a node of its own, and waited forever once a worker was bound elsewhere."""
+    nodes = [
+        Node(f"n{i}", {HOSTNAME_LABEL: f"n{i}", RACK: "a", "pool": "tas"}, {"cpu": room * 1000, "pods": 10}) for i, room in enumerate(rooms)
+    ]
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    made = {"follower": build_template_json({"app": "x"}, spec | NEAR_X), "other": build_template_json({"app": "x"}, spec)}
+    crowd = Crowd(nodes, [])
+    state = crowd.state()
+    asked = [request_of(state, name, 1, made[name], {"required": RACK}) for name in (made if is_first else reversed(made))]
+    asked = [replace(each, topology=replace(each.topology, group=group)) for each in asked if each.topology is not None]
+    view = state.get_view("tas")
+    assert view is not None
+    decision = place(view.capacity, asked, MIXED)
+    assert (decision.refusal is None) == fits
+    placed = {placement.pod_set: dict(placement.nodes) for placement in decision.placements}
+    assert not fits or placed["follower"] == placed["other"]
