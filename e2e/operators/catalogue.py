@@ -10,6 +10,7 @@ from typing import Any
 
 from e2e.nodes import HOSTNAME_LABEL, RACK_LABEL, NodePool, build_node
 from e2e.operators.spark import build_environment, ensure_spark
+from e2e.standins.rights import list_more_rights
 
 Obj = dict[str, Any]
 HOST = "127.0.0.1"
@@ -209,21 +210,12 @@ def _build_autoscaler_objects(_: Place) -> Sequence[Obj]:
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create", "delete"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
     ]
-    rbac, name = "rbac.authorization.k8s.io", "cluster-autoscaler-provisioning"
-    subject = {"kind": "ServiceAccount", "name": "cluster-autoscaler", "namespace": "cluster-autoscaler"}
     data = {
         "kwok-provider-config": {"config": json.dumps(config)},
         "kwok-provider-templates": {"templates": "\n---\n".join(map(json.dumps, groups))},
     }
     return [
-        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": [subject],
-        },
+        *_build_role("cluster-autoscaler-provisioning", rules, "cluster-autoscaler", "cluster-autoscaler"),
         *(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each, "namespace": "cluster-autoscaler"}, "data": content}
             for each, content in data.items()
@@ -233,22 +225,34 @@ def _build_autoscaler_objects(_: Place) -> Sequence[Obj]:
 
 def _allow_drivers(_: Place) -> Sequence[Obj]:
     """What kubelets may do that run drivers: no rights of the operator."""
-    rbac, name, namespace = "rbac.authorization.k8s.io", "spark-nodes", "spark-operator"
+    name, namespace = "spark-nodes", "spark-operator"
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]},
     ]
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+    return [account, *_build_role(name, rules, name, namespace)]
+
+
+def _allow_launcher_status(_: Place) -> Sequence[Obj]:
+    """What an administrator grants before 1.36, by docs/kinds.md."""
+    rules = list_more_rights("MPIJob")
+    return _build_role("mpi-launcher-status", rules, "mpi-operator", "mpi-operator") if rules else ()
+
+
+def _build_role(name: str, rules: Sequence[Obj], account: str, namespace: str) -> list[Obj]:
+    """A ClusterRole, bound to a service account."""
+    rbac = "rbac.authorization.k8s.io"
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
         {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
         {
             "apiVersion": f"{rbac}/v1",
             "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         },
     ]
 
@@ -302,6 +306,7 @@ OPERATORS = (
         ("MPIJob",),
         arguments=lambda _: ["-alsologtostderr", "-lock-namespace=mpi-operator"],
         environment=lambda place: {"HEALTH_ADDRESS": f"{HOST}:{place.health}"},
+        objects=_allow_launcher_status,
         changes=(Change("cmd/mpi-operator/app/server.go", 'fmt.Sprintf(":%d", healthCheckPort)', 'os.Getenv("HEALTH_ADDRESS")'),),
         probe="healthz",
         kubeconfig_flag="kubeConfig",
