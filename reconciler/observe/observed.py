@@ -13,6 +13,7 @@ from core.model.configuration import ResourceRules
 from core.model.pause_state import NOTHING_PAUSED, Pause
 from core.names import (
     LWS_WORKER_INDEX_LABEL,
+    MANAGER_ADMISSION,
     PAUSE_CONFIG_MAP,
     SPARK_DRIVER,
     SPARK_ROLE_LABEL,
@@ -36,7 +37,7 @@ from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, build_object_key
+from core.runtime.watch.store import Change, build_object_key, read_version
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -146,12 +147,15 @@ class Observed(Informers):
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_unowned)
 
-    def observe_reply(self, resource: Resource, obj: Obj) -> None:
+    def observe_reply(self, resource: Resource, obj: Obj, manager: str | None = None) -> None:
         """Folds in an object of `resource` that the API server has answered with, if it is newer than what is observed. Does nothing for a
-        resource that is not watched."""
+        resource that is not watched. A Workload that `manager` kueue-admission has written has what was decided on it: that is assumed no
+        longer, or it has become void."""
         informer = self._by_resource.get(resource)
         if informer is not None:
             informer.observe_reply(obj)
+        if resource == r.WORKLOADS and manager == MANAGER_ADMISSION:
+            self.state.confirm(build_object_key(obj), read_version(obj), obj["metadata"]["uid"])
 
     def _observe_pause(self, key: str, pause: Pause | None) -> None:
         if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others

@@ -129,6 +129,9 @@ class Verdicts:
         if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
             self._undo_verdict(verdict, "it is gone")
             return None
+        if isinstance(verdict.outcome, Admissible) and not self._observed.state.workloads.is_assumed(verdict.workload.key):
+            self._undo_verdict(verdict, "its status was written meanwhile")
+            return None
         too_large = refuse_too_large(workload, verdict.outcome)
         if too_large is not None:
             self._refuse(verdict, too_large)
@@ -137,7 +140,7 @@ class Verdicts:
         if isinstance(result, RequeueAfter):
             self._loop.judge_later(verdict.workload.uid, result.seconds)
         if isinstance(outcome, Admissible):
-            self._confirm(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
+            self._record(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
             return None
         return outcome.preempting
 
@@ -163,10 +166,7 @@ class Verdicts:
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
-    def _confirm(self, written: Obj, judged: Judged, found: Admissible) -> None:
-        """The write of a decision has succeeded."""
-        facts = judged.verdict.workload
-        self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
+    def _record(self, written: Obj, judged: Judged, found: Admissible) -> None:
         trace = tracing.find_traceparent(written)
         self._recorder.record_write(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
         self._recorder.record_placement(found.choices, trace)
