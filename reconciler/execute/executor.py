@@ -47,6 +47,10 @@ MOST_SHOWN = 300  # characters of a refusal, in an event
 REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook: time heals none of them
 
 
+class Paused(Deferred):
+    """An administrator has paused what this write begins."""
+
+
 class Left(dict[tuple[Resource, str], Obj]):
     """What the steps of a plan have left of objects: as the API server has answered, by resource and key. `done`: the names of those that
     have succeeded; `failed`: of steps that were done together, the errors, by resource and key, too."""
@@ -54,11 +58,7 @@ class Left(dict[tuple[Resource, str], Obj]):
     def __init__(self) -> None:
         super().__init__()
         self.done: set[str] = set()
-        self.failed: dict[tuple[Resource, str], KubeError] = {}
-
-
-class Paused(Deferred):
-    """An administrator has paused what this write begins."""
+        self.failed: dict[tuple[Resource, str], KubeError | Paused] = {}
 
 
 class Executor:
@@ -139,12 +139,12 @@ class Executor:
         gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the KubeError of the first step that
         fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). Of writes that one step does
         together, one error is raised: the first that is no refusal, else the first. A step that meets what it names in `passes` is passed
-        over. Raises Paused at once where a pause holds a write, and Hindered where the plan has a problem."""
-        left, failed = Left() if left is None else left, list[KubeError]()
+        over. Paused, where a pause holds a write, is such an error. Raises Hindered where the plan has a problem."""
+        left, failed = Left() if left is None else left, list[KubeError | Paused]()
         for step in plan.steps:
             try:
                 await self._execute_step(step, left)
-            except KubeError as error:
+            except (KubeError, Paused) as error:
                 if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
                     raise
                 failed.append(error)
@@ -217,15 +217,15 @@ class Executor:
 
     async def _execute_together(
         self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan, left: Left
-    ) -> KubeError | None:
-        rest, failed = iter(steps), list[KubeError]()
+    ) -> KubeError | Paused | None:
+        rest, failed = iter(steps), list[KubeError | Paused]()
 
         async def run_step() -> None:
             for some in rest:
                 for one in some if isinstance(some, tuple) else (some,):
                     try:
                         await self._execute_step(one, Left(), in_turn=True)
-                    except KubeError as error:
+                    except (KubeError, Paused) as error:
                         failed.append(error)
                         if one.write is not None and not isinstance(one.write, ParallelSteps):
                             left.failed[one.write.resource, build_object_key(one.write.seen)] = error
@@ -245,7 +245,7 @@ class Executor:
             return None
         worst = next((error for error in failed if not isinstance(error, REFUSALS)), failed[0])
         log = step.log or Log("part of a step failed", {"step": step.name, "count": len(steps)})
-        level = logging.INFO if all(isinstance(error, Conflict) for error in failed) else logging.WARNING
+        level = logging.INFO if all(isinstance(error, Conflict | NotFound | Paused) for error in failed) else logging.WARNING
         logger.log(level, log.message, extra={**log.fields, "failed": len(failed), "error": str(worst)})
         return worst
 

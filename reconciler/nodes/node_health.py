@@ -214,7 +214,10 @@ class NodeHealth:
             verdicts = ((name, verdict) for (name, _), verdict in judged.verdicts.items())
             await self._executor.execute_batches(list_waiting(verdicts), plan_some, left)
         except KubeError as error:
-            failed = sorted((error, *left.failed.values()), key=lambda each: not isinstance(each, Conflict))
+            failed = sorted(
+                (error, *(each for each in left.failed.values() if isinstance(each, KubeError))),
+                key=lambda each: not isinstance(each, Conflict),
+            )
         unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
         lost = {}
         for place, name in judged.lost.items():

@@ -178,3 +178,17 @@ def test_write_as_judged_goes_on_unless_the_judged_part_has_changed(change: dict
     left, raised = harness.execute(make_plan(admit(workload)))
     assert raised is None if error is None else isinstance(raised, error)
     assert left.done == ({"admit"} if error is None else set())
+
+
+def test_pause_of_one_of_parallel_steps_holds_up_no_other():
+    harness = Executing()
+    workload = harness.get("Workload", "w")
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1, "flavors": {}}]}
+    conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    workload = harness.put({**workload, "kind": "Workload", "status": {"admission": admission, "conditions": conditions}})
+    harness.observed.state.observe_pause(Pause(evictions=Stop("evictions", "me", "now", "because")))
+    steps = Step("deactivate", w.deactivate(workload, "Because")), harness.label("a")
+    left, error = harness.execute(make_plan(Step("both", ParallelSteps(steps), holds_up=Hold.NEVER), harness.label("b")))
+    assert isinstance(error, Paused)
+    assert harness.labelled == {"a", "b"}
+    assert list(left.failed) == [(r.WORKLOADS, "ns/w")]
