@@ -139,7 +139,8 @@ class Executor:
         gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the KubeError of the first step that
         fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). Of writes that one step does
         together, one error is raised: the first that is no refusal, else the first. A step that meets what it names in `passes` is passed
-        over. Paused, where a pause holds a write, is such an error. Raises Hindered where the plan has a problem."""
+        over. Paused, where a pause holds a write, is such an error. Raises Hindered where the plan has a problem. The `rest` of a plan is
+        executed as well, before such an error of its own steps is raised; what it returns is returned."""
         left, failed = Left() if left is None else left, list[KubeError | Paused]()
         for step in plan.steps:
             try:
@@ -148,10 +149,16 @@ class Executor:
                 if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
                     raise
                 failed.append(error)
+        result: Result | None = None
+        if plan.rest is not None:
+            unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
+            result = await self.execute(plan.rest(unsure), left)
         if failed:
             raise failed[0]
         if plan.problem:
             raise Hindered(plan.problem)
+        if result is not None:
+            return result
         return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:

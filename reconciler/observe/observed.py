@@ -31,6 +31,7 @@ from core.plan.pods.pod_units import (
 )
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
+from core.plan.steps.writes import find_pod
 from core.podgroups.members import Member
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
@@ -403,8 +404,7 @@ class Observed(Informers):
 
     def find_pod(self, pod: PodFacts) -> Obj | None:
         """Returns the pod with the key and uid of `pod` as it was seen last; None where it is gone."""
-        found = self.pods.store.get(pod.key)
-        return found if found is not None and found["metadata"]["uid"] == pod.uid else None
+        return find_pod(self.pods.store.objects, pod)
 
     def list_live_pods(self, workload: str) -> list[PodFacts]:
         """Returns those of `list_pods` that are not over: pods that are being deleted use what they were given until they are gone."""

@@ -241,7 +241,7 @@ REPORTS: Cases = {
 
 def end_leftover() -> str:
     pod = of_nodes.build_pinned_pod("n0")
-    found = plan_leftovers([PodFacts.read(pod)], lambda _: pod, of_nodes.NOW)
+    found = plan_leftovers(of_verdicts.make_workload(), [PodFacts.read(pod)], {"ns/on-n0": pod}, of_nodes.NOW)
     return of_nodes.list_first_steps(found)[0].events[0].message
 
 

@@ -32,6 +32,7 @@ from core.plan.steps.actions import to_time
 from core.state.facts import FlavorFacts, PodFacts, TopologyFacts, WorkloadFacts, find_condition
 
 Json = Mapping[str, Any]
+Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
 _CORDONED = "node.kubernetes.io/unschedulable"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -78,8 +78,7 @@ class UngatingFacts:
 
     def find_pod(self, pod: PodFacts) -> Obj | None:
         """Returns the object of a pod; None where it is gone."""
-        found = self.pods.get(pod.key)
-        return found if found is not None and found["metadata"]["uid"] == pod.uid else None
+        return w.find_pod(self.pods, pod)
 
     def is_up(self, node: str) -> bool:
         """Returns whether the node of a name is there and ready."""

@@ -4,7 +4,7 @@ A plan is computed from facts alone. Its executor (`reconciler.execute.executor`
 unless the step allows that failure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -129,12 +129,14 @@ class Plan:
     """What is to be done with one object now. It is reconciled again after `again_s` seconds, if nothing has changed
     until then (None: not at all).
 
-    `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none.
+    `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none. `rest`: the plan
+    that follows, by the keys of objects of parallel steps that could not be written, and were not refused either.
     """
 
     steps: tuple[Step, ...] = ()
     again_s: float | None = None
     problem: str = ""
+    rest: Callable[[Collection[str]], "Plan"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -192,3 +193,18 @@ def test_pause_of_one_of_parallel_steps_holds_up_no_other():
     assert isinstance(error, Paused)
     assert harness.labelled == {"a", "b"}
     assert list(left.failed) == [(r.WORKLOADS, "ns/w")]
+
+
+@pytest.mark.parametrize(("failure", "unsure"), [(REFUSED, set[str]()), (FAILED, {"ns/a"})])
+def test_rest_of_a_plan_after_a_failure_gets_the_keys_that_were_not_refused(failure: Refused, unsure: set[str]):
+    harness, asked = Executing(), list[Collection[str]]()
+    harness.fails = {"a": failure}
+
+    def follow(keys: Collection[str]) -> Plan:
+        asked.append(keys)
+        return make_plan(harness.label("c"))
+
+    step = Step("label", ParallelSteps((harness.label("a"), harness.label("b"))), holds_up=Hold.NEVER)
+    left, error = harness.execute(Plan((step,), rest=follow))
+    assert isinstance(error, Forbidden if failure is REFUSED else ServerError)
+    assert (asked, harness.labelled, left.done) == ([unsure], {"b", "c"}, {"label c"})
