@@ -27,6 +27,7 @@ from core.plan.pods.pod_units import (
     find_pod_unit,
     find_workload_unit,
     get_owner_of_named,
+    is_made_for,
     is_unowned,
 )
 from core.plan.steps import api_resources as r
@@ -51,11 +52,11 @@ from core.state.facts import (
     WorkloadFacts,
     find_controller,
     find_family,
-    is_condition_true,
+    is_node_lost,
     with_partial_slices,
     with_spreading,
 )
-from core.state.owners import Owners, is_orphaned, read_owner, show_owner
+from core.state.owners import Owners, is_orphaned, mark_uid, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler.observe.indexes import add_indexes, find_owned, list_workloads_of_pod, show_as_owner
@@ -63,9 +64,6 @@ from reconciler.observe.informers import Informers
 from reconciler.observe.installed_kinds import InstalledKinds, is_served
 from reconciler.observe.pods_being_ungated import Ungating
 from reconciler.observe.refold import Again
-from reconciler.observe.slim import (
-    mark_uid,
-)
 from reconciler.observe.watch_progress import WatchProgress
 
 Facts = TypeVar("Facts")
@@ -411,10 +409,8 @@ class Observed(Informers):
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether the node of a name is gone or has no condition Ready that is True, so that no kubelet reports what ends on it; False for
-        an empty name."""
-        node = self.nodes.store.get(name) if name else None
-        return bool(name) and (node is None or not is_condition_true(node, "Ready"))
+        """Whether the node of a name is gone or not ready (`is_node_lost`); False for an empty name."""
+        return is_node_lost(self.nodes.store.objects, name)
 
     def has_owner(self, workload: Obj) -> bool | None:
         """Returns whether the controller of a workload still exists, with the same uid. Without one: False where its job was deleted, True
@@ -448,14 +444,8 @@ class Observed(Informers):
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def is_of(self, source: Obj, pod: Obj) -> bool:
-        """Whether a pod was made for the object `source`, not by hand with its labels: by its controller, or by the highest queued object
-        above it.
-        """
-        facts = self.pod_facts.get(build_object_key(pod))
-        owners = (find_controller(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
-        uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
-        is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
-        return is_owner and namespace == pod["metadata"]["namespace"]
+        """Whether a pod was made for the object `source` (`is_made_for`)."""
+        return is_made_for(source, pod, self.pod_facts.get(build_object_key(pod)))
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Returns two numbers of pods of a job, or of anything that is its, that are not over: those that are waited for, and those that
