@@ -108,12 +108,6 @@ def is_condition_true(obj: Json, kind: str) -> bool:
     return condition is not None and condition.get("status") == "True"
 
 
-def is_node_lost(nodes: Mapping[str, Json], name: str) -> bool:
-    """Whether the node of a name is not among Nodes by name, or has no condition Ready that is True, so that no kubelet reports what ends
-    on it; False for an empty name."""
-    return bool(name) and not (name in nodes and is_condition_true(nodes[name], "Ready"))
-
-
 def find_pod_family(pod: Json) -> str | None:
     """Returns the name, without namespace, of the workload that a pod names by WORKLOAD_ANNOTATION; None without that. Pods of an elastic
     job outlive the workload that started them: for these it is the name of the job's first workload (SLICE_NAME)."""

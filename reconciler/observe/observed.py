@@ -19,6 +19,7 @@ from core.names import (
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
 )
+from core.plan.pods.node_health import is_node_lost
 from core.plan.pods.pod_units import (
     ALONE,
     GROUP,
@@ -52,7 +53,6 @@ from core.state.facts import (
     WorkloadFacts,
     find_controller,
     find_family,
-    is_node_lost,
     with_partial_slices,
     with_spreading,
 )

@@ -52,6 +52,9 @@ class Loop(Protocol):
     def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         """Refuses a workload with a decision that cannot be written: it is not made again until the workload or a configuration changes."""
 
+    def wake(self) -> None:
+        """Decides once more, on whatever there is to decide."""
+
     def wake_in(self, seconds: float) -> None:
         """Decides once more after some seconds, on whatever there is to decide."""
 
@@ -79,12 +82,24 @@ class Verdicts:
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
+        self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
-    def is_resting(self, uid: str) -> bool:
-        """Whether the verdict on the workload with a uid could not be written a moment ago, so that it is passed over for a pause."""
+    def begin(self, uid: str) -> None:
+        """Records that the verdict on the workload with a uid is about to be written: from now on it is busy until that is done."""
+        self._writing[uid] = False
+
+    def is_being_written(self, uid: str) -> bool:
+        """Whether a verdict on the workload with a uid is being written."""
+        return uid in self._writing
+
+    def is_busy(self, uid: str) -> bool:
+        """Whether the workload with a uid, which has its turn, is not to be judged: its verdict is being written, and two writes at once
+        would be in each other's way; or it could not be a moment ago. Then it is judged once that is done, or over."""
+        if uid in self._writing:
+            self._writing[uid] = True
         _, until = self._held_back.get(uid, (0, 0.0))
-        return self._clock.monotonic() < until
+        return uid in self._writing or self._clock.monotonic() < until
 
     def drop(self, uid: str) -> None:
         """Removes the pause of the workload with a uid, which is gone."""
@@ -94,6 +109,15 @@ class Verdicts:
         """Writes one decision on a workload, an admission or a refusal, and evicts its victims. Returns once it is written or reverted, or
         a task looks up what became of it; raises nothing for a write that fails, whatever the error. One that is reverted is decided on
         again after a pause that doubles. Victims that could not be evicted are excluded (`Loop.exclude_victim`)."""
+        uid = judged.verdict.workload.uid
+        self._writing.setdefault(uid, False)
+        try:
+            await self._try_to_write(judged)
+        finally:
+            if self._writing.pop(uid, False):
+                self._loop.wake()
+
+    async def _try_to_write(self, judged: Judged) -> None:
         verdict = judged.verdict
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)

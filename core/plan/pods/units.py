@@ -48,6 +48,7 @@ from core.names import (
     REASON_SUCCEEDED,
 )
 from core.plan.jobs.workload_priority import Classes, MissingClass, find_changed_priority, find_priority
+from core.plan.pods.node_health import is_node_lost
 from core.plan.pods.pod_plan import finish_of, list_excess, list_running, plan_start, plan_stop, to_release
 from core.plan.pods.pod_units import (
     ALONE,
@@ -102,7 +103,6 @@ from core.state.facts import (
     find_condition,
     find_controller,
     is_condition_true,
-    is_node_lost,
     read_reclaimed_pods,
 )
 
