@@ -149,7 +149,7 @@ class Executor:
                 if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
                     raise
                 failed.append(error)
-        result: Result | None = None
+        result: Result = Done() if plan.again_s is None else RequeueAfter(plan.again_s)
         if plan.rest is not None:
             unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
             result = await self.execute(plan.rest(unsure), left)
@@ -157,9 +157,7 @@ class Executor:
             raise failed[0]
         if plan.problem:
             raise Hindered(plan.problem)
-        if result is not None:
-            return result
-        return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
+        return result
 
     async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
         """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn; times for which plans ask are

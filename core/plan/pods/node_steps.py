@@ -75,7 +75,8 @@ def plan_nodes(f: NodesFacts, rules: HealthRules) -> NodesPlan:
     its step, and holds up no other. Then exactly the lost nodes are named in one write, but for those with such pods; what showed that the
     others are lost may have ended with their pods. Or the Workload is evicted where they are too many: by `rules`, by its own threshold, or
     more than 1,000. Nothing is written where these are named already, or were a moment ago. At last stuck pods are reported, of which a
-    node serves others; pods that no controller makes again (`WorkloadFacts.remade`) do not count."""
+    node serves others; pods that no controller makes again (`WorkloadFacts.remade`) do not count. It takes long where many pods wait;
+    another thread may do it."""
     if f.is_in_storm and not f.facts.unhealthy_nodes.issuperset(f.lost.values()):
         return NodesPlan(wait(pacing.STORM_LOOK_S), None)
     waiting = [WaitingPod(name, verdict.lost, pod) for (name, _), verdict in f.verdicts.items() for pod in verdict.in_the_way]
