@@ -127,8 +127,7 @@ class NodeHealth:
         f = await self._read(workload, facts)
         if f is None:
             return RequeueAfter(pacing.NODES_BATCH_S)
-        ends = sum(len(verdict.in_the_way) for verdict in f.verdicts.values())
-        planned, left = await run_apart(ends, partial(plan_nodes, f, self._rules)), Left()
+        planned, left = plan_nodes(f, self._rules), Left()
         if planned.stuck is not None:
             self.stuck.note(key, planned.stuck)
         try:

@@ -15,7 +15,21 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time
-from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Step, Then, make_plan, wait
+from core.plan.steps.steps import (
+    NOTHING,
+    PASSED_OVER,
+    Event,
+    Hold,
+    Log,
+    MadeSteps,
+    Overtaken,
+    ParallelSteps,
+    Plan,
+    Step,
+    Then,
+    make_plan,
+    wait,
+)
 from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.reports import report_stuck
 from core.plan.workloads.requeue import evict_for_lost_nodes
@@ -34,6 +48,7 @@ class WaitingPod(NamedTuple):
     node: str
     why: str
     pod: PodFacts
+    seen: Obj
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +85,32 @@ class NodesPlan:
 def plan_nodes(f: NodesFacts, rules: HealthRules) -> NodesPlan:
     """Returns what follows for a Workload. In a storm it loses no more nodes: then it is only looked at again.
 
-    Else waiting pods are set to Failed, as their node will not take them, so that others are made, which get another place: at most 5,000
-    (`MOST_ENDED`) at once. One that is bound meanwhile, or changed again and again, shows that its node is not lost. That is a failure of
+    Else waiting pods are set to Failed, as their node will not take them, so that others are made, which get another place. One
+    that is bound meanwhile, or changed again and again, shows that its node is not lost. That is a failure of
     its step, and holds up no other. Then exactly the lost nodes are named in one write, but for those with such pods; what showed that the
     others are lost may have ended with their pods. Or the Workload is evicted where they are too many: by `rules`, by its own threshold, or
     more than 1,000. Nothing is written where these are named already, or were a moment ago. At last stuck pods are reported, of which a
-    node serves others; pods that no controller makes again (`WorkloadFacts.remade`) do not count. It takes long where many pods wait;
-    another thread may do it."""
+    node serves others; pods that no controller makes again (`WorkloadFacts.remade`) do not count."""
     if f.is_in_storm and not f.facts.unhealthy_nodes.issuperset(f.lost.values()):
         return NodesPlan(wait(pacing.STORM_LOOK_S), None)
-    waiting = [WaitingPod(name, verdict.lost, pod) for (name, _), verdict in f.verdicts.items() for pod in verdict.in_the_way]
-    steps = tuple(step for one in waiting[: pacing.MOST_ENDED] if (step := _end_pod(f.pods, one, f.now)) is not None)
-    later = frozenset(one.pod.key for one in waiting[pacing.MOST_ENDED :])
+    waiting = [
+        WaitingPod(name, verdict.lost, pod, seen)
+        for (name, _), verdict in f.verdicts.items()
+        for pod in verdict.in_the_way
+        if (seen := w.find_pod(f.pods, pod)) is not None
+    ]
     stuck, pods = _find_stuck(f)
-    rest = partial(_plan_report, f, rules, later, pods)
-    plan = Plan((Step("end pods", ParallelSteps(steps), holds_up=Hold.NEVER),), rest=rest) if steps else rest(())
+    rest, ends = partial(_plan_report, f, rules, pods), MadeSteps(waiting, partial(_end_pod, f.now))
+    plan = Plan((Step("end pods", ParallelSteps(ends), holds_up=Hold.NEVER),), rest=rest) if waiting else rest(())
     return NodesPlan(plan, None if _is_waiting_for_storm(f) else stuck)
 
 
-def _plan_report(
-    f: NodesFacts, rules: HealthRules, later: Collection[str], stuck: Sequence[tuple[str, PodFacts]], unsure: Collection[str]
-) -> Plan:
-    """Behind the pods that are ended: `unsure` are those that could not be, `later` those that are not yet, by key."""
+def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, PodFacts]], unsure: Collection[str]) -> Plan:
+    """Behind the pods that are ended: `unsure` are those that could not be, by key."""
     lost = {
         name: f.verdicts[place].lost
         for place, name in f.lost.items()
-        if name in f.facts.unhealthy_nodes or not any(pod.key in unsure or pod.key in later for pod in f.verdicts[place].in_the_way)
+        if name in f.facts.unhealthy_nodes or not any(pod.key in unsure for pod in f.verdicts[place].in_the_way)
     }
     is_news = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
     rest_s = f.rest_s if is_news and lost and lost.keys() == set(f.reported) else 0.0
@@ -107,7 +122,6 @@ def _plan_report(
     waits = [verdict.look_again_s for verdict in f.verdicts.values() if verdict.look_again_s is not None]
     waits += [rest_s] if rest_s > 0 else []
     waits += [pacing.STUCK_LOOK_S] if stuck else []
-    waits += [pacing.NODES_BATCH_S] if later else []
     return replace(plan.extend(report_stuck(f.workload, stuck, from_time(f.now))), again_s=min(waits, default=None))
 
 
@@ -138,26 +152,23 @@ def plan_end_of_short(workload: Obj, shortage: str, rules: HealthRules, now: dat
 
 def plan_leftovers(workload: Obj, left: Sequence[PodFacts], pods: Mapping[str, Obj], now: datetime) -> Plan:
     """Returns the plan for a workload that does not run. Its pods `left`, which have a place from an admission that is over, are set to
-    Failed, at most 5,000 (`MOST_ENDED`) at once; and no pod of it counts as stuck. A pod that is not among the objects `pods`, by key, is
-    left out; one that has changed is passed over. Raises KeyError for a pod without a hostname in its node selector."""
+    Failed, and no pod of it counts as stuck. A pod that is not among the objects `pods`, by key, is left out; one that has changed is
+    passed over. Raises KeyError for a pod without a hostname in its node selector."""
     why = "of which its workload has nothing"
-    some = left[: pacing.MOST_ENDED]
-    ends = (_end_pod(pods, WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod), now) for pod in some)
-    steps = tuple(replace(step, passes=PASSED_OVER) for step in ends if step is not None)
+    found = ((pod, seen) for pod in left if (seen := w.find_pod(pods, pod)) is not None)
+    waiting = [WaitingPod(pod.node_selector[HOSTNAME_LABEL], why, pod, seen) for pod, seen in found]
     return make_plan(
         report_stuck(workload, (), from_time(now), runs=False),
-        Step("end pods", ParallelSteps(steps)) if steps else None,
-        again_s=pacing.NODES_BATCH_S if len(left) > len(some) else None,
+        Step("end pods", ParallelSteps(MadeSteps(waiting, partial(_end_pod, now, is_evidence=False)))) if waiting else None,
     )
 
 
-def _end_pod(pods: Mapping[str, Obj], waiting: WaitingPod, now: datetime) -> Step | None:
-    seen = w.find_pod(pods, waiting.pod)
-    if seen is None:
-        return None
+def _end_pod(now: datetime, waiting: WaitingPod, *, is_evidence: bool = True) -> Step:
+    """`is_evidence`: where it is bound meanwhile its node is not lost, though it seemed to be."""
+    seen = waiting.seen
     message = f"Pod terminated by topogate: it waits for node {waiting.node}, {waiting.why or 'which does not take it'}"
     event, log = Event(r.PODS, seen, EVENT_POD_TERMINATED, message), Log("pod terminated", {"pod": waiting.pod.key, "node": waiting.node})
-    passes = frozenset({Overtaken.GONE}) if waiting.why else PASSED_OVER
+    passes = frozenset({Overtaken.GONE}) if waiting.why and is_evidence else PASSED_OVER
     return Step("end pod", w.fail_pod(seen, message, from_time(now)), (event,), log, passes=passes)
 
 

@@ -83,9 +83,8 @@ STRANGER_PATIENCE_S = 10.0  # what would ungate a pod
 # --- how much at once, before others have their turn ------------------------------------------------------------------------------
 MOST_UNGATED = 5_000  # pods of a workload; those that are seen ungated bring it back for the others
 MOST_STARTED = 5_000  # pods of a unit, likewise
-MOST_ENDED = 5_000  # pods that wait for lost nodes
 MOST_EXCESSIVE = 100  # pods with an event on each that stays gated for what it requests; their template is the same
-MOST_PLANNED = 500  # pods that are ended, or workloads that are evicted: so many are planned, and written, before the next
+MOST_PLANNED = 500  # strays that are deleted, or workloads that are evicted: so many are planned, and written, before the next
 QUEUES_COUNTED = 5_000  # workloads
 DRIFT_AT_ONCE = 500  # pods
 RECOUNTED_AT_ONCE = 100  # nodes, pods and pod sets

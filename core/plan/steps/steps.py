@@ -4,16 +4,18 @@ A plan is computed from facts alone. Its executor (`reconciler.execute.executor`
 unless the step allows that failure.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from core import trace_names as t
 from core.plan.steps.writes import Write
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj, Resource
 
+T = TypeVar("T")
 Attributes = Mapping[str, str | int]
 MOST_SPAN_EVENTS = 64  # of one kind on a span
 # How OpenTelemetry calls the name of a kind that it knows.
@@ -101,7 +103,21 @@ class ParallelSteps:
     All are attempted. The error of them all is the first that is no refusal, or else the first.
     """
 
-    steps: tuple["Step | tuple[Step, ...]", ...]
+    steps: Sequence["Step | tuple[Step, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSteps(Sequence["Step"], Generic[T]):
+    """Steps of `items`, each made when its turn comes: to make 50,000 at once would keep the event loop from all else."""
+
+    items: Sequence[T]
+    make: Callable[[T], "Step"]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.make(self.items[at])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from core.plan.pods.node_health import NodeVerdict
 from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Hold, Overtaken, ParallelSteps, Plan, Step, Then
+from core.plan.steps.steps import Hold, MadeSteps, Overtaken, ParallelSteps, Plan, Step, Then
 from core.plan.workloads.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
@@ -113,11 +113,12 @@ def test_node_that_is_named_already_stays_named_whether_its_pods_could_be_ended(
     assert follow(plan(["n0"], ["n0"], waiting={"n0": ["a"]}), "a").names == ()
 
 
-def test_more_pods_than_are_ended_at_once_are_ended_later_and_their_nodes_named_then(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pacing, "MOST_ENDED", 1)
-    found = plan(["n0"], waiting={"n0": ["a", "b"]})
-    assert len(list_first_steps(found)) == 1
-    assert (follow(found).names, follow(found).again_s) == ((), pacing.NODES_BATCH_S)
+def test_step_of_a_waiting_pod_is_made_when_its_turn_comes():
+    """50,000 at once would keep the event loop from all else."""
+    together = plan(["n0"], waiting={"n0": ["a", "b"]}).steps[0].write
+    assert isinstance(together, ParallelSteps)
+    assert isinstance(together.steps, MadeSteps)
+    assert [step.name for step in together.steps] == ["end pod", "end pod"]
 
 
 @pytest.mark.parametrize(("named", "names"), [([], ()), (["n0"], ("end pods",))])
