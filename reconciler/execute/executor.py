@@ -9,10 +9,9 @@ the pace that an administrator has set (`Client.pace`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeVar, assert_never
 
 from opentelemetry.trace import INVALID_SPAN
@@ -21,7 +20,6 @@ from opentelemetry.trace import Span as TracedSpan
 from core.model.pause_state import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan.steps import api_resources as r
-from core.plan.steps import pacing
 from core.plan.steps.actions import from_time
 from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, has_effect
 from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, Then
@@ -146,7 +144,7 @@ class Executor:
             try:
                 await self._execute_step(step, left)
             except (KubeError, Paused) as error:
-                if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
+                if _is_holding_up(step, error):
                     raise
                 failed.append(error)
         result: Result = Done() if plan.again_s is None else RequeueAfter(plan.again_s)
@@ -158,21 +156,6 @@ class Executor:
         if plan.problem:
             raise Hindered(plan.problem)
         return result
-
-    async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
-        """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn; times for which plans ask are
-        dropped. A plan for 50,000 items would keep the event loop from all else. `left` is that of `execute`, for all plans. Later plans
-        follow after a refusal (BadRequest, Forbidden, Invalid) or a Conflict, and the first such error is raised at the end. Raises any
-        other error of `execute` at once."""
-        rest, failed = iter(items), list[KubeError]()
-        while some := list(islice(rest, pacing.MOST_PLANNED)):
-            try:
-                await self.execute(make(some), left)
-            except (*REFUSALS, Conflict) as error:
-                failed.append(error)
-            await self._clock.sleep(0)
-        if failed:
-            raise failed[0]
 
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, ParallelSteps):
@@ -221,13 +204,13 @@ class Executor:
             )
 
     async def _execute_together(
-        self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan, left: Left
+        self, step: Step, steps: Sequence[Step | Sequence[Step]], span: TracedSpan, left: Left
     ) -> KubeError | Paused | None:
         rest, failed = iter(steps), list[KubeError | Paused]()
 
         async def run_step() -> None:
             for some in rest:
-                for one in some if isinstance(some, tuple) else (some,):
+                for one in (some,) if isinstance(some, Step) else some:
                     try:
                         await self._execute_step(one, Left(), in_turn=True)
                     except (KubeError, Paused) as error:
@@ -236,7 +219,7 @@ class Executor:
                             left.failed[one.write.resource, build_object_key(one.write.seen)] = error
                             if len(failed) <= MOST_SPAN_EVENTS:
                                 tracing.add_failure(span, one.write.seen, error)
-                        if one.holds_up is not Hold.NEVER:
+                        if _is_holding_up(one, error):
                             break
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
@@ -324,6 +307,10 @@ def _open_span(span: Span | None) -> Iterator[TracedSpan]:
         if span.explains is not None:
             tracing.explain(opened, span.obj, span.explains)
         yield opened
+
+
+def _is_holding_up(step: Step, error: KubeError | Paused) -> bool:
+    return step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS))
 
 
 def _is_moving_pods(write: Apply) -> bool:

@@ -98,12 +98,12 @@ class Hold(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ParallelSteps:
-    """Independent steps, such as writes to the pods of a job; those in a tuple are done one after the other.
+    """Independent steps, such as writes to the pods of a job; those of a sequence in it are done one after the other.
 
     All are attempted. The error of them all is the first that is no refusal, or else the first.
     """
 
-    steps: Sequence["Step | tuple[Step, ...]"]
+    steps: Sequence["Step | Sequence[Step]"]
 
 
 @dataclass(frozen=True, slots=True)
