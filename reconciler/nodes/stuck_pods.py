@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from core.model.admission import Admission
 from core.plan.steps.ungate import find_strays
+from core.plan.steps.writes import find_pod
 from core.resource import Obj
 from core.state.facts import PodFacts, WorkloadFacts
 from reconciler.observe.observed import Observed
@@ -19,7 +20,7 @@ def find_moved(observed: Observed, facts: WorkloadFacts, admission: Admission) -
     pods = [pod for pod in observed.list_pods(facts.pods_key) if pod.owner_uid == facts.owner_uid is not None]
     before = {pod.key for pod in _find_strays(pods, facts.admission)}
     moved = [pod for pod in _find_strays(pods, admission) if pod.key not in before]
-    return [seen for pod in moved if (seen := observed.find_pod(pod)) is not None]
+    return [seen for pod in moved if (seen := find_pod(observed.pods.store.objects, pod)) is not None]
 
 
 def _find_strays(pods: Sequence[PodFacts], admission: Admission | None) -> Iterator[PodFacts]:

@@ -28,12 +28,10 @@ from core.plan.pods.pod_units import (
     find_pod_unit,
     find_workload_unit,
     get_owner_of_named,
-    is_made_for,
     is_unowned,
 )
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps.writes import find_pod
 from core.podgroups.members import Member
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
@@ -400,10 +398,6 @@ class Observed(Informers):
         keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
         return [self.ungating.adjust(self.pod_facts[key]) for key in keys if key in self.pod_facts]
 
-    def find_pod(self, pod: PodFacts) -> Obj | None:
-        """Returns the pod with the key and uid of `pod` as it was seen last; None where it is gone."""
-        return find_pod(self.pods.store.objects, pod)
-
     def list_live_pods(self, workload: str) -> list[PodFacts]:
         """Returns those of `list_pods` that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
@@ -442,10 +436,6 @@ class Observed(Informers):
             return None
         job = self.jobs[r.build_key(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
-
-    def is_of(self, source: Obj, pod: Obj) -> bool:
-        """Whether a pod was made for the object `source` (`is_made_for`)."""
-        return is_made_for(source, pod, self.pod_facts.get(build_object_key(pod)))
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Returns two numbers of pods of a job, or of anything that is its, that are not over: those that are waited for, and those that
