@@ -23,6 +23,11 @@ def show_owner(namespace: str | None, uid: str) -> str:
     return f"{namespace}/{uid}"
 
 
+def mark_uid(kind: str, uid: str) -> str:
+    """Returns the uid under which an owner of a kind that any user can name is known: no object of another kind has such a uid."""
+    return f"{kind}/{uid}"
+
+
 def read_owner(key: str) -> str:
     """Returns the uid in a key of `show_owner`."""
     return key.partition("/")[2]

@@ -9,10 +9,9 @@ the pace that an administrator has set (`Client.pace`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeVar, assert_never
 
 from opentelemetry.trace import INVALID_SPAN
@@ -21,7 +20,6 @@ from opentelemetry.trace import Span as TracedSpan
 from core.model.pause_state import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan.steps import api_resources as r
-from core.plan.steps import pacing
 from core.plan.steps.actions import from_time
 from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, has_effect
 from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, Then
@@ -47,6 +45,10 @@ MOST_SHOWN = 300  # characters of a refusal, in an event
 REFUSALS = BadRequest, Forbidden, Invalid  # by a policy or an admission webhook: time heals none of them
 
 
+class Paused(Deferred):
+    """An administrator has paused what this write begins."""
+
+
 class Left(dict[tuple[Resource, str], Obj]):
     """What the steps of a plan have left of objects: as the API server has answered, by resource and key. `done`: the names of those that
     have succeeded; `failed`: of steps that were done together, the errors, by resource and key, too."""
@@ -54,11 +56,7 @@ class Left(dict[tuple[Resource, str], Obj]):
     def __init__(self) -> None:
         super().__init__()
         self.done: set[str] = set()
-        self.failed: dict[tuple[Resource, str], KubeError] = {}
-
-
-class Paused(Deferred):
-    """An administrator has paused what this write begins."""
+        self.failed: dict[tuple[Resource, str], KubeError | Paused] = {}
 
 
 class Executor:
@@ -139,35 +137,25 @@ class Executor:
         gets the objects as the steps have left them, and the names of the steps that succeeded. Raises the KubeError of the first step that
         fails: at once, or after the later steps where that step does not hold them up (`Step.holds_up`). Of writes that one step does
         together, one error is raised: the first that is no refusal, else the first. A step that meets what it names in `passes` is passed
-        over. Raises Paused at once where a pause holds a write, and Hindered where the plan has a problem."""
-        left, failed = Left() if left is None else left, list[KubeError]()
+        over. Paused, where a pause holds a write, is such an error. Raises Hindered where the plan has a problem. The `rest` of a plan is
+        executed as well, before such an error of its own steps is raised; what it returns is returned."""
+        left, failed = Left() if left is None else left, list[KubeError | Paused]()
         for step in plan.steps:
             try:
                 await self._execute_step(step, left)
-            except KubeError as error:
-                if step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS)):
+            except (KubeError, Paused) as error:
+                if _is_holding_up(step, error):
                     raise
                 failed.append(error)
+        result: Result = Done() if plan.again_s is None else RequeueAfter(plan.again_s)
+        if plan.rest is not None:
+            unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
+            result = await self.execute(plan.rest(unsure), left)
         if failed:
             raise failed[0]
         if plan.problem:
             raise Hindered(plan.problem)
-        return Done() if plan.again_s is None else RequeueAfter(plan.again_s)
-
-    async def execute_batches(self, items: Iterable[T], make: Callable[[list[T]], Plan], left: Left | None = None) -> None:
-        """Executes one plan for each `pacing.MOST_PLANNED` items, made by `make` when it is its turn; times for which plans ask are
-        dropped. A plan for 50,000 items would keep the event loop from all else. `left` is that of `execute`, for all plans. Later plans
-        follow after a refusal (BadRequest, Forbidden, Invalid) or a Conflict, and the first such error is raised at the end. Raises any
-        other error of `execute` at once."""
-        rest, failed = iter(items), list[KubeError]()
-        while some := list(islice(rest, pacing.MOST_PLANNED)):
-            try:
-                await self.execute(make(some), left)
-            except (*REFUSALS, Conflict) as error:
-                failed.append(error)
-            await self._clock.sleep(0)
-        if failed:
-            raise failed[0]
+        return result
 
     async def _execute_step(self, step: Step, left: Left, *, in_turn: bool = False) -> None:
         if isinstance(step.write, ParallelSteps):
@@ -216,22 +204,22 @@ class Executor:
             )
 
     async def _execute_together(
-        self, step: Step, steps: Sequence[Step | tuple[Step, ...]], span: TracedSpan, left: Left
-    ) -> KubeError | None:
-        rest, failed = iter(steps), list[KubeError]()
+        self, step: Step, steps: Sequence[Step | Sequence[Step]], span: TracedSpan, left: Left
+    ) -> KubeError | Paused | None:
+        rest, failed = iter(steps), list[KubeError | Paused]()
 
         async def run_step() -> None:
             for some in rest:
-                for one in some if isinstance(some, tuple) else (some,):
+                for one in (some,) if isinstance(some, Step) else some:
                     try:
                         await self._execute_step(one, Left(), in_turn=True)
-                    except KubeError as error:
+                    except (KubeError, Paused) as error:
                         failed.append(error)
                         if one.write is not None and not isinstance(one.write, ParallelSteps):
                             left.failed[one.write.resource, build_object_key(one.write.seen)] = error
                             if len(failed) <= MOST_SPAN_EVENTS:
                                 tracing.add_failure(span, one.write.seen, error)
-                        if one.holds_up is not Hold.NEVER:
+                        if _is_holding_up(one, error):
                             break
 
         # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
@@ -245,7 +233,7 @@ class Executor:
             return None
         worst = next((error for error in failed if not isinstance(error, REFUSALS)), failed[0])
         log = step.log or Log("part of a step failed", {"step": step.name, "count": len(steps)})
-        level = logging.INFO if all(isinstance(error, Conflict) for error in failed) else logging.WARNING
+        level = logging.INFO if all(isinstance(error, Conflict | NotFound | Paused) for error in failed) else logging.WARNING
         logger.log(level, log.message, extra={**log.fields, "failed": len(failed), "error": str(worst)})
         return worst
 
@@ -319,6 +307,10 @@ def _open_span(span: Span | None) -> Iterator[TracedSpan]:
         if span.explains is not None:
             tracing.explain(opened, span.obj, span.explains)
         yield opened
+
+
+def _is_holding_up(step: Step, error: KubeError | Paused) -> bool:
+    return step.holds_up is Hold.ALWAYS or (step.holds_up is Hold.UNLESS_REFUSED and not isinstance(error, REFUSALS))
 
 
 def _is_moving_pods(write: Apply) -> bool:

@@ -1,7 +1,7 @@
 """What is known of a job when its next steps are planned, read from what is observed."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property
 
 from core.jobs.contract import JobKind, ResizedByPart
 from core.jobs.prebuilt_label import find_prebuilt_name
@@ -25,7 +25,7 @@ from reconciler.observe.slim import list_writers
 
 
 def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool, is_elastic_with_topology: bool) -> JobFacts:
-    """Returns what is observed of a job, its Workload and its pods; what it has of pods are functions that look when they are called. Not
+    """Returns what is observed of a job, its Workload and its pods; what it has of pods is looked up when it is first read. Not
     filled in are the time and what the process remembers: suspensions, reported pods. `is_elastic_on` and `is_elastic_with_topology` are
     the feature gates of that name."""
     job, missing = observed.related.expand(kind, job)
@@ -46,7 +46,7 @@ def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool
         describe_place(observed.state, facts.admission) if facts is not None and facts.admission is not None else "",
         observed.state.flavors,
         read_classes(observed),
-        _read_pods(observed, kind, job, workload),
+        _PodsOfJob(observed, kind, job, workload),
         _read_holder(observed, job) if workload is None else Holder(None),
         frozenset(list_writers(job)),
         is_elastic_on,
@@ -92,28 +92,73 @@ def _find_workload(kind: JobKind, job: Obj, owned: Sequence[Obj]) -> Obj | None:
     return next((workload for workload in owned if workload["metadata"]["name"] == name), owned[0] if owned else None)
 
 
-def _read_pods(observed: Observed, kind: JobKind, job: Obj, workload: Obj | None) -> PodsOfJob:
-    metadata = job["metadata"]
-    version, generation = metadata["resourceVersion"], metadata.get("generation")
-    if workload is None:
-        return PodsOfJob(
-            has_any=partial(_has_pods, observed, kind, job),
-            find_running=partial(observed.find_running_pods, job),
-            find_parts=partial(_read_parts, observed, job),
-        )
-    family = find_family(workload)
-    return PodsOfJob(
-        has_any=partial(_has_pods, observed, kind, job),
-        may_have_run=lambda: generation != 1 and not observed.pods_progress.has_passed((metadata["uid"], generation), version),
-        may_be_unseen=partial(may_have_unseen_pods, observed, workload, version, generation),
-        find_running=partial(observed.find_running_pods, job),
-        find_left=partial(_find_left, observed, job),
-        find_of_workload=partial(observed.list_live_pods, family),
-        find_unmarked=partial(observed.find_unmarked_pods, job),
-        explain_excess=partial(find_excess_of_parts, observed, job, workload),
-        find_parts=partial(_read_parts, observed, job),
-        find_named=partial(_find_named, observed, family),
-    )
+class _PodsOfJob(PodsOfJob):
+    """Reads each value from what is observed when it is first asked for."""
+
+    def __init__(self, observed: Observed, kind: JobKind, job: Obj, workload: Obj | None) -> None:
+        self._observed, self._kind, self._job, self._workload = observed, kind, job, workload
+        self._family = find_family(workload) if workload is not None else ""
+        metadata = job["metadata"]
+        self._version, self._generation = metadata["resourceVersion"], metadata.get("generation")
+
+    @cached_property
+    def has_any(self) -> bool:
+        return _has_pods(self._observed, self._kind, self._job)
+
+    @cached_property
+    def may_have_run(self) -> bool:
+        of = self._job["metadata"]["uid"], self._generation
+        return self._generation != 1 and not self._observed.pods_progress.has_passed(of, self._version)
+
+    @cached_property
+    def may_be_unseen(self) -> bool:
+        return self._workload is not None and may_have_unseen_pods(self._observed, self._workload, self._version, self._generation)
+
+    @cached_property
+    def running(self) -> Sequence[PodFacts]:
+        return self._observed.find_running_pods(self._job)
+
+    @cached_property
+    def left(self) -> Sequence[PodFacts]:
+        return [pod for pod in self.running if not (pod.terminating and self._observed.is_lost_node(pod.node))]
+
+    @cached_property
+    def of_workload(self) -> Sequence[PodFacts]:
+        return self._observed.list_live_pods(self._family)
+
+    @cached_property
+    def unmarked(self) -> Sequence[Obj]:
+        return self._observed.find_unmarked_pods(self._job)
+
+    @cached_property
+    def excess(self) -> str:
+        return find_excess_of_parts(self._observed, self._job, self._workload) if self._workload is not None else ""
+
+    @cached_property
+    def parts(self) -> Sequence[ChildJob]:
+        return [_ChildJob(self._observed, kind, part) for kind, part in find_parts(self._observed, self._job)]
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        pods = self._observed.pods.store.list_by_index("workload", self._family)
+        return frozenset(str(pod["metadata"]["annotations"][WORKLOAD_ANNOTATION]) for pod in pods)
+
+
+class _ChildJob(ChildJob):
+    """Likewise."""
+
+    _observed: Observed
+
+    def __init__(self, observed: Observed, kind: JobKind, obj: Obj) -> None:
+        vars(self).update(kind=kind, obj=obj, _observed=observed)
+
+    @cached_property
+    def has_pods(self) -> bool:
+        return _has_pods(self._observed, self.kind, self.obj)
+
+    @cached_property
+    def live_pods(self) -> Sequence[PodFacts]:
+        return self._observed.find_live_pods(self.obj)
 
 
 def _has_pods(observed: Observed, kind: JobKind, job: Obj) -> bool:
@@ -125,22 +170,6 @@ def _has_pods(observed: Observed, kind: JobKind, job: Obj) -> bool:
     parts = find_parts(observed, job)
     staying = [(of_part, part) for of_part, part in parts if not part["metadata"].get("deletionTimestamp")]
     return len(staying) == len(parts) or any(of_part.count_active_pods(part) > 0 for of_part, part in staying)
-
-
-def _find_left(observed: Observed, job: Obj) -> list[PodFacts]:
-    running = observed.find_running_pods(job)
-    return [pod for pod in running if not (pod.terminating and observed.is_lost_node(pod.node))]
-
-
-def _read_parts(observed: Observed, job: Obj) -> list[ChildJob]:
-    found = find_parts(observed, job)
-    return [ChildJob(kind, part, partial(_has_pods, observed, kind, part), partial(observed.find_live_pods, part)) for kind, part in found]
-
-
-def _find_named(observed: Observed, family: str) -> frozenset[str]:
-    """Names of the Workloads that pods of a family name."""
-    pods = observed.pods.store.list_by_index("workload", family)
-    return frozenset(str(pod["metadata"]["annotations"][WORKLOAD_ANNOTATION]) for pod in pods)
 
 
 def _read_holder(observed: Observed, job: Obj) -> Holder:

@@ -6,42 +6,30 @@ decision by the second pass (`core.queueing.cycle.second_pass`). `reconciler.nod
 `core.plan.pods.node_health` decides; a storm holds it all back (`reconciler.nodes.mass_not_ready`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import partial
 
 from core.model.node_health_rules import HealthRules
-from core.plan.pods.node_health import NodeShare, NodeVerdict, find_placed, is_pinned, judge_node, may_move
-from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, WaitingPod, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.pods.node_health import NodeShare, NodeVerdict, Place, find_placed, is_pinned, judge_node, may_move
+from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps.steps import Plan
-from core.plan.workloads.workload_steps import EVICT
 from core.resource import Obj
 from core.runtime.apart import FEW, run_apart
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.http.errors import Conflict, KubeError
+from core.runtime.http.errors import Conflict
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts, find_family
+from core.state.facts import PodFacts, WorkloadFacts, find_family
 from reconciler.execute.controllers import build_controller
-from reconciler.execute.executor import REFUSALS, Executor, Left
+from reconciler.execute.executor import Executor, Left
 from reconciler.nodes.node_memory import Names, NodeMemory, NodeUsers, read_state_and_labels
-from reconciler.nodes.read_nodes import NodesOfWorkload, Place
+from reconciler.nodes.read_nodes import NodesOfWorkload
 from reconciler.nodes.stuck_pods import StuckPods
 from reconciler.observe.indexes import get_hostname, list_workloads_of_pod
 from reconciler.observe.observed import Observed
-
-
-@dataclass(frozen=True, slots=True)
-class _JudgedNodes:
-    """What was judged of the nodes of a workload. `lost`: those that are, with the name that its assignment has for each."""
-
-    shares: Mapping[Place, NodeShare]
-    verdicts: Mapping[Place, NodeVerdict]
-    lost: Mapping[Place, str]
-    nodes: int  # how many it is assigned to
 
 
 class NodeHealth:
@@ -60,7 +48,7 @@ class NodeHealth:
         self._users = NodeUsers()
         self._memory = NodeMemory(observed, clock, self._users)
         self._nodes = NodesOfWorkload(observed, clock, rules, self._memory, self._users)
-        self.stuck = StuckPods(observed, executor)
+        self.stuck = StuckPods(observed)
         self.controller = build_controller("node health", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.workloads.add_handler(self._on_workload)
@@ -130,30 +118,36 @@ class NodeHealth:
         (`status.unhealthyNodes`) or evicts it, and reports pods that their node rejects. Does nothing while it is in a storm and would lose
         more nodes. Of a workload without an admission it deletes pods that still wait for its former nodes; of any that does not run it
         ends the report of rejected pods. Returns RequeueAfter with the seconds until it is to be judged again, else Done. Raises KubeError
-        where a write fails, and Paused while evictions are paused."""
+        where a write fails but for a Conflict, and Paused while evictions are paused."""
         workload = self._observed.workloads.store.get(key)
         facts = self._observed.state.workloads.facts.get(key)
-        if workload is None or facts is None or not facts.runs:
-            await self.stuck.drop(workload, key)
-        if workload is None or facts is None or facts.finished:
-            return Done()
-        if facts.admission is None:
-            pods = self._observed.list_pods(find_family(workload))
-            placed = find_placed(facts)
-            left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
-            await self._executor.execute_batches(left, lambda some: plan_leftovers(some, self._observed.find_pod, self._clock.now()))
-            return Done()
-        if not facts.admitted or facts.evicted:
-            return Done()
-        judged = await self._judge_all(workload, facts)
-        if judged is None:
+        if workload is None or facts is None or not facts.runs or facts.admission is None:
+            self.stuck.note(key, {})
+            return await self._execute_leftovers(workload, facts) if workload is not None else Done()
+        f = await self._read(workload, facts)
+        if f is None:
             return RequeueAfter(pacing.NODES_BATCH_S)
-        if set(judged.lost.values()) - facts.unhealthy_nodes and self._is_held(facts):
-            return RequeueAfter(pacing.STORM_LOOK_S)
-        return await self._follow_up(workload, facts, judged)
+        planned, left = plan_nodes(f, self._rules), Left()
+        if planned.stuck is not None:
+            self.stuck.note(key, planned.stuck)
+        try:
+            return await self._executor.execute(planned.plan, left)
+        except Conflict:
+            return RequeueAfter(pacing.NODES_BATCH_S)  # it has changed, or a pod is bound to a node that seemed to be lost
+        finally:
+            if REPORT_LOST in left.done and key in self._users.hosts:  # it may be gone by now
+                named = left[r.WORKLOADS, key]["status"].get("unhealthyNodes") or ()
+                self._users.reported[key] = facts.admission, {node["name"] for node in named}, self._clock.monotonic()
 
-    async def _judge_all(self, workload: Obj, facts: WorkloadFacts) -> _JudgedNodes | None:
-        """None where its nodes are being replaced, or it has changed meanwhile."""
+    async def _execute_leftovers(self, workload: Obj, facts: WorkloadFacts | None) -> Result:
+        left: list[PodFacts] = []
+        if facts is not None and facts.admission is None and not facts.finished:
+            placed, pods = find_placed(facts), self._observed.list_pods(find_family(workload))
+            left = [pod for pod in self._nodes.list_own(workload, facts, pods, {}) if is_pinned(pod, placed)]
+        return await self._executor.execute(plan_leftovers(workload, left, self._observed.pods.store.objects, self._clock.now()))
+
+    async def _read(self, workload: Obj, facts: WorkloadFacts) -> NodesFacts | None:
+        """What is judged of its nodes. None where these are being replaced, or it has changed meanwhile."""
         if self._observed.state.workloads.is_assumed(facts.key):
             return None
         pods = self._observed.list_pods(find_family(workload))
@@ -167,8 +161,11 @@ class NodeHealth:
         now = self._clock.now()
         verdicts = {place: self._judge(place[0], share, now) for place, share in shares.items()}
         is_movable = may_move(facts, self._nodes.list_own(workload, facts, pods, names))
-        lost = [place for place, verdict in verdicts.items() if verdict.lost and is_movable]
-        return _JudgedNodes(shares, verdicts, self._name_lost(lost, names), nodes)
+        lost = self._name_lost((place for place, verdict in verdicts.items() if verdict.lost and is_movable), names)
+        in_storm = any(verdict.lost or verdict.stuck for verdict in verdicts.values()) and self._is_held(facts)
+        reported, rest_s = self._find_reported(facts)
+        objects = self._observed.pods.store.objects
+        return NodesFacts(workload, facts, nodes, shares, verdicts, lost, objects, now, in_storm, reported, rest_s)
 
     def _name_lost(self, lost: Iterable[Place], names: Names) -> dict[Place, str]:
         """Lost nodes as the assignment names them: by its hostname one that is gone, or with a name that is the hostname of another."""
@@ -180,55 +177,11 @@ class NodeHealth:
         }
         return {(name, host): host or hosts_by_node.get(name, name) for name, host in lost}
 
-    async def _follow_up(self, workload: Obj, facts: WorkloadFacts, judged: _JudgedNodes) -> Result:
-        failed, lost = await self._end_pods(facts, judged)
-        rest_s = self._find_rest(facts, lost.keys())
-        known, left = NodesFacts(workload, facts, lost, judged.nodes, is_just_reported=rest_s > 0), Left()
-        try:
-            await self._executor.execute(plan_report(known, self._rules, self._clock.now()), left)
-        finally:
-            if left.done & {REPORT_LOST, EVICT} and facts.key in self._users.hosts and facts.admission is not None:  # it may be gone by now
-                self._users.reported[facts.key] = facts.admission, lost.keys(), self._clock.monotonic()
-        for error in failed:
-            if isinstance(error, Conflict):
-                return RequeueAfter(pacing.NODES_BATCH_S)  # a pod is bound to a node that seemed to be lost
-            raise error
-        if any(verdict.stuck for verdict in judged.verdicts.values()) and self._is_held(facts):
-            return RequeueAfter(pacing.STORM_LOOK_S)
-        named = {host or name: (judged.shares[name, host], verdict) for (name, host), verdict in judged.verdicts.items()}
-        waits = [verdict.look_again_s for verdict in judged.verdicts.values() if verdict.look_again_s is not None]
-        waits += [rest_s] if known.is_news and rest_s > 0 else []
-        waits += await self.stuck.note(workload, facts, {} if judged.lost else named)
-        return RequeueAfter(min(waits)) if waits else Done()
-
-    async def _end_pods(self, facts: WorkloadFacts, judged: _JudgedNodes) -> tuple[list[KubeError], dict[str, str]]:
-        """Ends pods that wait for nodes which will not take them. Returns what has failed, and which nodes are lost: not those of pods that
-        could not be ended, but for a refusal. What showed that the others are lost may have ended with their pods."""
-        left, begun, failed = Left(), set[str](), list[KubeError]()
-
-        def plan_some(some: list[WaitingPod]) -> Plan:
-            begun.update(waiting.pod.key for waiting in some)
-            return plan_ends(some, self._observed.find_pod, self._clock.now())
-
-        try:
-            verdicts = ((name, verdict) for (name, _), verdict in judged.verdicts.items())
-            await self._executor.execute_batches(list_waiting(verdicts), plan_some, left)
-        except KubeError as error:
-            failed = sorted((error, *left.failed.values()), key=lambda each: not isinstance(each, Conflict))
-        unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
-        lost = {}
-        for place, name in judged.lost.items():
-            is_sure = all(pod.key in begun and pod.key not in unsure for pod in judged.verdicts[place].in_the_way)
-            if is_sure or name in facts.unhealthy_nodes:
-                lost[name] = judged.verdicts[place].lost
-        return failed, lost
-
-    def _find_rest(self, facts: WorkloadFacts, lost: Collection[str]) -> float:
-        """Returns for how many seconds lost nodes are not reported, since they have just been, and the same place was found again: where
+    def _find_reported(self, facts: WorkloadFacts) -> tuple[Collection[str], float]:
+        """Returns the lost nodes that were reported last, while the place is the same, and for how many seconds they are not again. Where
         this controller and what finds places disagree on what a node is neither would ever rest."""
         admission, reported, at = self._users.reported.get(facts.key, (None, (), 0.0))
-        is_again = bool(lost) and reported == lost and admission == facts.admission
-        return at + pacing.LOST_AGAIN_S - self._clock.monotonic() if is_again else 0.0
+        return (reported, at + pacing.LOST_AGAIN_S - self._clock.monotonic()) if admission == facts.admission else ((), 0.0)
 
     def _judge(self, name: str, share: NodeShare, now: datetime) -> NodeVerdict:
         """One node; one that cannot be judged is set aside, and the workload's other nodes are judged all the same."""

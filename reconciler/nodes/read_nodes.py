@@ -9,15 +9,13 @@ from typing import Any
 from core.model.admission import PodSetAdmission
 from core.model.node_health_rules import HealthRules
 from core.names import ADMITTED, HOSTNAME_LABEL
-from core.plan.pods.node_health import NodeShare, Outside, explain_outside, find_placed, is_pinned
+from core.plan.pods.node_health import NodeShare, Outside, Place, explain_outside, find_placed, is_pinned
 from core.resource import Obj
 from core.runtime.apart import run_apart
 from core.runtime.clock import Clock
 from core.state.facts import PodFacts, WorkloadFacts, find_condition
 from reconciler.nodes.node_memory import Domain, Names, NodeMemory, NodeUsers, count_by_domain, is_well, show_missing
 from reconciler.observe.observed import Observed
-
-Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 
 
 class NodesOfWorkload:

@@ -13,11 +13,13 @@ from core.model.configuration import ResourceRules
 from core.model.pause_state import NOTHING_PAUSED, Pause
 from core.names import (
     LWS_WORKER_INDEX_LABEL,
+    MANAGER_ADMISSION,
     PAUSE_CONFIG_MAP,
     SPARK_DRIVER,
     SPARK_ROLE_LABEL,
     SYSTEM_NAMESPACE,
 )
+from core.plan.pods.node_health import is_node_lost
 from core.plan.pods.pod_units import (
     ALONE,
     GROUP,
@@ -36,7 +38,7 @@ from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
-from core.runtime.watch.store import Change, build_object_key
+from core.runtime.watch.store import Change, build_object_key, read_version
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
@@ -49,11 +51,10 @@ from core.state.facts import (
     WorkloadFacts,
     find_controller,
     find_family,
-    is_condition_true,
     with_partial_slices,
     with_spreading,
 )
-from core.state.owners import Owners, is_orphaned, read_owner, show_owner
+from core.state.owners import Owners, is_orphaned, mark_uid, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
 from reconciler.observe.indexes import add_indexes, find_owned, list_workloads_of_pod, show_as_owner
@@ -61,9 +62,6 @@ from reconciler.observe.informers import Informers
 from reconciler.observe.installed_kinds import InstalledKinds, is_served
 from reconciler.observe.pods_being_ungated import Ungating
 from reconciler.observe.refold import Again
-from reconciler.observe.slim import (
-    mark_uid,
-)
 from reconciler.observe.watch_progress import WatchProgress
 
 Facts = TypeVar("Facts")
@@ -146,12 +144,15 @@ class Observed(Informers):
         self._fold(self.workloads, self._read_workload, state.observe_workload)
         self.workloads.add_handler(self._observe_unowned)
 
-    def observe_reply(self, resource: Resource, obj: Obj) -> None:
+    def observe_reply(self, resource: Resource, obj: Obj, manager: str | None = None) -> None:
         """Folds in an object of `resource` that the API server has answered with, if it is newer than what is observed. Does nothing for a
-        resource that is not watched."""
+        resource that is not watched. A Workload that `manager` kueue-admission has written has what was decided on it: that is assumed no
+        longer, or it has become void."""
         informer = self._by_resource.get(resource)
         if informer is not None:
             informer.observe_reply(obj)
+        if resource == r.WORKLOADS and manager == MANAGER_ADMISSION:
+            self.state.confirm(build_object_key(obj), read_version(obj), obj["metadata"]["uid"])
 
     def _observe_pause(self, key: str, pause: Pause | None) -> None:
         if key.rpartition("/")[2] == PAUSE_CONFIG_MAP:  # files may have others
@@ -397,20 +398,13 @@ class Observed(Informers):
         keys = map(build_object_key, self.pods.store.list_by_index("workload", workload))
         return [self.ungating.adjust(self.pod_facts[key]) for key in keys if key in self.pod_facts]
 
-    def find_pod(self, pod: PodFacts) -> Obj | None:
-        """Returns the pod with the key and uid of `pod` as it was seen last; None where it is gone."""
-        found = self.pods.store.get(pod.key)
-        return found if found is not None and found["metadata"]["uid"] == pod.uid else None
-
     def list_live_pods(self, workload: str) -> list[PodFacts]:
         """Returns those of `list_pods` that are not over: pods that are being deleted use what they were given until they are gone."""
         return [pod for pod in self.list_pods(workload) if not pod.terminal]
 
     def is_lost_node(self, name: str) -> bool:
-        """Whether the node of a name is gone or has no condition Ready that is True, so that no kubelet reports what ends on it; False for
-        an empty name."""
-        node = self.nodes.store.get(name) if name else None
-        return bool(name) and (node is None or not is_condition_true(node, "Ready"))
+        """Whether the node of a name is gone or not ready (`is_node_lost`); False for an empty name."""
+        return is_node_lost(self.nodes.store.objects, name)
 
     def has_owner(self, workload: Obj) -> bool | None:
         """Returns whether the controller of a workload still exists, with the same uid. Without one: False where its job was deleted, True
@@ -442,16 +436,6 @@ class Observed(Informers):
             return None
         job = self.jobs[r.build_key(kind)].store.get(f"{workload['metadata']['namespace']}/{owner['name']}")
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner["uid"] else None
-
-    def is_of(self, source: Obj, pod: Obj) -> bool:
-        """Whether a pod was made for the object `source`, not by hand with its labels: by its controller, or by the highest queued object
-        above it.
-        """
-        facts = self.pod_facts.get(build_object_key(pod))
-        owners = (find_controller(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
-        uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
-        is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
-        return is_owner and namespace == pod["metadata"]["namespace"]
 
     def count_live_pods(self, job: Obj) -> tuple[int, int]:
         """Returns two numbers of pods of a job, or of anything that is its, that are not over: those that are waited for, and those that

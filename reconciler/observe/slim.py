@@ -28,6 +28,7 @@ from core.names import (
 from core.plan.steps.api_resources import build_owner_key
 from core.podgroups.members import find_native_group
 from core.resource import Obj
+from core.state.owners import mark_uid
 
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
 _OF_QUEUED_PODS = (
@@ -97,11 +98,6 @@ def mark_unknown_owners(obj: Obj, known: Collection[str]) -> Obj:
         owner if build_owner_key(owner) in known else {**owner, "uid": mark_uid(build_owner_key(owner), owner["uid"])} for owner in owners
     ]
     return {**obj, "metadata": {**metadata, "ownerReferences": marked}}
-
-
-def mark_uid(kind: str, uid: str) -> str:
-    """Returns the uid under which an owner of a kind that any user can name is known: no object of another kind has such a uid."""
-    return f"{kind}/{uid}"
 
 
 def remove_false_marks(pod: Obj, queued: Pod) -> Obj:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.jobs.kinds.pod import has_admission_gate
 from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE
-from core.plan.pods.pod_units import PARENTS, UNKNOWN, find_pod_unit, is_going, is_terminal, is_unowned
+from core.plan.pods.pod_units import PARENTS, UNKNOWN, find_pod_unit, is_going, is_made_for, is_terminal, is_unowned
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.ungate import find_excess
@@ -106,7 +106,7 @@ class Strangers:
         parent = self._observed.parents[unit.source].store.get(f"{unit.namespace}/{unit.name}")
         if parent is None:
             return f"its {unit.source} {unit.name} does not exist; delete the pod"
-        if "spec" in parent and not self._observed.is_of(parent, pod):
+        if "spec" in parent and not is_made_for(parent, pod, self._observed.pod_facts.get(build_object_key(pod))):
             return f"{unit.source} {unit.name}, of which it says it is, has not made it; delete the pod"
         return None
 

@@ -1,8 +1,12 @@
 """Workloads of jobs that are gone: reconciled one at a time, whenever one of them has changed. `core.plan.pods.orphans`
 plans what is to be done."""
 
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
 from core.plan.pods.orphans import OrphanFacts, plan_orphan
-from core.resource import Obj
+from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.watch.store import Change, build_object_key
@@ -52,19 +56,6 @@ class Orphans:
             for workload in find_owned(self._observed.workloads.store, change.obj):
                 self._queue.add(build_object_key(workload), "job is gone")
 
-    def _may_have_unseen_owner(self, workload: Obj) -> bool:
-        """Returns whether the owner of a workload may exist without having been observed.
-
-        The watch of its kind may be behind the one of Workloads, as that of a process which has just begun to lead. Within seconds it is
-        known: look again then.
-        """
-        owner = find_controller(workload)
-        informer = self._observed.find_owning(owner) if owner is not None else None
-        if informer is None or informer.resource not in self._progress:
-            return False
-        metadata = workload["metadata"]
-        return not self._progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])
-
     async def _reconcile(self, item: Item) -> Result:
         workload = self._observed.workloads.store.get(str(item.key))
         if workload is None:
@@ -73,16 +64,33 @@ class Orphans:
 
     def _read(self, workload: Obj) -> OrphanFacts:
         has_owner = self._observed.has_owner(workload)
-        return OrphanFacts(
-            workload,
-            self._executor.format_now(),
-            has_owner,
-            self._observed.list_live_pods(find_family(workload)) if not has_owner else (),
-            lambda: may_have_unseen_pods(self._observed, workload, self._find_version()),
-            lambda: self._may_have_unseen_owner(workload),
-        )
+        pods = self._observed.list_live_pods(find_family(workload)) if not has_owner else ()
+        return _OrphanFacts(self._observed, self._progress, workload, self._executor.format_now(), has_owner, pods)
 
-    def _find_version(self) -> str:
-        """Up to which resource version any job or Workload has been observed: the deletion of an owner among them."""
+
+class _OrphanFacts(OrphanFacts):
+    """Finds what may be unseen when it is first asked for."""
+
+    _observed: Observed
+    _progress: Mapping[Resource, WatchProgress]
+
+    def __init__(self, observed: Observed, progress: Mapping[Resource, WatchProgress], workload: Obj, now: str, *seen: Any) -> None:
+        vars(self).update(zip(("has_owner", "pods"), seen, strict=True), workload=workload, now=now, _observed=observed, _progress=progress)
+
+    @cached_property
+    def may_have_unseen_pods(self) -> bool:
+        # Up to which resource version any job or Workload has been observed: the deletion of an owner among them.
         versions = (informer.watcher.version for informer in (*self._observed.owning, self._observed.workloads))
-        return max((version for version in versions if version.isdecimal()), key=int, default="")
+        version = max((version for version in versions if version.isdecimal()), key=int, default="")
+        return may_have_unseen_pods(self._observed, self.workload, version)
+
+    @cached_property
+    def may_have_unseen_owner(self) -> bool:
+        """The watch of its kind may be behind the one of Workloads, as that of a process which has just begun to lead. Within seconds it is
+        known: look again then."""
+        owner = find_controller(self.workload)
+        informer = self._observed.find_owning(owner) if owner is not None else None
+        if informer is None or informer.resource not in self._progress:
+            return False
+        metadata = self.workload["metadata"]
+        return not self._progress[informer.resource].has_passed(metadata["uid"], metadata["resourceVersion"])

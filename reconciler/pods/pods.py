@@ -132,8 +132,8 @@ class Pods:
             observed.state.flavors,
             read_classes(observed),
             describe_place(observed.state, admission) if admission is not None else "",
-            partial(observed.is_of, source) if source is not None else lambda _: True,
-            self._is_over_but_for_finalizers,
+            observed.pod_facts,
+            observed.nodes.store.objects,
             waited_s=self._clock.monotonic() - since if since is not None else 0.0,
         )
 
@@ -159,12 +159,6 @@ class Pods:
             if owner is None or owner["uid"] == uid:
                 return workload
         return None
-
-    def _is_over_but_for_finalizers(self, key: str) -> bool:
-        """Whether a pod was deleted without a grace period on a node that is lost. Where that was in the foreground,
-        the garbage collector keeps the pod until its Workload is gone, and no kubelet reports that it has ended."""
-        pod = self._observed.pod_facts.get(key)
-        return pod is not None and pod.dropped and self._observed.is_lost_node(pod.node)
 
 
 def _read_request(parent: PodParent, obj: Obj) -> tuple[Any, ...]:

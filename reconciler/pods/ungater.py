@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from core.plan.pods.pod_units import is_unowned
-from core.plan.pods.ungate_steps import BEGIN, BOUND, Nodes, UngatingFacts, decide_ungating, plan_pods
+from core.plan.pods.ungate_steps import BEGIN, BOUND, UngatingFacts, plan_pods
 from core.plan.steps import pacing
 from core.resource import Obj
 from core.runtime.apart import run_apart
@@ -18,7 +18,7 @@ from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
-from core.state.facts import WorkloadFacts, find_family, is_condition_true
+from core.state.facts import WorkloadFacts, find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor, Left
 from reconciler.jobs.child_objects import limit_facts
@@ -36,7 +36,6 @@ class Ungater:
         self._observed, self._executor, self._clock = observed, executor, clock
         self._nominates, self._waits_for_nodes = nominates, waits_for_nodes
         self._began: dict[str, datetime] = {}  # when pods were first ungated since an admission, until all are bound
-        self._nodes = Nodes(lambda node: node in observed.state.nodes, self._is_up, self._is_host_up)
         self.controller = build_controller("ungater", self._reconcile, clock, workers=4)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -68,16 +67,15 @@ class Ungater:
         if self._is_moving(facts.key):
             return RequeueAfter(pacing.UNGATING_BATCH_S)  # another place is being written
         seen = self._read(key, workload, facts)
-        decided = await run_apart(len(seen.naming), partial(decide_ungating, seen))
+        planned = await run_apart(len(seen.naming), partial(plan_pods, seen))
         if not self._is_given(workload, facts):
             return RequeueAfter(pacing.UNGATING_BATCH_S)  # what changed it has queued it again, or it is about to give places back
-        plan = plan_pods(seen, decided)
         left, began = Left(), self._clock.now()
-        self._observed.ungating.begin(decided.places)
+        self._observed.ungating.begin(planned.places)
         try:
-            return await self._executor.execute(plan, left)
+            return await self._executor.execute(planned.plan, left)
         finally:
-            self._observed.ungating.end(decided.places)
+            self._observed.ungating.end(planned.places)
             if BEGIN in left.done and self._observed.find_present(key) is not None:
                 self._began[key] = began
             if BOUND in left.done:
@@ -92,8 +90,9 @@ class Ungater:
             facts.admission,
             observed.list_pods(key),
             observed.state.find_places(facts.admission.pod_sets),
-            self._nodes,
-            observed.find_pod,
+            observed.pods.store.objects,
+            observed.nodes.store.objects,
+            observed.state.names_by_host,
             self._executor.format_now(),
             self._began.get(key),
             nominates=self._nominates,
@@ -120,14 +119,6 @@ class Ungater:
         if now is None or not _may_run_pods(workload, now) or self._is_moving(now.key):
             return False
         return now is facts or (now.admission, now.unhealthy_nodes) == (facts.admission, facts.unhealthy_nodes)
-
-    def _is_host_up(self, host: str) -> bool:
-        """By the label, as kube-scheduler reads the selector of a pod; not by the name, which may be the hostname of another node."""
-        return any(self._is_up(node["metadata"]["name"]) for node in self._observed.nodes.store.list_by_index("hostname", host))
-
-    def _is_up(self, node: str) -> bool:
-        known = self._observed.nodes.store.get(node)
-        return known is not None and is_condition_true(known, "Ready")
 
 
 def _may_run_pods(workload: Obj, facts: WorkloadFacts) -> bool:

@@ -6,7 +6,7 @@ two of them, and the slower it is the longer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from core.names import QUOTA_RESERVED
 from core.plan.steps import pacing
@@ -20,21 +20,14 @@ from core.runtime.tasks import start_eternal
 from core.runtime.workqueue import WorkQueue
 from core.state.facts import find_condition
 from reconciler.observe.observed import Observed
+from reconciler.schedule.verdicts import Verdicts
 
 
 class Reasons:
-    """The refusals of a cycle. `write` writes one; `is_being_written` returns, for the uid of a workload, whether one
-    is being written."""
+    """The refusals of a cycle, which `verdicts` writes."""
 
-    def __init__(
-        self,
-        observed: Observed,
-        clock: Clock,
-        cycle: Cycle,
-        write: Callable[[Judged], Awaitable[None]],
-        is_being_written: Callable[[str], bool],
-    ) -> None:
-        self._observed, self._clock, self._cycle, self._write, self._is_being_written = observed, clock, cycle, write, is_being_written
+    def __init__(self, observed: Observed, clock: Clock, cycle: Cycle, verdicts: Verdicts) -> None:
+        self._observed, self._clock, self._cycle, self._verdicts = observed, clock, cycle, verdicts
         self._later: dict[str, Judged] = {}  # uid -> why it waits now
         self._turns = WorkQueue(clock)
         self._first = RateLimiter(clock, pacing.REASONS_FIRST_PER_S, pacing.REASONS_FIRST_AT_ONCE)
@@ -82,7 +75,7 @@ class Reasons:
             judged = self._later.pop(str(item.key), None)
             if judged is not None and self._observed.state.workloads.find_holding(judged.verdict.workload.key) is None:
                 with yield_to_others():
-                    await self._write(judged)
+                    await self._verdicts.write(judged)
             self._turns.finish(item.key)
             await self._pause(1 / pacing.REASONS_PER_S, began)
 
@@ -91,12 +84,12 @@ class Reasons:
         while True:
             await self._is_stale.wait()
             began = self._clock.monotonic()
-            verdict = self._cycle.update_next_reason(self._is_being_written)
+            verdict = self._cycle.update_next_reason(self._verdicts.is_being_written)
             if verdict is not None:
                 now = self._clock.now()
                 self._later.pop(verdict.workload.uid, None)
                 with yield_to_others():
-                    await self._write(Judged(verdict, now, now))
+                    await self._verdicts.write(Judged(verdict, now, now))
             elif not self._cycle.is_stale:
                 self._is_stale.clear()
             await self._pause(pacing.REASONS_CATCH_UP_S, began)

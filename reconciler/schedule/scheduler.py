@@ -119,8 +119,7 @@ class Scheduler:
         self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # one of them
-        self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
-        self._reasons = Reasons(observed, clock, self._cycle, self._write_now, self._writing.__contains__)
+        self._reasons = Reasons(observed, clock, self._cycle, self._verdicts)
         self._seen_changes = -1
         self._is_cut = False  # whether the last cycle left decisions to the next
         self._count_at_round = 0  # events when the round of cycles began
@@ -244,7 +243,7 @@ class Scheduler:
             judged: list[Judged] = []
             began = self._clock.now()
             try:
-                for verdict in self._cycle.run(partial(may_go_on, time, judged), self._is_held_back, self._is_busy):
+                for verdict in self._cycle.run(partial(may_go_on, time, judged), self._is_held_back, self._verdicts.is_busy):
                     ended = self._clock.now()
                     judged.append(Judged(verdict, began, ended))
                     began = ended
@@ -262,7 +261,7 @@ class Scheduler:
                 self._reasons.note_stale()
             for one in judged:
                 if not self._reasons.defer(one):
-                    self._start(self._write_now(one), f"write verdict on {one.verdict.workload.key}", one.verdict.workload.uid)
+                    self._start(self._verdicts.write(one), f"write verdict on {one.verdict.workload.key}", one.verdict.workload.uid)
         while len(self._tasks) > pacing.MOST_VERDICT_WRITES:
             self._ended.clear()
             await self._ended.wait()
@@ -306,7 +305,7 @@ class Scheduler:
         await self._executor.reporter.settle()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str, uid: str) -> None:
-        self._writing[uid] = False  # from now on, not from when the task has its turn
+        self._verdicts.begin(uid)  # not when the task has its turn
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._handle_done)
@@ -317,15 +316,6 @@ class Scheduler:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a write ended in a fault of ours", extra={"task": task.get_name()}, exc_info=error)
 
-    async def _write_now(self, judged: Judged) -> None:
-        """The workload is not judged until its verdict is written: two writes at once would be in each other's way."""
-        self._writing.setdefault(judged.verdict.workload.uid, False)
-        try:
-            await self._verdicts.write(judged)
-        finally:
-            if self._writing.pop(judged.verdict.workload.uid, False):
-                self._wake.set()
-
     def _is_held_back(self, uid: str) -> bool:
         """It was evicted and is to be queued again only later."""
         later = self._not_before.get(uid)
@@ -334,12 +324,6 @@ class Scheduler:
             self._due.add_after(uid, left, "queued again")
             return True
         return False
-
-    def _is_busy(self, uid: str) -> bool:
-        """Its verdict is being written, or could not be a moment ago: it is judged again once that is done, or over."""
-        if uid in self._writing:
-            self._writing[uid] = True
-        return uid in self._writing or self._verdicts.is_resting(uid)
 
     # --- what writing verdicts asks of the loop (reconciler.schedule.verdicts.Loop) ----------------------------------------
 
@@ -354,6 +338,10 @@ class Scheduler:
     def judge_later(self, uid: str, seconds: float) -> None:
         """Judges the workload with a uid again after some seconds; see `Loop.judge_later`."""
         self._due.add_after(uid, seconds, "second pass")
+
+    def wake(self) -> None:
+        """Runs a cycle after a short window in which events are gathered; see `Loop.wake`."""
+        self._wake.set()
 
     def wake_in(self, seconds: float) -> None:
         """Runs a cycle after some seconds, and a short window in which events are gathered; see `Loop.wake_in`. Needs the running event

@@ -1,8 +1,9 @@
-"""Verdicts are written and reported. If a write fails the decision is reverted; if its answer is lost the workload is read."""
+"""Verdicts are written and reported, and victims evicted. If a write fails the decision is reverted; if its answer is lost the workload
+is read."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from core.model.configuration import SecondPass
@@ -12,6 +13,7 @@ from core.plan.steps import pacing
 from core.plan.workloads.verdict_steps import (
     DecidedWorkload,
     Judged,
+    PresentVictim,
     VerdictRules,
     cancel_write,
     is_place_reported,
@@ -20,7 +22,7 @@ from core.plan.workloads.verdict_steps import (
     refuse_too_large,
 )
 from core.queueing.cycle.run import Verdict
-from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
+from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import RequeueAfter, Retryable
@@ -33,7 +35,6 @@ from reconciler.execute.executor import Executor, Left, Paused
 from reconciler.execute.recorder import Recorder
 from reconciler.nodes.stuck_pods import find_moved
 from reconciler.observe.observed import Observed
-from reconciler.schedule.preempting import Preemptions
 
 logger = logging.getLogger(__name__)
 FIND_OUT_ATTEMPTS = 120
@@ -50,6 +51,9 @@ class Loop(Protocol):
 
     def refuse(self, workload: WorkloadFacts, why: NotAdmissible) -> None:
         """Refuses a workload with a decision that cannot be written: it is not made again until the workload or a configuration changes."""
+
+    def wake(self) -> None:
+        """Decides once more, on whatever there is to decide."""
 
     def wake_in(self, seconds: float) -> None:
         """Decides once more after some seconds, on whatever there is to decide."""
@@ -78,13 +82,24 @@ class Verdicts:
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
         self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
-        self._preempting = Preemptions(observed, executor, self._writes, loop.exclude_victim, recorder)
+        self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
-    def is_resting(self, uid: str) -> bool:
-        """Whether the verdict on the workload with a uid could not be written a moment ago, so that it is passed over for a pause."""
+    def begin(self, uid: str) -> None:
+        """Records that the verdict on the workload with a uid is about to be written: from now on it is busy until that is done."""
+        self._writing[uid] = False
+
+    def is_being_written(self, uid: str) -> bool:
+        """Whether a verdict on the workload with a uid is being written."""
+        return uid in self._writing
+
+    def is_busy(self, uid: str) -> bool:
+        """Whether the workload with a uid, which has its turn, is not to be judged: its verdict is being written, and two writes at once
+        would be in each other's way; or it could not be a moment ago. Then it is judged once that is done, or over."""
+        if uid in self._writing:
+            self._writing[uid] = True
         _, until = self._held_back.get(uid, (0, 0.0))
-        return self._clock.monotonic() < until
+        return uid in self._writing or self._clock.monotonic() < until
 
     def drop(self, uid: str) -> None:
         """Removes the pause of the workload with a uid, which is gone."""
@@ -93,13 +108,22 @@ class Verdicts:
     async def write(self, judged: Judged) -> None:
         """Writes one decision on a workload, an admission or a refusal, and evicts its victims. Returns once it is written or reverted, or
         a task looks up what became of it; raises nothing for a write that fails, whatever the error. One that is reverted is decided on
-        again after a pause that doubles. Raises what `Preemptions.evict_all` raises."""
+        again after a pause that doubles. Victims that could not be evicted are excluded (`Loop.exclude_victim`)."""
+        uid = judged.verdict.workload.uid
+        self._writing.setdefault(uid, False)
+        try:
+            await self._try_to_write(judged)
+        finally:
+            if self._writing.pop(uid, False):
+                self._loop.wake()
+
+    async def _try_to_write(self, judged: Judged) -> None:
         verdict = judged.verdict
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
             async with self._writes:
-                preempting = await self._write(workload, judged)
+                await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
             if verdict.is_second_pass and isinstance(verdict.outcome, NotAdmissible):
                 self._undo_verdict(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
@@ -120,26 +144,27 @@ class Verdicts:
             raise
         else:
             self._held_back.pop(verdict.workload.uid, None)
-            if preempting is not None:
-                await self._preempting.evict_all(verdict.workload, preempting)
 
-    async def _write(self, workload: Obj | None, judged: Judged) -> Preempting | None:
-        """Returns which workloads are to go for this one."""
+    async def _write(self, workload: Obj | None, judged: Judged) -> None:
         verdict, left = judged.verdict, Left()
         if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
             self._undo_verdict(verdict, "it is gone")
-            return None
+            return
+        if isinstance(verdict.outcome, Admissible) and not self._observed.state.workloads.is_assumed(verdict.workload.key):
+            self._undo_verdict(verdict, "its status was written meanwhile")
+            return
         too_large = refuse_too_large(workload, verdict.outcome)
         if too_large is not None:
             self._refuse(verdict, too_large)
-        outcome = too_large or verdict.outcome
-        result = await self._executor.execute(plan_verdict(self._read(workload, judged, outcome)), left)
-        if isinstance(result, RequeueAfter):
-            self._loop.judge_later(verdict.workload.uid, result.seconds)
-        if isinstance(outcome, Admissible):
-            self._confirm(left[r.WORKLOADS, verdict.workload.key], judged, outcome)
-            return None
-        return outcome.preempting
+        f = self._read(workload, judged, too_large or verdict.outcome)
+        try:
+            result = await self._executor.execute(plan_verdict(f), left)
+            if isinstance(result, RequeueAfter):
+                self._loop.judge_later(verdict.workload.uid, result.seconds)
+        except (KubeError, Paused):
+            if not left.failed:  # else the verdict is written, and victims are not
+                raise
+        self._record(f, left)
 
     def _read(self, workload: Obj, judged: Judged, outcome: Admissible | NotAdmissible) -> DecidedWorkload:
         verdict, state = judged.verdict, self._observed.state
@@ -152,7 +177,21 @@ class Verdicts:
         moved = find_moved(self._observed, verdict.workload, outcome.admission) if is_move and isinstance(outcome, Admissible) else ()
         rules = VerdictRules(state.resource_rules, self._second_pass, self._requeue)
         healthy = frozenset(name for name in verdict.workload.unhealthy_nodes if not self._observed.is_lost_node(name))
-        return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved), healthy)
+        victims = tuple(self._read_victims(outcome)) if isinstance(outcome, NotAdmissible) else ()
+        path = self._build_path(verdict.workload) if victims else "/"
+        return DecidedWorkload(workload, judged, outcome, self._clock.now(), rules, queue, place, tuple(moved), healthy, path, victims)
+
+    def _read_victims(self, outcome: NotAdmissible) -> Iterator[PresentVictim]:
+        for victim in outcome.preempting.victims if outcome.preempting is not None else ():
+            if (seen := self._observed.workloads.store.get(victim.workload.key)) is not None:
+                yield PresentVictim(victim, seen, self._build_path(victim.workload))
+
+    def _build_path(self, workload: WorkloadFacts) -> str:
+        """Where a workload's queue is among the cohorts: /root/.../queue."""
+        queue = self._observed.state.find_cluster_queue(workload)
+        if queue is None:
+            return "/"
+        return "/" + "/".join([*reversed(self._observed.state.quota.list_ancestors(queue.name)), queue.name])
 
     def _refuse(self, verdict: Verdict, too_large: NotAdmissible) -> None:
         if isinstance(verdict.outcome, Admissible):
@@ -163,13 +202,16 @@ class Verdicts:
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
-    def _confirm(self, written: Obj, judged: Judged, found: Admissible) -> None:
-        """The write of a decision has succeeded."""
-        facts = judged.verdict.workload
-        self._observed.state.confirm(facts.key, int(written["metadata"]["resourceVersion"]), facts.uid)
-        trace = tracing.find_traceparent(written)
-        self._recorder.record_write(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
-        self._recorder.record_placement(found.choices, trace)
+    def _record(self, f: DecidedWorkload, left: Left) -> None:
+        if isinstance(f.outcome, Admissible):
+            trace = tracing.find_traceparent(left[r.WORKLOADS, f.facts.key])
+            self._recorder.record_write(max(0.0, (self._clock.now() - f.judged.ended).total_seconds()), trace)
+            self._recorder.record_placement(f.outcome.choices, trace)
+        for victim in (each.victim for each in f.victims if each.must_go):
+            if (r.WORKLOADS, victim.workload.key) in left.failed:
+                self._loop.exclude_victim(victim.workload.key)
+            else:
+                self._recorder.record_preemption(f.queue or None, victim.reason)
 
     async def _find_out(self, judged: Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place

@@ -10,7 +10,7 @@ from core.model.quota_tree import NO_SHARE, FlavorResource
 from core.names import REASON_LOCAL_QUEUE_STOPPED, REASON_QUEUE_STOPPED
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps.steps import NOTHING, Plan
+from core.plan.steps.steps import NOTHING, Plan, Step, make_plan
 from core.plan.workloads.queue_status import (
     STILL_IN_USE,
     ClusterQueueState,
@@ -28,14 +28,13 @@ from core.plan.workloads.queue_status import (
 from core.queueing.cycle.queue_resolution import find_inactive_reason
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
-from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.http.errors import KubeError
+from core.runtime.controller import Done, Result
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
 from core.state.facts import WorkloadFacts, is_condition_true
 from core.state.workload_state import add_usage
 from reconciler.execute.controllers import build_controller
-from reconciler.execute.executor import REFUSALS, Executor, Left
+from reconciler.execute.executor import Executor, Left
 from reconciler.nodes.mass_not_ready import Storms
 from reconciler.observe.observed import Observed
 
@@ -142,7 +141,6 @@ class Queues:
         if plural == r.NAMESPACES.plural:
             return await self._end_namespace(key)
         resource, informer = next((res, inf) for res, inf in self._list_informers().items() if res.plural == plural)
-        refused = await self._drain(resource, key)
         counted = await self._count(resource, key) if resource in (r.CLUSTER_QUEUES, r.LOCAL_QUEUES) else WorkloadCounts()
         obj = informer.store.get(key)
         if obj is None:
@@ -153,30 +151,24 @@ class Queues:
         users = self._find_users(resource, obj)
         left = Left()
         try:
-            result = await self._executor.execute(self._plan(resource, obj, users, counted), left)
+            plan = self._plan(resource, obj, users, counted).begin_with(self._plan_drain(resource, key))
+            return await self._executor.execute(plan, left)
         finally:
             if STILL_IN_USE in left.done:
                 self._held_back[plural, key] = obj["metadata"]["uid"]
-        if refused is not None:
-            raise refused
-        return result
 
     # --- what is to go --------------------------------------------------------------------------------
 
-    async def _drain(self, resource: Resource, key: str) -> KubeError | None:
-        """Evicts what holds quota by a queue that is drained. Returns why one could not be evicted: the others are, and the status of the
-        queue is written nevertheless."""
+    def _plan_drain(self, resource: Resource, key: str) -> Step | None:
+        """Evicts what holds quota by a queue that is drained. One that could not be evicted holds up no other, nor the queue's status."""
         state = self._observed.state
         cluster_queue = state.cluster_queues.get(key) if resource is r.CLUSTER_QUEUES else None
         local_queue = state.local_queues.get(key) if resource is r.LOCAL_QUEUES else None
-        try:
-            if cluster_queue is not None and cluster_queue.drains:
-                await self._evict(state.workloads.list_holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
-            if local_queue is not None and local_queue.drains:
-                why = f"The LocalQueue is stopped: {key.partition('/')[2]}"
-                await self._evict(state.workloads.list_local_holders(key), REASON_LOCAL_QUEUE_STOPPED, why)
-        except REFUSALS as error:
-            return error
+        if cluster_queue is not None and cluster_queue.drains:
+            return self._evict(state.workloads.list_holders(key), REASON_QUEUE_STOPPED, f"The ClusterQueue is stopped: {key}")
+        if local_queue is not None and local_queue.drains:
+            why = f"The LocalQueue is stopped: {key.partition('/')[2]}"
+            return self._evict(state.workloads.list_local_holders(key), REASON_LOCAL_QUEUE_STOPPED, why)
         return None
 
     async def _end_namespace(self, name: str) -> Result:
@@ -184,18 +176,14 @@ class Queues:
         if name not in state.ending_namespaces:
             return Done()
         holding = [facts for key, facts in state.workloads.facts.items() if key.startswith(f"{name}/") and facts.admission is not None]
-        await self._evict(holding, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted")
+        evict = self._evict(holding, REASON_LOCAL_QUEUE_STOPPED, f"namespace {name} is being deleted")
         is_all = all(facts.evicted or facts.finished for facts in holding)
-        return Done() if is_all else RequeueAfter(pacing.NAMESPACE_ENDING_S)
+        return await self._executor.execute(make_plan(evict, again_s=None if is_all else pacing.NAMESPACE_ENDING_S))
 
-    async def _evict(self, workloads: Iterable[WorkloadFacts], reason: str, message: str) -> None:
-        running = [facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished]
-
-        def plan_some(keys: list[str]) -> Plan:
-            found = map(self._observed.workloads.store.get, keys)
-            return plan_evictions([workload for workload in found if workload is not None], reason, message, self._executor.format_now())
-
-        await self._executor.execute_batches(running, plan_some)
+    def _evict(self, workloads: Iterable[WorkloadFacts], reason: str, message: str) -> Step | None:
+        running = (facts.key for facts in workloads if facts.admission is not None and not facts.evicted and not facts.finished)
+        found = [workload for key in running if (workload := self._observed.workloads.store.get(key)) is not None]
+        return plan_evictions(found, reason, message, self._executor.format_now())
 
     # --- facts and plans --------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ from core.names import (
     HOSTNAME_LABEL,
     PLACEMENT_KEPT,
     PODS_SCHEDULABLE,
-    PREEMPTED,
     PRIORITY_CLASS_LABEL,
     QUOTA_RESERVED,
-    REASON_IN_QUEUE,
     RESOURCE_IN_USE_FINALIZER,
     SPARES_HELD,
     TOPOLOGY_PENDING,
@@ -32,9 +29,8 @@ from core.plan.workloads.admission_status import build_released_status
 from core.plan.workloads.checks import Sync
 from core.plan.workloads.queue_status import plan_flavor
 from core.plan.workloads.reports import report_drift, report_rank_order, report_spares, report_stuck
-from core.plan.workloads.verdict_steps import plan_preemption, plan_verdict
-from core.queueing.flavors.outcome import Victim
-from core.state.facts import PodFacts, WorkloadFacts, find_condition
+from core.plan.workloads.verdict_steps import plan_verdict
+from core.state.facts import PodFacts, find_condition
 from core.state.whereabouts import describe_move, describe_place
 from tests.builders import BLOCK, RACK
 from tests.plan.jobs import test_jobs as of_jobs
@@ -103,13 +99,8 @@ def evict_again_for_nodes() -> str:
 
 
 def preempt() -> str:
-    seen = of_verdicts.make_workload(*of_verdicts.RUNS, admission=of_verdicts.admit("n1"))
-    facts = WorkloadFacts.read(seen)
-    owner = {"kind": "Job", "name": "j", "uid": "job-1", "controller": True}
-    cause = {"metadata": {"name": "high", "namespace": "ns", "uid": "high", "ownerReferences": [owner]}}
-    preemptor = replace(facts, key="ns/high", uid="high")
-    plan = plan_preemption(seen, Victim(facts, REASON_IN_QUEUE), preemptor, cause, ("/root/a", "/root/b"), of_verdicts.WRITTEN)
-    return str((find_condition(of_verdicts.read_status(plan), PREEMPTED) or {})["message"])
+    (step,) = of_verdicts.preempt(of_verdicts.make_workload(*of_verdicts.RUNS, admission=of_verdicts.admit("n1")))
+    return step.events[0].message
 
 
 def admit_in_second_pass() -> str:
@@ -250,7 +241,7 @@ REPORTS: Cases = {
 
 def end_leftover() -> str:
     pod = of_nodes.build_pinned_pod("n0")
-    found = plan_leftovers([PodFacts.read(pod)], lambda _: pod, of_nodes.NOW)
+    found = plan_leftovers(of_verdicts.make_workload(), [PodFacts.read(pod)], {"ns/on-n0": pod}, of_nodes.NOW)
     return of_nodes.list_first_steps(found)[0].events[0].message
 
 

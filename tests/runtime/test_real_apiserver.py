@@ -201,7 +201,7 @@ async def test_writer_sees_its_writes_at_once_while_connections_are_cut(cluster:
     """What others delete meanwhile is gone in the end, also where the answer to a write comes after the news of that."""
     async with through_proxy(cluster, tmp_path) as (proxied, proxy):
         following = Following(proxied, namespace)
-        client.on_reply = lambda resource, obj: following.informer.observe_reply(obj)
+        client.on_reply = lambda resource, obj, _: following.informer.observe_reply(obj)
         async with following.running():
             for n in range(60):
                 await write(client, namespace, f"cm-{n % 10}", n)

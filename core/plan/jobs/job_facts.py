@@ -1,6 +1,6 @@
 """What is known of one job when its next steps are planned."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.jobs.contract import JobKind, Resizable
@@ -13,30 +13,31 @@ from core.resource import Obj
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, build_object_key, find_family
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChildJob:
-    """An object of a queued kind below a job, as a Job of a JobSet. Pods are counted when they are asked for."""
+    """An object of a queued kind below a job, as a Job of a JobSet. Pods of an observed one are counted when they are first read."""
 
     kind: JobKind
     obj: Obj
-    has_pods: Callable[[], bool] = bool
-    find_live_pods: Callable[[], Sequence[PodFacts]] = tuple
+    has_pods: bool = False
+    live_pods: Sequence[PodFacts] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodsOfJob:
-    """Pods of a job, counted when they are asked for: a job may have 50,000, and most steps need no count of them."""
+    """Pods of a job. Of one that is observed each value is computed when it is first read: a job may have 50,000 pods, and most steps need
+    no count of them."""
 
-    has_any: Callable[[], bool] = bool  # by the status of the job and by what is observed; of a job that creates no more pods
-    may_have_run: Callable[[], bool] = bool  # of a suspended job: pods may run that have not been observed yet
-    may_be_unseen: Callable[[], bool] = bool  # of a job that creates no more pods: some may run that have not been observed yet
-    find_running: Callable[[], Sequence[PodFacts]] = tuple  # those that are past their gates and not over
-    find_left: Callable[[], Sequence[PodFacts]] = tuple  # the same without those that end on nodes that are lost
-    find_of_workload: Callable[[], Sequence[PodFacts]] = tuple  # those that name its Workload and are not over
-    find_unmarked: Callable[[], Sequence[Obj]] = tuple  # gated pods that name no Workload
-    explain_excess: Callable[[], str] = str  # what its controller has made beyond the admission; empty where nothing
-    find_parts: Callable[[], Sequence[ChildJob]] = tuple
-    find_named: Callable[[], frozenset[str]] = frozenset  # names of Workloads that its pods name
+    has_any: bool = False  # by the status of the job and by what is observed; of a job that creates no more pods
+    may_have_run: bool = False  # of a suspended job: pods may run that have not been observed yet
+    may_be_unseen: bool = False  # of a job that creates no more pods: some may run that have not been observed yet
+    running: Sequence[PodFacts] = ()  # those that are past their gates and not over
+    left: Sequence[PodFacts] = ()  # the same without those that end on nodes that are lost
+    of_workload: Sequence[PodFacts] = ()  # those that name its Workload and are not over
+    unmarked: Sequence[Obj] = ()  # gated pods that name no Workload
+    excess: str = ""  # what its controller has made beyond the admission; empty where nothing
+    parts: Sequence[ChildJob] = ()
+    named: frozenset[str] = frozenset()  # names of Workloads that its pods name
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,11 +221,11 @@ def _plan_while_running(f: JobFacts, workload: Obj) -> Plan:
     resized = plan_resize(f, workload)
     if resized is not None:
         return resized
-    if isinstance(f.kind, Referring) and (excess := f.pods.explain_excess()):
+    if isinstance(f.kind, Referring) and (excess := f.pods.excess):
         return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, excess, f.now))
     if _is_resized(f, workload):
         return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, "the job's pod counts have changed while it ran", f.now))
-    unmarked = f.pods.find_unmarked()
+    unmarked = f.pods.unmarked
     return _stop_unmarked(f, workload, unmarked) if unmarked else NOTHING
 
 
@@ -247,10 +247,10 @@ def _start(f: JobFacts, workload: Obj) -> Plan:
     if f.facts is None or f.facts.admission is None:
         return NOTHING
     # Pods made while it was unsuspended by hand have no gates, or gates that would never be taken off.
-    if f.pods.has_any():
+    if f.pods.has_any:
         why = "it has its place, and starts when the pods of before are gone"
         return make_plan(report(f.build_event(EVENT_WAITING_FOR_PODS, why)), again_s=pacing.STOP_POLL_S)
-    if f.pods.may_have_run():
+    if f.pods.may_have_run:
         return wait(pacing.STOP_POLL_S)
     try:
         infos = start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")
@@ -349,9 +349,9 @@ def _plan_after_stop(f: JobFacts, workload: Obj) -> Plan:
     Both in one plan, since its user may unsuspend it in between, and again after each stop: pods that are created from
     its own templates wait behind their gates.
     """
-    if f.pods.has_any():
+    if f.pods.has_any:
         return make_plan(*_end_pods_of_going_parts(f, workload), again_s=pacing.STOP_POLL_S)
-    if f.pods.may_be_unseen():
+    if f.pods.may_be_unseen:
         return wait(pacing.STOP_POLL_S)
     released = give_back(workload, f.place, f.now)
     if f.started:
@@ -360,7 +360,7 @@ def _plan_after_stop(f: JobFacts, workload: Obj) -> Plan:
 
 
 def _restore(f: JobFacts, workload: Obj | None) -> Plan:
-    if f.pods.has_any():
+    if f.pods.has_any:
         return wait(pacing.STOP_POLL_S)
     pod_sets = list_restored_pod_sets(f.kind, f.job, workload) if workload is not None else None
     if workload is not None and f.prebuilt is not None:
@@ -465,9 +465,9 @@ def _finish(f: JobFacts, workload: Obj) -> Plan:
 def _wait_for_pods_left(f: JobFacts, workload: Obj) -> Plan | None:
     """A finished job may have pods that run on, as with `cleanPodPolicy: None`: what they use is not given to others. None where it has
     none."""
-    pods = f.pods.find_left()
+    pods = f.pods.left
     if not pods:
-        return wait(pacing.STOP_POLL_S) if f.pods.may_be_unseen() else None
+        return wait(pacing.STOP_POLL_S) if f.pods.may_be_unseen else None
     if not may_run(workload):
         ended = end_pods(workload, pods, "Workload is deactivated or deleted, and its job has finished")
         return make_plan(*ended, Step(PODS_LEFT), again_s=pacing.LEFT_POLL_S)
@@ -484,7 +484,7 @@ def _stop_going(f: JobFacts, workload: Obj) -> Plan:
     if may_run(workload):
         return NOTHING
     steps, is_held = _stop_held_by_pods(f, workload)
-    if is_held or f.pods.may_be_unseen():
+    if is_held or f.pods.may_be_unseen:
         return Plan(steps, pacing.STOP_POLL_S)
     return make_plan(*steps, hold(workload, f"its {f.kind.kind} is being deleted", f.place, f.now))
 
@@ -492,7 +492,7 @@ def _stop_going(f: JobFacts, workload: Obj) -> Plan:
 def _stop_held_by_pods(f: JobFacts, workload: Obj) -> tuple[tuple[Step, ...], bool]:
     """Steps that stop a job which is being deleted, and whether it has pods. Its controller neither makes nor ends them any more, suspended
     or not: where its workload may not run they are ended here."""
-    running = f.pods.find_running()
+    running = f.pods.running
     if may_run(workload):
         return (), bool(running)
     stopped, is_held = _stop_parts(f)
@@ -504,22 +504,22 @@ def _stop_parts(f: JobFacts) -> tuple[tuple[Step, ...], bool]:
     """Suspends the objects below a job that is being deleted, such as the Jobs of a JobSet: its controller does not stop them any more,
     and they make pods as long as they exist. Returns also whether one of them may still have pods."""
     steps, is_held = list[Step](), False
-    for part in f.pods.find_parts():
+    for part in f.pods.parts:
         if part.kind.find_finish(part.obj) is not None or part.obj["metadata"].get("deletionTimestamp"):
             continue
         if not part.kind.is_suspended(part.obj):
             steps.append(Step("suspend part", w.change_job(part.kind, part.obj, part.kind.suspend(part.obj))))
             is_held = True
         else:
-            is_held = is_held or part.has_pods()
+            is_held = is_held or part.has_pods
     return tuple(steps), is_held
 
 
 def _end_pods_of_going_parts(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
     """Deletes the pods of objects below a stopped job that are being deleted and kept by a finalizer: their controllers do not."""
-    going = (part for part in f.pods.find_parts() if part.obj["metadata"].get("deletionTimestamp"))
+    going = (part for part in f.pods.parts if part.obj["metadata"].get("deletionTimestamp"))
     why = "Workload is deactivated or deleted, and what made the pod is being deleted"
-    return tuple(step for part in going for step in end_pods(workload, part.find_live_pods(), why))
+    return tuple(step for part in going for step in end_pods(workload, part.live_pods, why))
 
 
 def _plan_release(f: JobFacts, workload: Obj) -> Plan:
@@ -534,7 +534,7 @@ def _plan_release(f: JobFacts, workload: Obj) -> Plan:
         if not f.suspended:
             event = f.build_event(EVENT_STOPPED, "Workload is deleted")
             return make_plan(Step("stop", w.change_job(f.kind, f.job, f.kind.suspend(f.job)), (event,)))
-        if f.pods.has_any():
+        if f.pods.has_any:
             return wait(pacing.STOP_POLL_S)
         if f.started:
             return _restore(f, workload)
@@ -542,7 +542,7 @@ def _plan_release(f: JobFacts, workload: Obj) -> Plan:
             steps = (Step("ungate templates", w.change_job(f.kind, f.job, f.kind.ungate(f.job))),)  # nothing else takes it off its pods
     elif not is_done and (left := _wait_for_pods_left(f, workload)) is not None:
         return Plan((*steps, *left.steps), pacing.STOP_POLL_S)
-    if not is_done and f.pods.may_be_unseen():
+    if not is_done and f.pods.may_be_unseen:
         return Plan(steps, pacing.STOP_POLL_S)
     deleted = report(f.build_event(EVENT_DELETED_WORKLOAD, f"Deleted Workload: {build_object_key(workload)}"))
     return make_plan(*steps, drop_finalizer(workload), deleted)

@@ -124,7 +124,7 @@ def _find_less(f: JobFacts, admission: Admission, has: Mapping[str, int], wanted
     """By pod set to how many pods its admission is to be reduced; None while pods are still there that are to go, by which it is known
     which places are given back. A pod set that is to grow again keeps what its pods have."""
     less: dict[str, int] = {}
-    past_gates = [pod for pod in f.pods.find_of_workload() if not pod.gated]
+    past_gates = [pod for pod in f.pods.of_workload if not pod.gated]
     for given in admission.pod_sets:
         held = [pod for pod in past_gates if pod.pod_set == given.name]
         if given.count <= has[given.name]:
@@ -169,7 +169,7 @@ def _replace(f: JobFacts, workload: Obj, successor: Obj) -> tuple[Step, ...]:
 def _delete_replaced(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
     """Of the Workloads that were replaced before this one the first, those which pods name, and the last ones are kept: a job may be
     resized thousands of times."""
-    named = f.pods.find_named() | {f.family.partition("/")[2]}
+    named = f.pods.named | {f.family.partition("/")[2]}
     others = (each for each in f.owned if each["metadata"]["uid"] != workload["metadata"]["uid"] and _is_replaced(each))
     replaced = [each for each in (*others, workload) if each["metadata"]["name"] not in named]
     replaced.sort(key=lambda each: (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"]))
@@ -177,7 +177,7 @@ def _delete_replaced(f: JobFacts, workload: Obj) -> tuple[Step, ...]:
 
 
 def _reduce_admission(f: JobFacts, workload: Obj, admission: Admission, counts: Mapping[str, int]) -> Plan:
-    left = shrink(admission, counts, f.pods.find_of_workload())
+    left = shrink(admission, counts, f.pods.of_workload)
     if left is None:
         return wait(pacing.STOP_POLL_S)  # what they hold is theirs until they are gone
     status = read_managed_status(workload) | {"admission": encode_admission(left)}

@@ -29,9 +29,10 @@ from core.model.node_health_rules import HealthRules
 from core.names import HOSTNAME_LABEL
 from core.placement.topology.node_eligibility import find_untolerated, read_taints
 from core.plan.steps.actions import to_time
-from core.state.facts import FlavorFacts, PodFacts, TopologyFacts, WorkloadFacts, find_condition
+from core.state.facts import FlavorFacts, PodFacts, TopologyFacts, WorkloadFacts, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
+Place = tuple[str, str]  # a node's name and, where it is not at its place any more, the hostname by which assignments name it
 _NO_EXECUTE, _NO_SCHEDULE = "NoExecute", "NoSchedule"
 _CORDONED = "node.kubernetes.io/unschedulable"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -61,6 +62,12 @@ class Outside:
     why: str
     since: datetime
     is_reported: bool = False  # its workload names it as lost
+
+
+def is_node_lost(nodes: Mapping[str, Json], name: str) -> bool:
+    """Whether the node of a name is not among Nodes by name, or has no condition Ready that is True, so that no kubelet reports what ends
+    on it; False for an empty name."""
+    return bool(name) and not (name in nodes and is_condition_true(nodes[name], "Ready"))
 
 
 def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: TopologyFacts) -> str:

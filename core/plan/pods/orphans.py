@@ -13,7 +13,7 @@ long as they run, and its workload without an owner. For a job of any kind:
     orphaned, finished               any                 delete it: no garbage collector takes it
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.names import FINISHED, REASON_OWNER_NOT_FOUND
@@ -28,17 +28,17 @@ from core.state.facts import PodFacts, is_condition_true
 from core.state.owners import is_orphaned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OrphanFacts:
     """A workload. `has_owner`: whether what it was made for is there; None where that cannot be known. `pods`: those that name it and are
-    not over. The last two are read when they are asked for."""
+    not over. Of an observed one the last two are found when they are first read."""
 
     workload: Obj
     now: str
     has_owner: bool | None
     pods: Sequence[PodFacts]
-    may_have_unseen_pods: Callable[[], bool] = lambda: False
-    may_have_unseen_owner: Callable[[], bool] = lambda: False
+    may_have_unseen_pods: bool = False
+    may_have_unseen_owner: bool = False
 
 
 def plan_orphan(f: OrphanFacts) -> Plan:
@@ -59,9 +59,9 @@ def plan_orphan(f: OrphanFacts) -> Plan:
         pods = [pod for pod in pods if not pod.gated]
     if pods:
         return make_plan(*ended, again_s=pacing.STOP_POLL_S if is_stopped else None)
-    if not finished and f.may_have_unseen_pods():
+    if not finished and f.may_have_unseen_pods:
         return wait(pacing.STOP_POLL_S)
-    if not finished and not leaves and f.may_have_unseen_owner():
+    if not finished and not leaves and f.may_have_unseen_owner:
         return wait(pacing.STOP_POLL_S)
     gone = Condition(FINISHED, True, REASON_OWNER_NOT_FOUND, "what it was made for does not exist any more, nor does a pod of it")
     return make_plan(

@@ -21,9 +21,10 @@ from core.names import (
     ROLE_HASH,
     SUSPENDING_PARENT,
 )
+from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS
-from core.state.facts import find_controller, read_index
-from core.state.owners import is_orphaned
+from core.state.facts import PodFacts, find_controller, read_index
+from core.state.owners import is_orphaned, mark_uid
 
 Json = dict[str, Any]
 ALONE, GROUP = "Pod", "PodGroup"
@@ -91,6 +92,15 @@ def find_group_owner(unit: Unit) -> str:
     """Returns the text `pod group NAMESPACE/NAME`, which takes the place of an owner's uid for the pods and the workload of a plain group:
     they are matched by it, as no object owns them."""
     return f"pod group {unit.namespace}/{unit.name}"
+
+
+def is_made_for(source: Mapping[str, Any], pod: Mapping[str, Any], facts: PodFacts | None) -> bool:
+    """Returns whether a pod was made for the object `source`, not by hand with its labels: by its controller, or by the highest queued
+    object above it (`facts` of the pod; None: not known)."""
+    owners = (find_controller(pod) or {}).get("uid"), facts.owner_uid if facts is not None else None
+    uid, namespace = source["metadata"]["uid"], source["metadata"]["namespace"]
+    is_owner = uid in owners or mark_uid(r.show_kind(r.PODS), uid) in owners
+    return is_owner and bool(namespace == pod["metadata"]["namespace"])
 
 
 def is_unowned(workload: Json) -> bool:

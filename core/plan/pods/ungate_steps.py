@@ -1,7 +1,7 @@
 """The steps for the pods of an admitted Workload: for stray pods, for pods that lose their gate, and the reports about both."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -41,19 +41,10 @@ from core.plan.steps.steps import (
 from core.plan.steps.ungate import Ungate, Ungatings, find_excess, plan_ungating
 from core.plan.workloads.reports import report_rank_order
 from core.resource import Obj
-from core.state.facts import PodFacts, WorkloadFacts, build_object_key, find_condition
+from core.state.facts import PodFacts, WorkloadFacts, build_object_key, find_condition, is_condition_true
 from core.state.flavor_view import AssignedPlaces
 
 UNGATE, BEGIN, BOUND = "ungate pods", "pods are there", "all pods are bound"
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """What is known of nodes: whether one is there, whether it is ready, and whether one is that has this hostname."""
-
-    is_there: Callable[[str], bool]
-    is_up: Callable[[str], bool]
-    is_host_up: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +53,9 @@ class UngatingFacts:
 
     `facts` request no more than quota was reserved for; their `unhealthy_nodes` have names and hostnames. `nominates`:
     the node of a pod is named before its gate is removed. `waits_for_nodes`: pods stay gated while their node is not
-    ready, since lost nodes are replaced. `find_pod`: the object of a pod as it was observed last. `began`: when pods
-    were first ungated since the admission; None where none were.
+    ready, since lost nodes are replaced. `pods`: objects of pods, those that name the Workload among them, by key;
+    `nodes`: all Nodes by name; `hosts`: their names by hostname. `began`: when pods were first ungated since the
+    admission; None where none were.
     """
 
     workload: Obj
@@ -71,8 +63,9 @@ class UngatingFacts:
     admission: Admission
     naming: Sequence[PodFacts]
     places: AssignedPlaces
-    nodes: Nodes
-    find_pod: Callable[[PodFacts], Obj | None]
+    pods: Mapping[str, Obj]
+    nodes: Mapping[str, Obj]
+    hosts: Mapping[str, Collection[str]]
     now: str
     began: datetime | None = None
     nominates: bool = False
@@ -83,26 +76,26 @@ class UngatingFacts:
         """Returns whether the Workload was made without an owner, by hand (`pod_units.is_unowned`)."""
         return is_unowned(self.workload)
 
+    def find_pod(self, pod: PodFacts) -> Obj | None:
+        """Returns the object of a pod; None where it is gone."""
+        return w.find_pod(self.pods, pod)
+
+    def is_up(self, node: str) -> bool:
+        """Returns whether the node of a name is there and ready."""
+        return node in self.nodes and is_condition_true(self.nodes[node], "Ready")
+
 
 @dataclass(frozen=True, slots=True)
-class UngateDecision:
-    """The pods of a Workload's own among those that name it, and what is to be done with them."""
+class PodsPlan:
+    """The plan for the pods of a Workload, and the node selectors (label to value) of those that lose their gate, by uid of the pod; an
+    empty one where no topology places it."""
 
-    pods: Sequence[PodFacts]
-    ungatings: Ungatings
-
-    @property
-    def places(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the node selectors (label to value) of the pods that lose their gate, by the uid of the pod; an empty one where no
-        topology places it."""
-        return {action.pod.uid: action.node_selector for action in self.ungatings.actions}
+    plan: Plan
+    places: Mapping[str, Mapping[str, str]]
 
 
-def decide_ungating(f: UngatingFacts) -> UngateDecision:
-    """Returns which pods lose their gate now, and where they go: at most 5,000 (`MOST_UNGATED`). Of those that name the Workload only its
-    own may, those with its owner; none where it has lost that. For a Workload made without an owner, gated pods that request more than
-    their pod set are left out. Other pods past their gates use its places. It takes long where there are many pods; another thread may do
-    it."""
+def _decide(f: UngatingFacts) -> tuple[Sequence[PodFacts], Ungatings]:
+    """The pods of the Workload's own, and what is to be done with them."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
@@ -111,32 +104,37 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
     others = [pod for pod in f.naming if pod.key not in own and not pod.terminal and not pod.gated]
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
-    found = plan_ungating(f.facts, f.admission, pods, f.places.list_level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
-    return UngateDecision(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
+    found = plan_ungating(f.facts, f.admission, pods, f.places.list_level_values, f.is_up, is_ready, others, is_elastic=is_elastic)
+    return pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED])
 
 
-def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
-    """Returns what is to be done with the pods of a Workload now. Strays that are not bound are deleted, others reported; pods are ungated;
-    those that request too much get an event. What fails for one of them holds up no other. The Workload is looked at again after 10 s while
-    pods are held, after 60 s while some request too much. The order of ranks is reported in any case, since users of those that run look
-    for it."""
-    ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
+def plan_pods(f: UngatingFacts) -> PodsPlan:
+    """Returns what is to be done with the pods of a Workload now. Strays that are not bound are deleted, others reported; pods are ungated,
+    at most 5,000 (`MOST_UNGATED`); those that request too much get an event. What fails for one of them holds up no other. Of the pods that
+    name the Workload only those with its owner are ungated; none where it has lost that. For a Workload made without an owner, gated pods
+    that request more than their pod set are left out. Other pods past their gates use its places.
+
+    The Workload is looked at again after 10 s while pods are held, after 60 s while some request too much. The order of ranks is reported
+    in any case, since users of those that run look for it. It takes long where there are many pods; another thread may do it."""
+    own, ungatings = _decide(f)
+    ranked = any(action.by_rank for action in ungatings.actions)
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
     again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
-    return make_plan(
+    plan = make_plan(
         *_plan_strays(f, ungatings.strays),
         _plan_finalizer(f) if ungatings.actions else None,
         *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
         *(_ungate(f, ungatings.actions) if ungatings.actions else ()),
         report_rank_order(f.workload, ungatings.broken, f.now, kept=ranked),
-        _end_story(f, decided.pods),
+        _end_story(f, own),
         again_s=again_s,
     )
+    return PodsPlan(plan, {action.pod.uid: action.node_selector for action in ungatings.actions})
 
 
 def _has_ready_node(f: UngatingFacts, given: PodSetAdmission, values: tuple[str, ...]) -> bool:
     """Whether a pod that is sent to a domain could run there; where nothing replaces nodes it is sent in any case."""
-    return not f.waits_for_nodes or any(map(f.nodes.is_up, f.places.list_domain_nodes(given, values)))
+    return not f.waits_for_nodes or any(map(f.is_up, f.places.list_domain_nodes(given, values)))
 
 
 def _plan_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step | None]:
@@ -144,7 +142,7 @@ def _plan_strays(f: UngatingFacts, strays: Sequence[PodFacts]) -> list[Step | No
     those that are ungated. Of many so many at once: those that are gone bring it back for the others."""
     placed = find_placed(f.facts)
     # Another pod has the place of a lost node now.
-    bound = (_report_stray(f, pod) for pod in strays if pod.node and f.nodes.is_there(pod.node))
+    bound = (_report_stray(f, pod) for pod in strays if pod.node in f.nodes)
     deleted = (step for pod in strays if not pod.node and (step := _delete_stray(f, pod, placed)) is not None)
     together = tuple(islice(deleted, pacing.MOST_PLANNED))
     return [
@@ -159,7 +157,7 @@ def _report_stray(f: UngatingFacts, pod: PodFacts) -> Step:
 
 
 def _delete_stray(f: UngatingFacts, pod: PodFacts, placed: Collection[str]) -> Step | None:
-    if f.waits_for_nodes and is_pinned(pod, placed) and not f.nodes.is_host_up(pod.node_selector[HOSTNAME_LABEL]):
+    if f.waits_for_nodes and is_pinned(pod, placed) and not any(map(f.is_up, f.hosts.get(pod.node_selector[HOSTNAME_LABEL], ()))):
         return None  # `node_health` ends it, in phase Failed with a reason that a podFailurePolicy can match
     seen = f.find_pod(pod)
     if seen is None:

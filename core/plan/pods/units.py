@@ -15,7 +15,7 @@ A plan for one unit at a time (`core.plan.pods.pod_units`), by its pods, its par
     gone                      any                      let it go
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ from core.names import (
     REASON_SUCCEEDED,
 )
 from core.plan.jobs.workload_priority import Classes, MissingClass, find_changed_priority, find_priority
+from core.plan.pods.node_health import is_node_lost
 from core.plan.pods.pod_plan import finish_of, list_excess, list_running, plan_start, plan_stop, to_release
 from core.plan.pods.pod_units import (
     ALONE,
@@ -58,6 +59,7 @@ from core.plan.pods.pod_units import (
     find_pod_role,
     find_workload_unit,
     is_going,
+    is_made_for,
     is_terminal,
     note_of,
     queue_to_follow,
@@ -135,10 +137,20 @@ class UnitFacts:
     flavors: Mapping[str, FlavorFacts] = field(default_factory=dict)
     classes: Classes = field(default_factory=lambda: Classes({}, {}))
     place: str = ""
-    is_own: Callable[[Obj], bool] = lambda _: True  # whether a pod was made for the source
-    is_over_but_for_finalizers: Callable[[str], bool] = lambda _: False
+    seen: Mapping[str, PodFacts] = field(default_factory=dict)  # all pods, by key
+    nodes: Mapping[str, Obj] = field(default_factory=dict)  # all Nodes, by name
     examples: Mapping[str, Obj] | None = None
     waited_s: float = 0.0
+
+    def is_own(self, pod: Obj) -> bool:
+        """Returns whether a pod was made for the source; True where that is gone."""
+        return self.source is None or is_made_for(self.source, pod, self.seen.get(build_object_key(pod)))
+
+    def is_over_but_for_finalizers(self, key: str) -> bool:
+        """Returns whether the pod of a key was deleted without a grace period on a node that is lost. Where that was in the foreground, the
+        garbage collector keeps the pod until its Workload is gone, and no kubelet reports that it has ended."""
+        pod = self.seen.get(key)
+        return pod is not None and pod.dropped and is_node_lost(self.nodes, pod.node)
 
     @property
     def has_parent(self) -> bool:

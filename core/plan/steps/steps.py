@@ -4,16 +4,18 @@ A plan is computed from facts alone. Its executor (`reconciler.execute.executor`
 unless the step allows that failure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from core import trace_names as t
 from core.plan.steps.writes import Write
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj, Resource
 
+T = TypeVar("T")
 Attributes = Mapping[str, str | int]
 MOST_SPAN_EVENTS = 64  # of one kind on a span
 # How OpenTelemetry calls the name of a kind that it knows.
@@ -96,12 +98,26 @@ class Hold(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ParallelSteps:
-    """Independent steps, such as writes to the pods of a job; those in a tuple are done one after the other.
+    """Independent steps, such as writes to the pods of a job; those of a sequence in it are done one after the other.
 
     All are attempted. The error of them all is the first that is no refusal, or else the first.
     """
 
-    steps: tuple["Step | tuple[Step, ...]", ...]
+    steps: Sequence["Step | Sequence[Step]"]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSteps(Sequence["Step"], Generic[T]):
+    """Steps of `items`, each made when its turn comes: to make 50,000 at once would keep the event loop from all else."""
+
+    items: Sequence[T]
+    make: Callable[[T], "Step"]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.make(self.items[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +145,14 @@ class Plan:
     """What is to be done with one object now. It is reconciled again after `again_s` seconds, if nothing has changed
     until then (None: not at all).
 
-    `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none.
+    `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none. `rest`: the plan
+    that follows, by the keys of objects of parallel steps that could not be written, and were not refused either.
     """
 
     steps: tuple[Step, ...] = ()
     again_s: float | None = None
     problem: str = ""
+    rest: Callable[[Collection[str]], "Plan"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -169,6 +169,12 @@ def name_pod(pod: PodFacts | Member) -> Obj:
     return {"metadata": {"namespace": namespace, "name": name, "uid": pod.uid}}
 
 
+def find_pod(pods: Mapping[str, Obj], pod: PodFacts) -> Obj | None:
+    """Returns the object of a pod among objects by key, with its uid; None where it is gone."""
+    found = pods.get(pod.key)
+    return found if found is not None and found["metadata"]["uid"] == pod.uid else None
+
+
 def _patch_pod(pod: Obj, body: Json, guard: Guard = Guard.SAME, subresource: str | None = None) -> Patch:
     return Patch(r.PODS, pod, body, PatchKind.STRATEGIC, guard, subresource)
 

@@ -24,7 +24,7 @@ from core.placement.topology.tree import LeftOut
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.steps.steps import Event, Hold, Log, Overtaken, Plan, Step, make_plan
+from core.plan.steps.steps import Event, Hold, Log, MadeSteps, Overtaken, ParallelSteps, Plan, Step, make_plan
 from core.plan.workloads.workload_steps import plan_eviction_of
 from core.resource import Obj, Resource
 from core.state.facts import read_profile_name
@@ -180,16 +180,20 @@ def plan_topology(f: TopologyState, now: str) -> Plan:
     )
 
 
-def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Plan:
-    """Returns the plan that evicts each of the `running` workloads, with `reason` and `message`. So it is for stop policy HoldAndDrain:
-    admitted workloads are stopped, too, and wait until the queue goes on.
+def plan_evictions(running: Sequence[Obj], reason: str, message: str, now: str) -> Step | None:
+    """Returns the step that evicts each of the `running` workloads, one after the other, with `reason` and `message`; None where there are
+    none. So it is for stop policy HoldAndDrain: admitted workloads are stopped, too, and wait until the queue goes on.
 
     Likewise for a namespace that is being deleted: its pods go first. None can come, and a pod that a finalizer keeps can keep the rest for
     ever. A workload that has changed is reconciled again by its event, and those that a pause keeps when it ends. One that is refused does
     not stop the others.
     """
-    passes, hold = frozenset(Overtaken), Hold.UNLESS_REFUSED
-    return make_plan(*(replace(plan_eviction_of(each, reason, message, now), passes=passes, holds_up=hold) for each in running))
+
+    def evict(workload: Obj) -> Step:
+        step = plan_eviction_of(workload, reason, message, now)
+        return replace(step, passes=frozenset(Overtaken), holds_up=Hold.UNLESS_REFUSED)
+
+    return Step("evict", ParallelSteps((MadeSteps(running, evict),)), holds_up=Hold.UNLESS_REFUSED) if running else None
 
 
 def plan_finalizer(resource: Resource, obj: Obj, users: Users) -> list[Step]:

@@ -1,7 +1,7 @@
 """What is written and reported of a decision, as a plan; and what of a write that had no answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
 from core.plan.steps.conditions import Condition, has_condition
-from core.plan.steps.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
+from core.plan.steps.steps import Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, make_plan
 from core.plan.workloads.admission_status import (
     BEFORE,
     FEWER,
@@ -78,12 +78,28 @@ class VerdictRules:
 
 
 @dataclass(frozen=True, slots=True)
+class PresentVictim:
+    """A workload that was found to have to go for another one. `seen`: the Workload as it is now; `path`: where its queue is among the
+    cohorts."""
+
+    victim: Victim
+    seen: Obj
+    path: str
+
+    @property
+    def must_go(self) -> bool:
+        """Returns whether it is still the workload that was found, and is not evicted already."""
+        return bool(self.seen["metadata"]["uid"] == self.victim.workload.uid) and not is_condition_true(self.seen, EVICTED)
+
+
+@dataclass(frozen=True, slots=True)
 class DecidedWorkload:
     """A workload as it is now, and what was decided on it.
 
     `outcome`: that of the verdict, or why it cannot be written (`refuse_too_large`). `queue`: its ClusterQueue, empty
     where it has none. `place`: where it will be, as text, if it was evicted before (`is_place_reported`). `moved`: pods
-    that get another place by this. `healthy`: those of its failed nodes that run: they reject its pods.
+    that get another place by this. `healthy`: those of its failed nodes that run: they reject its pods. `path`: where its
+    queue is among the cohorts. `victims`: those that go for it.
     """
 
     workload: Obj
@@ -95,6 +111,8 @@ class DecidedWorkload:
     place: str = ""
     moved: tuple[Obj, ...] = ()
     healthy: frozenset[str] = frozenset()
+    path: str = "/"
+    victims: tuple[PresentVictim, ...] = ()
 
     @property
     def facts(self) -> WorkloadFacts:
@@ -118,15 +136,13 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
     """Returns what is written and reported of a decision: it is admitted, evicted, or waits with the reason; one that breaks a rule is
     deactivated. A failed second pass writes nothing, and is repeated after `again_s` seconds, if that is not None. Where a pod that was to
     move is bound by now, there is only a `problem`. All writes are guarded by the workload as it is now: if it was deactivated, changed or
-    deleted since, the decision is void. Raises InvalidAssignment where an assignment cannot be written."""
+    deleted since, the decision is void. Once that is written its victims are evicted, each whatever becomes of the others. Raises
+    InvalidAssignment where an assignment cannot be written."""
     outcome = f.outcome
     if isinstance(outcome, Admissible):
         return _admit(f, outcome)
-    if outcome.evicts:
-        return _evict(f, outcome)
-    if f.judged.verdict.is_second_pass:
-        return _try_again(f, outcome)
-    return _plan_waiting(f, outcome)
+    plan_refusal = _evict if outcome.evicts else _try_again if f.judged.verdict.is_second_pass else _plan_waiting
+    return plan_refusal(f, outcome).extend(_preempt(f))
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
@@ -309,27 +325,26 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 # --- workloads that have to go ------------------------------------------------------------------------------------
 
 
-def plan_preemption(seen: Obj, victim: Victim, preemptor: WorkloadFacts, cause: Obj | None, paths: tuple[str, str], now: str) -> Plan:
-    """Returns the plan that evicts the victim, with `seen` as its present Workload, so that the preemptor has its room. It is empty where
-    that is evicted already, or has another uid by now. `cause`: the Workload of the preemptor, if it is known; `paths`: where the queues of
-    preemptor and victim are among the cohorts. The write fails if the victim has changed since: it may not have to go any more."""
-    if seen["metadata"]["uid"] != victim.workload.uid or is_condition_true(seen, EVICTED):
-        return NOTHING
-    owner = find_controller(cause) if cause is not None else None
+def _preempt(f: DecidedWorkload) -> Step | None:
+    steps = tuple(_preempt_one(f, each) for each in f.victims if each.must_go)
+    return Step("preempt", ParallelSteps(steps), holds_up=Hold.NEVER) if steps else None
+
+
+def _preempt_one(f: DecidedWorkload, present: PresentVictim) -> Step:
+    """The write fails if what decisions are made by has changed of the victim since: it may not have to go any more."""
+    victim, seen, owner = present.victim, present.seen, find_controller(f.workload)
     message = (
-        f"Preempted to accommodate a workload (UID: {preemptor.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
-        f"due to {victim.why}; preemptor path: {paths[0]}; preemptee path: {paths[1]}"
+        f"Preempted to accommodate a workload (UID: {f.facts.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
+        f"due to {victim.why}; preemptor path: {f.path}; preemptee path: {present.path}"
     )
-    status = build_preempted_status(seen, victim.reason, message, now)
-    attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: preemptor.key}
-    return make_plan(
-        Step(
-            "preempt",
-            w.apply_admission(seen, status),
-            (Event(r.WORKLOADS, seen, PREEMPTED, message), Event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)),
-            Log("workload preempted", {"workload": victim.workload.key, "reason": victim.reason, "by": preemptor.key}),
-            Span(t.EVICT, seen, attributes, decided_on=cause),
-        )
+    write = w.apply_admission(seen, build_preempted_status(seen, victim.reason, message, f.written_now))
+    attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: f.facts.key}
+    return Step(
+        "preempt one",
+        replace(write, guard=w.Guard.AS_JUDGED),
+        (Event(r.WORKLOADS, seen, PREEMPTED, message), Event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)),
+        Log("workload preempted", {"workload": victim.workload.key, "reason": victim.reason, "by": f.facts.key}),
+        Span(t.EVICT, seen, attributes, decided_on=f.workload),
     )
 
 

@@ -31,7 +31,7 @@ OnRequest = Callable[[str, Resource, str | None], None]
 """Called with the RBAC verb, the resource and the subresource of every request, so that tests can compare the rights of
 the chart with those used."""
 
-OnReply = Callable[[Resource, Obj], None]
+OnReply = Callable[[Resource, Obj, str | None], None]
 _TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
 
 THROTTLE_RETRIES = 3
@@ -47,7 +47,7 @@ class Client:
         self._transport = transport
         self.on_request: OnRequest | None = None
         self.fence: Fence | None = None  # of all writes
-        self.on_reply: OnReply | None = None  # called at once with each object that the server answers with
+        self.on_reply: OnReply | None = None  # called at once with each object that the server answers with, and its field manager
         self.pace: RateLimiter | None = None  # of single requests; watches stay open and are not counted
 
     @classmethod
@@ -373,7 +373,7 @@ class Client:
                     return await parse_list(answer)
                 found = parse_object(answer)
                 if self.on_reply is not None and verb in _TELLING and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
-                    self.on_reply(resource, found)
+                    self.on_reply(resource, found, (params or {}).get("fieldManager"))
                 return found
             except TooManyRequests as error:
                 wait_s = 1.0 if error.retry_after is None else error.retry_after

@@ -84,7 +84,7 @@ def make_facts(job: Json, workload: Json | None = None, **more: Any) -> JobFacts
 
 
 def has_pods() -> PodsOfJob:
-    return PodsOfJob(has_any=lambda: True, find_running=lambda: [POD], find_left=lambda: [POD])
+    return PodsOfJob(has_any=True, running=[POD], left=[POD])
 
 
 RESERVED, RUNS = (QUOTA_RESERVED,), (QUOTA_RESERVED, ADMITTED)
@@ -104,7 +104,7 @@ ENDED = {"status": {"conditions": [{"type": "Complete", "status": "True", "messa
         (make_facts(make_job(parallelism=3), make_workload(*RUNS)), (EVICT,), None),
         (make_facts(make_job(), make_workload(*RUNS)), (START,), None),
         (make_facts(make_job(), make_workload(*RUNS), pods=has_pods()), ("report",), pacing.STOP_POLL_S),
-        (make_facts(make_job(), make_workload(*RUNS), pods=PodsOfJob(may_have_run=lambda: True)), (), pacing.STOP_POLL_S),
+        (make_facts(make_job(), make_workload(*RUNS), pods=PodsOfJob(may_have_run=True)), (), pacing.STOP_POLL_S),
         (make_facts(make_job(running=True, started=True), make_workload(*RUNS)), (), None),
         (make_facts(make_job(running=True, started=True, parallelism=3), make_workload(*RUNS)), (EVICT,), None),
         (make_facts(make_job(running=True, started=True), make_workload(*RUNS, active=False)), (EVICT,), None),
@@ -186,7 +186,7 @@ def test_start_that_an_admission_webhook_refuses_for_long_deactivates_the_worklo
 def list_states() -> Iterator[tuple[str, JobFacts]]:
     """All combinations of what a job, its Workload and its pods may look like."""
     conditions = [(), RESERVED, RUNS, (*RUNS, EVICTED), (*RESERVED, EVICTED), (EVICTED,), (FINISHED,), (*RUNS, FINISHED)]
-    pods = [PodsOfJob(), has_pods(), PodsOfJob(may_be_unseen=lambda: True, may_have_run=lambda: True)]
+    pods = [PodsOfJob(), has_pods(), PodsOfJob(may_be_unseen=True, may_have_run=True)]
     bools, writers = (False, True), (frozenset[str](), frozenset({FIELD_MANAGER}), frozenset({"kubectl"}))
     for running, started, going, ended, leaves, active in product(bools, repeat=6):
         left: Json = {"deletionTimestamp": NOW}
@@ -213,7 +213,7 @@ def test_no_state_lets_a_job_past_its_admission_or_gives_its_quota_away_too_earl
         admitted = workload is not None and is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
         may_run = admitted and workload is not None and workload["spec"]["active"] and "deletionTimestamp" not in workload["metadata"]
         is_over = f.kind.find_finish(f.job) is not None
-        has_some = f.pods.has_any() or f.pods.may_be_unseen()
+        has_some = f.pods.has_any or f.pods.may_be_unseen
         if START in plan.names:
             assert may_run, shown
             assert not has_some, shown

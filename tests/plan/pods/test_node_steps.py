@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, combinations
 from typing import Any
@@ -13,9 +14,10 @@ from core.model.node_health_rules import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL, LOST_NODES_THRESHOLD
 from core.plan.pods import node_steps
 from core.plan.pods.node_health import NodeVerdict
-from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, list_waiting, plan_ends, plan_leftovers, plan_report
+from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Overtaken, ParallelSteps, Plan, Step, Then
+from core.plan.steps.steps import Hold, MadeSteps, Overtaken, ParallelSteps, Plan, Step, Then
 from core.plan.workloads.workload_steps import EVICT
 from core.state.facts import PodFacts, WorkloadFacts
 from tests.builders import build_pod_json, build_pod_set_json, build_workload_json
@@ -33,16 +35,33 @@ NODES = ("n0", "n1", "n2")
 SOME = list(chain.from_iterable(combinations(NODES, size) for size in range(3)))
 
 
-def build_pinned_pod(node: str) -> dict[str, Any]:
-    return build_pod_json(f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
+def build_pinned_pod(node: str, name: str = "") -> dict[str, Any]:
+    return build_pod_json(name or f"on-{node}", workload="w", owner="uid-job", node_selector={HOSTNAME_LABEL: node})
 
 
-def plan(lost: Sequence[str], named: Sequence[str] = (), *, rules: HealthRules | None = None, is_just_reported: bool = False) -> Plan:
+def judge(
+    lost: Sequence[str], workload: dict[str, Any] | None = None, *, nodes: int = 3, waiting: Mapping[str, Sequence[str]] = {}, **more: Any
+) -> NodesFacts:
+    """Some of its nodes are lost; names of pods that are `waiting` for a node."""
+    wire = workload or build_workload_json("w", [build_pod_set_json(count=3)], owner="uid-job")
+    pods = {f"ns/{name}": build_pinned_pod(node, name) for node, names in waiting.items() for name in names}
+    in_the_way = {node: tuple(PodFacts.read(pods[f"ns/{name}"]) for name in names) for node, names in waiting.items()}
+    verdicts = {(node, ""): NodeVerdict("it is gone" if node in lost else "", None, in_the_way.get(node, ())) for node in {*lost, *waiting}}
+    named = {(node, ""): node for node in lost}
+    return replace(NodesFacts(wire, WorkloadFacts.read(wire), nodes, {}, verdicts, named, pods, NOW), **more)
+
+
+def follow(found: Plan, *failed: str) -> Plan:
+    """What follows once pods are ended, but for those that failed."""
+    assert found.rest is not None
+    return found.rest([f"ns/{name}" for name in failed])
+
+
+def plan(lost: Sequence[str], named: Sequence[str] = (), *, rules: HealthRules | None = None, **more: Any) -> Plan:
     """Of a workload on three nodes, of which its Workload names some as lost."""
     workload = build_workload_json("w", [build_pod_set_json(count=3)], owner="uid-job")
     workload["status"] = {"unhealthyNodes": [{"name": name} for name in named]}
-    facts = WorkloadFacts.read(workload)
-    return plan_report(NodesFacts(workload, facts, dict.fromkeys(lost, "it is gone"), 3, is_just_reported), rules or HealthRules(), NOW)
+    return plan_nodes(judge(lost, workload, **more), rules or HealthRules()).plan
 
 
 @pytest.mark.parametrize("lost", SOME)
@@ -65,10 +84,10 @@ def test_lost_nodes_are_named_in_one_write_where_the_workload_names_others(lost:
 
 @pytest.mark.parametrize("lost", SOME)
 def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
-    verdicts = [(node, NodeVerdict("gone" if node in lost else "", in_the_way=(PodFacts.read(build_pinned_pod(node)),))) for node in NODES]
-    pods = {f"ns/on-{node}": build_pinned_pod(node) for node in NODES}
-    found = plan_ends(list_waiting(verdicts), lambda pod: pods.get(pod.key), NOW)
-    for step, node in zip(list_first_steps(found), NODES, strict=True):
+    found = plan(lost, waiting={node: [f"on-{node}"] for node in NODES})
+    assert found.steps[0].holds_up is Hold.NEVER
+    for step in list_first_steps(found):
+        (node,) = (node for node in NODES if f"node {node}," in step.events[0].message)
         assert [event.reason for event in step.events] == [EVENT_POD_TERMINATED]
         assert isinstance(step.write, w.Patch)
         assert step.write.guard is w.Guard.WAITING
@@ -77,21 +96,51 @@ def test_pods_that_wait_for_nodes_are_ended_together(lost: Sequence[str]):
 
 
 def test_pod_that_is_gone_is_passed_over():
-    verdicts = [("n0", NodeVerdict("it is gone", in_the_way=(PodFacts.read(build_pinned_pod("n0")),)))]
-    assert plan_ends(list_waiting(verdicts), lambda _: None, NOW).names == ()
+    assert plan(["n0"], ["n0"], waiting={"n0": ["a"]}, pods={}).names == ()
 
 
-def test_nodes_that_were_just_reported_are_not_reported_again():
-    assert plan(["n0"], is_just_reported=True).names == ()
+@pytest.mark.parametrize(("failed", "named"), [((), ["n0", "n1"]), (("b",), ["n1"]), (("c",), ["n0"]), (("a", "c"), [])])
+def test_node_with_a_pod_that_could_not_be_ended_is_not_named(failed: Sequence[str], named: Sequence[str]):
+    """What showed that the others are lost may have ended with their pods."""
+    found = follow(plan(["n0", "n1"], waiting={"n0": ["a", "b"], "n1": ["c"]}), *failed)
+    assert found.names == ((REPORT_LOST,) if named else ())
+    for step in found.steps:
+        assert isinstance(step.write, w.Apply)
+        assert step.write.body["status"]["unhealthyNodes"] == [{"name": node} for node in named]
+
+
+def test_node_that_is_named_already_stays_named_whether_its_pods_could_be_ended():
+    assert follow(plan(["n0"], ["n0"], waiting={"n0": ["a"]}), "a").names == ()
+
+
+def test_step_of_a_waiting_pod_is_made_when_its_turn_comes():
+    """50,000 at once would keep the event loop from all else."""
+    together = plan(["n0"], waiting={"n0": ["a", "b"]}).steps[0].write
+    assert isinstance(together, ParallelSteps)
+    assert isinstance(together.steps, MadeSteps)
+    assert [step.name for step in together.steps] == ["end pod", "end pod"]
+
+
+@pytest.mark.parametrize(("named", "names"), [([], ()), (["n0"], ("end pods",))])
+def test_nothing_is_lost_in_a_storm_that_was_not_lost_before(named: Sequence[str], names: tuple[str, ...]):
+    found = plan(["n0"], named, waiting={"n0": ["a"]}, is_in_storm=True)
+    assert found.names == names
+    assert found.again_s == (None if names else pacing.STORM_LOOK_S)
+
+
+@pytest.mark.parametrize(("reported", "again_s"), [(["n0"], 7.0), (["n1"], None), ([], None)])
+def test_nodes_that_were_just_reported_are_not_reported_again(reported: Sequence[str], again_s: float | None):
+    found = plan(["n0"], reported=reported, rest_s=7.0)
+    assert (found.names, found.again_s) == ((REPORT_LOST,) if again_s is None else (), again_s)
 
 
 @pytest.mark.parametrize(("lost", "evicts"), [(2, False), (3, True)])
 def test_workload_that_has_lost_more_nodes_than_its_own_threshold_is_evicted(lost: int, evicts: bool):
     workload = build_workload_json("w", [build_pod_set_json(count=5)], owner="uid-job")
     workload["metadata"]["annotations"] = {LOST_NODES_THRESHOLD: "2"}
-    nodes = NodesFacts(workload, WorkloadFacts.read(workload), dict.fromkeys(map(str, range(lost)), "it is gone"), 5)
-    assert (EVICT in plan_report(nodes, HealthRules(reads_threshold=True), NOW).names) is evicts
-    assert EVICT not in plan_report(nodes, HealthRules(), NOW).names
+    nodes = judge([str(number) for number in range(lost)], workload, nodes=5)
+    assert (EVICT in plan_nodes(nodes, HealthRules(reads_threshold=True)).plan.names) is evicts
+    assert EVICT not in plan_nodes(nodes, HealthRules()).plan.names
 
 
 @pytest.mark.parametrize(("rules", "why"), [(HealthRules(max_nodes=1), "maxNodes is 1"), (HealthRules(max_share=0.5), "maxShare is 0.5")])
@@ -111,7 +160,7 @@ def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch
 
 def test_pods_of_an_admission_that_is_over_are_ended():
     pods = {f"ns/on-{node}": build_pinned_pod(node) for node in NODES[:2]}
-    found = plan_leftovers([PodFacts.read(build_pinned_pod(node)) for node in NODES], lambda pod: pods.get(pod.key), NOW)
+    found = plan_leftovers(build_workload_json("w", []), [PodFacts.read(build_pinned_pod(node)) for node in NODES], pods, NOW)
     assert len(list_first_steps(found)) == 2
     for step in list_first_steps(found):
         assert step.passes == {Overtaken.GONE, Overtaken.CHANGED}
@@ -123,9 +172,7 @@ def test_eviction_behind_its_annotation_is_guarded_as_judged():
     seen = build_workload_json("w", [build_pod_set_json(count=3)], owner="uid-job")
     seen["status"] = {"schedulingStats": {"evictions": [{"reason": "NodeFailures", "count": 2}]}}
     seen["status"]["conditions"] = [{"type": "Admitted", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}]
-    facts = WorkloadFacts.read(seen)
-    known = NodesFacts(seen, facts, dict.fromkeys(NODES, "it is gone"), 3)
-    annotate, evict = plan_report(known, HealthRules(max_nodes=1), NOW).steps
+    annotate, evict = plan_nodes(judge(NODES, seen), HealthRules(max_nodes=1)).plan.steps
     assert isinstance(annotate.write, w.Patch)
     assert annotate.write.guard is w.Guard.AS_JUDGED
     assert isinstance(evict.write, Then)

@@ -14,7 +14,7 @@ from core.model.admission import Admission, PodSetAdmission
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import COORDINATE_PREFIXES, EVENT_POD_OUTSIDE_ASSIGNMENT, HOSTNAME_LABEL, RESOURCE_IN_USE_FINALIZER
 from core.plan.pods.pod_units import get_owner_of_named
-from core.plan.pods.ungate_steps import Nodes, UngateDecision, UngatingFacts, decide_ungating, plan_pods
+from core.plan.pods.ungate_steps import UngatingFacts, plan_pods
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.steps import Hold, ParallelSteps, Plan, Step
@@ -24,7 +24,8 @@ from tests.builders import build_pod_json, build_pod_set_json, build_workload_js
 
 OWNER = "uid-job"
 UNGATED = ("pods are there", "ungate pods")
-NODES = Nodes(("n0", "n1", "other").__contains__, ("n0", "n1").__contains__, ("n0", "n1").__contains__)
+NODES = {name: {"status": {"conditions": [{"type": "Ready", "status": str(name != "other")}]}} for name in ("n0", "n1", "other")}
+HOSTS = {name: {name} for name in NODES}
 
 
 def build_gated_pod(index: int, cpu: str = "1") -> dict[str, Any]:
@@ -50,12 +51,12 @@ def build_facts(*pods: dict[str, Any], owner: str | None = OWNER, **more: Any) -
     read = WorkloadFacts.read(workload)
     naming = [replace(PodFacts.read(pod), owner_uid=read.owner_uid) for pod in pods]
     places = AssignedPlaces({"main": None})
-    given = UngatingFacts(workload, read, admission, naming, places, NODES, lambda pod: seen.get(pod.key), "2026-01-01T00:00:00Z")
+    given = UngatingFacts(workload, read, admission, naming, places, seen, NODES, HOSTS, "2026-01-01T00:00:00Z")
     return replace(given, **more)
 
 
 def plan(f: UngatingFacts) -> Plan:
-    return plan_pods(f, decide_ungating(f))
+    return plan_pods(f).plan
 
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -184,7 +185,4 @@ def test_node_of_a_pod_is_named_before_its_gate_goes_where_its_domain_is_one_nod
 
 
 def test_event_of_a_pod_that_is_gone_is_left_out():
-    f = build_facts(build_gated_pod(0, "9"))
-    decided = decide_ungating(f)
-    assert isinstance(decided, UngateDecision)
-    assert plan_pods(replace(f, find_pod=lambda _: None), decided).names == ()
+    assert plan(replace(build_facts(build_gated_pod(0, "9")), pods={})).names == ()

@@ -26,13 +26,16 @@ from core.names import (
 )
 from core.plan.pods.pod_units import ALONE, GROUP, Unit
 from core.plan.pods.units import CREATE, START, WAITING, PodsToRead, UnitFacts, plan_refused_name, plan_unit
+from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.steps import ParallelSteps, Plan
 from core.plan.workloads.workload_steps import DROP_FINALIZER, FINISH, RELEASE
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, is_condition_true
+from core.state.owners import mark_uid
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
+MARKED = mark_uid(r.show_kind(r.PODS), "uid-sts")
 GROUP_UNIT, LONE = Unit(GROUP, "ns", "g"), Unit(ALONE, "ns", "a")
 
 
@@ -192,3 +195,25 @@ def test_no_state_lets_a_pod_past_its_admission_or_gives_quota_away_too_early():
         if workload is not None and not is_condition_true(workload, FINISHED) and {RELEASE, FINISH, DROP_FINALIZER} & set(planned.names):
             assert not runs, shown
     assert count > 1_000
+
+
+@pytest.mark.parametrize(
+    ("ready", "dropped", "is_over"), [(True, True, False), (False, True, True), (None, True, True), (False, False, False)]
+)
+def test_pod_is_over_but_for_finalizers_once_it_was_dropped_on_a_lost_node(ready: bool | None, dropped: bool, is_over: bool):
+    pod = replace(read_pod(make_pod("a", gated=False)), node="n0", dropped=dropped)
+    nodes = {} if ready is None else {"n0": {"status": {"conditions": [{"type": "Ready", "status": str(ready)}]}}}
+    f = make_facts(make_pod("a"), seen={"ns/a": pod}, nodes=nodes)
+    assert f.is_over_but_for_finalizers("ns/a") is is_over
+    assert not f.is_over_but_for_finalizers("ns/b"), "it is gone"
+
+
+@pytest.mark.parametrize(("owner", "is_own"), [("uid-sts", True), (MARKED, True), ("another", False), ("", False)])
+def test_pod_is_made_for_its_source_where_its_controller_or_its_root_is(owner: str, is_own: bool):
+    source = {"metadata": {"name": "s", "namespace": "ns", "uid": "uid-sts"}}
+    owners = [{"kind": "StatefulSet", "name": "s", "uid": owner, "controller": True}] if owner else []
+    pod = make_pod("a", ownerReferences=owners)
+    f = replace(make_facts(pod), source=source)
+    assert f.is_own(pod) is is_own
+    assert replace(f, seen={"ns/a": replace(read_pod(pod), owner_uid="uid-sts")}).is_own(pod), "by what is above its controller"
+    assert replace(f, source=None).is_own(pod)

@@ -23,7 +23,7 @@ from core.names import (
 from core.placement.topology.tree import LeftOut
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Hold, Overtaken, Plan, Step
+from core.plan.steps.steps import Hold, MadeSteps, Overtaken, ParallelSteps, Plan, Step
 from core.plan.workloads.queue_status import (
     ClusterQueueState,
     LocalQueueState,
@@ -144,9 +144,14 @@ def test_status_that_says_it_already_is_not_written_again():
 
 def test_workloads_that_are_to_go_are_evicted_whatever_becomes_of_one():
     why = "The ClusterQueue is stopped: cq"
-    plan = plan_evictions([running("a"), running("b")], "Stopped", why, NOW)
-    assert plan.names == (EVICT, EVICT)
-    for step in plan.steps:
+    evict = plan_evictions([running("a"), running("b")], "Stopped", why, NOW)
+    assert evict is not None
+    assert evict.holds_up is Hold.UNLESS_REFUSED, "the status of the queue is written all the same"
+    assert isinstance(evict.write, ParallelSteps)
+    (steps,) = evict.write.steps
+    assert isinstance(steps, MadeSteps)
+    assert [step.name for step in steps] == [EVICT, EVICT]
+    for step in steps:
         assert step.passes == frozenset(Overtaken), "it has changed, is gone, or is paused"
         assert step.holds_up is Hold.UNLESS_REFUSED, "one that is too large for another condition keeps the others from nothing"
         assert why in step.events[0].message

@@ -29,18 +29,18 @@ from core.names import (
     TOPOLOGY_PENDING,
 )
 from core.plan.steps import api_resources as r
-from core.plan.steps.steps import Plan
+from core.plan.steps.steps import Hold, ParallelSteps, Plan, Step
 from core.plan.steps.writes import Apply, Delete, Guard, Patch
 from core.plan.workloads.admission_status import MAX_ETCD_BYTES
 from core.plan.workloads.verdict_steps import (
     LOST_ANSWER,
     DecidedWorkload,
     Judged,
+    PresentVictim,
     VerdictRules,
     cancel_write,
     is_written,
     list_swapped_in,
-    plan_preemption,
     plan_verdict,
     refuse_too_large,
 )
@@ -83,6 +83,21 @@ def decide(outcome: Admissible | NotAdmissible, wire: Json | None = None, *, sec
     wire = wire if wire is not None else make_workload()
     verdict = Verdict(WorkloadFacts.read(wire), outcome, second)
     return DecidedWorkload(wire, Judged(verdict, BEGAN, BEGAN), outcome, NOW, RULES, "cq", **more)
+
+
+def preempt(*seen: Json, before: Json | None = None) -> list[Step]:
+    """The steps that evict victims, as they are by now, of workload `high`."""
+    owner = {"kind": "Job", "name": "j", "uid": "job-1", "controller": True}
+    wire = before or make_workload()
+    wire = {**wire, "metadata": {**wire["metadata"], "name": "high", "uid": "high", "ownerReferences": [owner]}}
+    victim = Victim(WorkloadFacts.read(make_workload(*RUNS, admission=admit("n1"))), REASON_IN_QUEUE)
+    victims = tuple(PresentVictim(victim, each, "/root/b") for each in seen)
+    plan = plan_verdict(decide(replace(WAITS, preempting=Preempting(find("n1"), (), ())), wire, path="/root/a", victims=victims))
+    last = plan.steps[-1]
+    if not isinstance(last.write, ParallelSteps):
+        return []
+    assert last.holds_up is Hold.NEVER
+    return [step for step in last.write.steps if isinstance(step, Step)]
 
 
 def read_status(plan: Plan) -> Json:
@@ -288,17 +303,16 @@ def test_spares_that_took_pods_are_those_that_are_held_no_more():
     ],
 )
 def test_victim_is_evicted_once_and_reported_with_the_path_of_its_queue(seen: Json, goes: bool):
-    victim = Victim(WorkloadFacts.read(make_workload(*RUNS, admission=admit("n1"))), REASON_IN_QUEUE)
-    preemptor = replace(victim.workload, key="ns/high", uid="high")
-    owner = {"kind": "Job", "name": "j", "uid": "job-1", "controller": True}
-    cause = {"metadata": {"name": "high", "namespace": "ns", "uid": "high", "ownerReferences": [owner]}}
-    plan = plan_preemption(seen, victim, preemptor, cause, ("/root/a", "/root/b"), WRITTEN)
+    steps = preempt(seen)
     if not goes:
-        assert plan == Plan()
+        assert steps == []
         return
-    status = read_status(plan)
+    (step,) = steps
+    assert isinstance(step.write, Apply)
+    assert step.write.guard is Guard.AS_JUDGED
+    status = {"status": step.write.body["status"]}
     assert is_condition_true(status, EVICTED)
-    assert list_reasons(plan) == [PREEMPTED, f"EvictedDueTo{PREEMPTED}"]
+    assert [event.reason for event in step.events] == [PREEMPTED, f"EvictedDueTo{PREEMPTED}"]
     message = (find_condition(status, PREEMPTED) or {})["message"]
     named = ("UID: high", "JobUID: job-1", "prioritization in the ClusterQueue", "preemptor path: /root/a", "preemptee path: /root/b")
     assert all(part in message for part in named)

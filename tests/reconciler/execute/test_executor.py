@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from core.model.pause_state import Pause, Stop
 from core.names import EVENT_STAYS_GATED
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
-from core.plan.steps.steps import PASSED_OVER, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Step, make_plan
+from core.plan.steps.steps import PASSED_OVER, Event, Hold, Log, MadeSteps, Overtaken, ParallelSteps, Plan, Step, make_plan
 from core.resource import Obj
 from core.runtime.controller import Done
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError
@@ -98,13 +99,17 @@ def test_steps_together_are_all_attempted_and_a_failure_outweighs_refusals(
     assert (line.__dict__["count"], line.__dict__.get("failed", 0)) == (3, len(fails)), "what went is logged, whatever did not"
 
 
-def test_step_behind_one_that_fails_is_left_out_of_those_together_and_others_are_not():
+@pytest.mark.parametrize(
+    ("hold", "failure", "goes_on"),
+    [(Hold.ALWAYS, REFUSED, False), (Hold.UNLESS_REFUSED, REFUSED, True), (Hold.UNLESS_REFUSED, FAILED, False), (Hold.NEVER, FAILED, True)],
+)
+def test_failure_of_one_of_parallel_steps_holds_up_those_behind_it_as_the_step_says(hold: Hold, failure: Refused, goes_on: bool):
     harness = Executing()
-    harness.fails = {"a": FAILED}
-    chains = (harness.label("a"), harness.label("b")), harness.label("c")
-    _, error = harness.execute(make_plan(Step("label", ParallelSteps(chains))))
-    assert isinstance(error, ServerError)
-    assert harness.labelled == {"c"}
+    harness.fails = {"a": failure}
+    behind = MadeSteps(("a", "b"), lambda name: harness.label(name, holds_up=hold))
+    _, error = harness.execute(make_plan(Step("label", ParallelSteps((behind, harness.label("c"))))))
+    assert isinstance(error, Forbidden if failure is REFUSED else ServerError)
+    assert harness.labelled == ({"b", "c"} if goes_on else {"c"})
 
 
 def test_refusal_is_reported_where_the_step_says_how():
@@ -178,3 +183,32 @@ def test_write_as_judged_goes_on_unless_the_judged_part_has_changed(change: dict
     left, raised = harness.execute(make_plan(admit(workload)))
     assert raised is None if error is None else isinstance(raised, error)
     assert left.done == ({"admit"} if error is None else set())
+
+
+def test_pause_of_one_of_parallel_steps_holds_up_no_other():
+    harness = Executing()
+    workload = harness.get("Workload", "w")
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1, "flavors": {}}]}
+    conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    workload = harness.put({**workload, "kind": "Workload", "status": {"admission": admission, "conditions": conditions}})
+    harness.observed.state.observe_pause(Pause(evictions=Stop("evictions", "me", "now", "because")))
+    steps = Step("deactivate", w.deactivate(workload, "Because")), harness.label("a")
+    left, error = harness.execute(make_plan(Step("both", ParallelSteps(steps), holds_up=Hold.NEVER), harness.label("b")))
+    assert isinstance(error, Paused)
+    assert harness.labelled == {"a", "b"}
+    assert list(left.failed) == [(r.WORKLOADS, "ns/w")]
+
+
+@pytest.mark.parametrize(("failure", "unsure"), [(REFUSED, set[str]()), (FAILED, {"ns/a"})])
+def test_rest_of_a_plan_after_a_failure_gets_the_keys_that_were_not_refused(failure: Refused, unsure: set[str]):
+    harness, asked = Executing(), list[Collection[str]]()
+    harness.fails = {"a": failure}
+
+    def follow(keys: Collection[str]) -> Plan:
+        asked.append(keys)
+        return make_plan(harness.label("c"))
+
+    step = Step("label", ParallelSteps((harness.label("a"), harness.label("b"))), holds_up=Hold.NEVER)
+    left, error = harness.execute(Plan((step,), rest=follow))
+    assert isinstance(error, Forbidden if failure is REFUSED else ServerError)
+    assert (asked, harness.labelled, left.done) == ([unsure], {"b", "c"}, {"label c"})

@@ -9,7 +9,6 @@ import pytest
 
 from core.model.node_health_rules import HealthRules
 from core.names import HOSTNAME_LABEL
-from core.plan.steps import pacing
 from core.plan.steps.steps import make_plan
 from core.plan.workloads.verdict_steps import end_stuck
 from core.runtime.controller import RequeueAfter
@@ -111,9 +110,8 @@ def test_pod_that_changes_all_the_time_keeps_no_other_pod_from_being_ended_and_i
     assert harness.unhealthy == ["n1"]
 
 
-def test_many_pods_that_wait_for_lost_nodes_are_ended_before_these_are_named(monkeypatch: pytest.MonkeyPatch):
+def test_all_pods_that_wait_for_lost_nodes_are_ended_before_these_are_named():
     """By a review: what showed that the nodes of the first are lost had ended with these when the others' were named."""
-    monkeypatch.setattr(pacing, "MOST_PLANNED", 1)
     harness = lose_nodes(cordoned=False)
     harness.clock.time += DELAY_S
     harness.look()

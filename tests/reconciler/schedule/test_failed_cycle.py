@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from core.model import pieces
+from core.names import MANAGER_ADMISSION
+from core.plan.steps import api_resources as r
 from core.queueing.cycle import decisions
 from core.queueing.cycle.judge import Judge
 from core.queueing.ordering.pending import EquivalenceClass
@@ -76,3 +78,31 @@ def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitte
     harness.put({**changed, "spec": {**changed["spec"], "priority": 1}})
     harness.decide()
     assert is_admitted(harness, "b")
+
+
+def test_assumed_admission_ends_by_the_reply_to_its_write(harness: MeasuredHarness):
+    harness.workload("a", count=1, owner=None)
+    harness.late = {"Workload"}
+    harness.decide()
+    assert not harness.observed.state.workloads.is_assumed("ns/a")
+    facts = harness.observed.state.workloads.facts["ns/a"]
+    assert facts.admission == harness.observed.state.workloads.find_holding("ns/a") is not None
+
+
+def test_admission_is_decided_anew_where_the_status_was_written_after_it_was_decided(harness: MeasuredHarness):
+    """The reply to that write ends what was assumed: were the admission written after it, its place could be given to another meanwhile."""
+    harness.workload("a", count=1, owner=None)
+
+    async def decide() -> None:
+        await harness.scheduler.run_cycle()
+        assert harness.observed.state.workloads.is_assumed("ns/a")
+        reply = harness.put({**harness.get("Workload", "a"), "status": {}})
+        harness.observed.observe_reply(r.WORKLOADS, reply, MANAGER_ADMISSION)
+        assert not harness.observed.state.workloads.is_assumed("ns/a")
+        await harness.scheduler.settle()
+
+    harness.wait_for(decide())
+    assert not is_admitted(harness, "a")
+    harness.pass_time(1)
+    harness.decide()
+    assert is_admitted(harness, "a")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.names import (
+    EVICTED,
     MANAGER_ADMISSION,
     QUOTA_RESERVED,
     REASON_TOPOLOGY_PLACEMENT_FAILED,
@@ -16,7 +17,7 @@ from core.names import (
     REASON_WAITING_FOR_QUOTA,
 )
 from core.plan.steps import pacing
-from sim.apiserver.server import Request
+from sim.apiserver.server import Refused, Request
 from tests.builders import RACK
 from tests.reconciler.harness_queues import QueuesHarness
 
@@ -85,6 +86,27 @@ def test_preemptor_that_waits_for_victims_gets_no_message_for_each_victim_that_e
     harness.put({**harness.get("Workload", "low-1"), "status": {}, "spec": {**harness.get("Workload", "low-1")["spec"], "active": False}})
     harness.wait_for(write_what_is_not_put_off(harness))
     assert harness.told("high") == told
+
+
+def test_victim_that_cannot_be_evicted_keeps_no_other_from_it(harness: QueuesHarness):
+    put_queue(harness, 8, preemption={"withinClusterQueue": "LowerPriority"})
+    for name in ("low-1", "low-2"):
+        harness.workload(name, count=4, owner=None)
+    harness.decide()
+    high = harness.workload("high", count=8, owner=None)
+    harness.put({**high, "spec": {**high["spec"], "priority": 10}})
+
+    def refuse(request: Request) -> None:
+        if request.name == "low-1":
+            raise Refused(403, "Forbidden", "by a policy")
+
+    harness.on_write = refuse
+    harness.decide()
+    assert [harness.is_true(EVICTED, name) for name in ("low-1", "low-2")] == [False, True]
+    assert get_reasons(harness) == {"high": REASON_WAITING_FOR_PREEMPTED}
+    harness.on_write = lambda _: None
+    harness.decide()
+    assert harness.is_true(EVICTED, "low-1"), "it is decided on again"
 
 
 def test_repeated_reason_writes_leave_most_of_the_time_to_other_writes(harness: QueuesHarness):

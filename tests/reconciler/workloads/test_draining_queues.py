@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from core.names import EVICTED
-from core.plan.steps import pacing
 from core.runtime.controller import Done, Result
 from core.runtime.http.errors import Forbidden
 from core.runtime.workqueue import Item
@@ -17,9 +16,8 @@ NAMES = ("w0", "w1", "w2", "w3")
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch) -> QueuesHarness:
-    """Four workloads run, and two are evicted at once."""
-    monkeypatch.setattr(pacing, "MOST_PLANNED", 2)
+def harness() -> QueuesHarness:
+    """Four workloads run."""
     harness = QueuesHarness()
     for name in NAMES:
         harness.workload(name, count=1, owner=None)
@@ -42,7 +40,7 @@ def list_evicted(harness: QueuesHarness) -> list[str]:
     return sorted(each["metadata"]["name"] for each in harness.all("Workload") if is_condition_true(each, EVICTED))
 
 
-def test_all_workloads_of_a_drained_queue_are_evicted_in_portions(harness: QueuesHarness):
+def test_all_workloads_of_a_drained_queue_are_evicted_by_one_plan(harness: QueuesHarness):
     assert reconcile(harness) == Done()
     assert list_evicted(harness) == list(NAMES)
     assert harness.get("ClusterQueue", "cq")["status"]["reservingWorkloads"] == 4

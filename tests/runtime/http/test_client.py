@@ -109,14 +109,14 @@ def test_a_namespaced_object_cannot_be_named_without_its_namespace():
 
 
 async def test_client_reports_objects_of_server_answers_at_once(server: Server, client: Client):
-    obj, told = make_obj("a", 1), list[tuple[Resource, Obj]]()
-    client.on_reply = lambda resource, found: told.append((resource, found))
+    obj, told = make_obj("a", 1), list[tuple[Resource, Obj, str | None]]()
+    client.on_reply = lambda *reply: told.append(reply)
     server.answer(obj)
     assert await client.get(CONFIG_MAP, "a", "ns") == obj
     await client.create(CONFIG_MAP, obj)
     await client.replace(CONFIG_MAP, obj)
     await client.apply(CONFIG_MAP, "a", "ns", {}, field_manager="me")
-    assert told == [(CONFIG_MAP, obj)] * 4
+    assert told == [(CONFIG_MAP, obj, manager) for manager in (None, None, None, "me")]
     await client.create(CONFIG_MAP, obj, dry_run=True)
     await client.delete(CONFIG_MAP, "a", "ns")
     server.handlers.clear()
