@@ -53,7 +53,7 @@ class ClusterState:
         self.resource_rules = resource_rules or ResourceRules()
         self.reserves_daemon_sets = reserve_daemon_sets
         self.nodes: dict[str, NodeFacts] = {}
-        self.names_by_host: dict[str, set[str]] = {}  # of nodes by their hostname label
+        self.names_by_host: dict[str, frozenset[str]] = {}  # of nodes by their hostname label
         self.topologies: dict[str, TopologyFacts] = {}
         self.flavors: dict[str, FlavorFacts] = {}
         self.cluster_queues: dict[str, ClusterQueueFacts] = {}
@@ -115,11 +115,11 @@ class ClusterState:
         if before == now:
             return
         if before is not None:
-            self.names_by_host[before].discard(name)
+            self.names_by_host[before] -= {name}
             if not self.names_by_host[before]:
                 del self.names_by_host[before]
         if now is not None:
-            self.names_by_host.setdefault(now, set()).add(name)
+            self.names_by_host[now] = self.names_by_host.get(now, frozenset()) | {name}
 
     def find_named(self, host: str) -> list[NodeFacts]:
         """Returns the facts of the nodes with this hostname label, sorted by name: none, one, or several where labels are wrong."""

@@ -15,6 +15,7 @@ from core.state.workload_state import judge_standing
 class _Assumed:
     admission: Admission
     uid: str | None  # of the workload that it was decided for; None: that is not known yet
+    seen_at: int = 0  # resourceVersion of the workload that its write is guarded by
     written_at: int | None = None  # resourceVersion that the write returned
 
 
@@ -68,8 +69,15 @@ class Workloads:
     def assume(self, key: str, admission: Admission) -> None:
         """Records a decision before its write is sent, in place of an earlier one: it counts as held from now on."""
         facts = self.facts.get(key)
-        self._assumed[key] = _Assumed(admission, facts.uid if facts is not None else None)
+        self._assumed[key] = _Assumed(admission, facts.uid, facts.resource_version) if facts is not None else _Assumed(admission, None)
         self._update(key)
+
+    def begin_write(self, key: str, resource_version: int) -> None:
+        """Records the resourceVersion by which the write of an assumed decision is guarded: with an answer to an earlier write the decision
+        does not end."""
+        assumed = self._assumed.get(key)
+        if assumed is not None:
+            assumed.seen_at = resource_version
 
     def is_assumed_for(self, key: str, uid: str | None) -> bool:
         """Returns whether a decision that is not observed yet was made for the workload of a uid (None: of any): another workload may have
@@ -78,10 +86,13 @@ class Workloads:
         return assumed is not None and (uid is None or assumed.uid in (uid, None))
 
     def confirm(self, key: str, resource_version: int) -> None:
-        """Records the resourceVersion that the write of an assumed decision returned; nothing where none is assumed. Where facts at least
-        as new are observed already, the decision ends at once."""
-        assumed = self._assumed.get(key)
-        if assumed is not None:
+        """Records the resourceVersion that a write of an assumed decision returned; nothing where none is assumed, or where that is of the
+        workload as it was before and it has not got this very admission. Where facts at least as new are observed already, the decision
+        ends at once."""
+        assumed, facts = self._assumed.get(key), self.facts.get(key)
+        if assumed is None:
+            return
+        if resource_version > assumed.seen_at or (facts is not None and facts.admission == assumed.admission):
             assumed.written_at = resource_version
             self._settle(key)
 

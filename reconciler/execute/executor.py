@@ -150,7 +150,7 @@ class Executor:
         result: Result = Done() if plan.again_s is None else RequeueAfter(plan.again_s)
         if plan.rest is not None:
             unsure = {key for (_, key), error in left.failed.items() if not isinstance(error, REFUSALS)}
-            result = await self.execute(plan.rest(unsure), left)
+            result = await self.execute(plan.rest(unsure, self._clock.now()), left)
         if failed:
             raise failed[0]
         if plan.problem:

@@ -128,12 +128,15 @@ class NodeHealth:
         if f is None:
             return RequeueAfter(pacing.NODES_BATCH_S)
         planned, left = plan_nodes(f, self._rules), Left()
-        if planned.stuck is not None:
-            self.stuck.note(key, planned.stuck)
         try:
-            return await self._executor.execute(planned.plan, left)
-        except Conflict:
-            return RequeueAfter(pacing.NODES_BATCH_S)  # it has changed, or a pod is bound to a node that seemed to be lost
+            result = await self._executor.execute(planned.plan, left)
+            if planned.stuck is not None:
+                self.stuck.note(key, planned.stuck)
+            return result
+        except Conflict as error:
+            if error in left.failed.values():  # a pod is bound to a node that seemed to be lost
+                return RequeueAfter(pacing.NODES_BATCH_S)
+            raise
         finally:
             if REPORT_LOST in left.done and key in self._users.hosts:  # it may be gone by now
                 named = left[r.WORKLOADS, key]["status"].get("unhealthyNodes") or ()

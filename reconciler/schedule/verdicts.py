@@ -18,6 +18,7 @@ from core.plan.workloads.verdict_steps import (
     cancel_write,
     is_place_reported,
     is_written,
+    plan_preemption,
     plan_verdict,
     refuse_too_large,
 )
@@ -28,6 +29,7 @@ from core.runtime.clock import Clock
 from core.runtime.controller import RequeueAfter, Retryable
 from core.runtime.http.errors import Conflict, KubeError, ServerError, Unreachable
 from core.runtime.http.errors import NotFound as ObjectNotFound
+from core.runtime.watch.store import read_version
 from core.state.facts import WorkloadFacts
 from core.state.whereabouts import describe_place
 from reconciler.execute import tracing
@@ -123,7 +125,7 @@ class Verdicts:
         workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
             async with self._writes:
-                await self._write(workload, judged)
+                written = await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
             if verdict.is_second_pass and isinstance(verdict.outcome, NotAdmissible):
                 self._undo_verdict(verdict, str(error))  # nothing is assumed, and an eviction may be written twice
@@ -143,28 +145,57 @@ class Verdicts:
             self._undo_verdict(verdict, "the write was cut off")
             raise
         else:
-            self._held_back.pop(verdict.workload.uid, None)
+            if written is not None:
+                self._held_back.pop(verdict.workload.uid, None)
+                await self._evict_victims(written)
 
-    async def _write(self, workload: Obj | None, judged: Judged) -> None:
-        verdict, left = judged.verdict, Left()
+    async def _write(self, workload: Obj | None, judged: Judged) -> DecidedWorkload | None:
+        """What was written; None where the decision was void."""
+        verdict, left, workloads = judged.verdict, Left(), self._observed.state.workloads
         if workload is None or workload["metadata"]["uid"] != verdict.workload.uid:
             self._undo_verdict(verdict, "it is gone")
-            return
-        if isinstance(verdict.outcome, Admissible) and not self._observed.state.workloads.is_assumed(verdict.workload.key):
-            self._undo_verdict(verdict, "its status was written meanwhile")
-            return
+            return None
+        if isinstance(verdict.outcome, Admissible):
+            if not workloads.is_assumed(verdict.workload.key):
+                self._undo_verdict(verdict, "its status was written meanwhile")
+                return None
+            workloads.begin_write(verdict.workload.key, read_version(workload))
         too_large = refuse_too_large(workload, verdict.outcome)
         if too_large is not None:
             self._refuse(verdict, too_large)
         f = self._read(workload, judged, too_large or verdict.outcome)
+        result = await self._executor.execute(plan_verdict(f), left)
+        if isinstance(result, RequeueAfter):
+            self._loop.judge_later(verdict.workload.uid, result.seconds)
+        if isinstance(f.outcome, Admissible):
+            trace = tracing.find_traceparent(left[r.WORKLOADS, f.facts.key])
+            self._recorder.record_write(max(0.0, (self._clock.now() - judged.ended).total_seconds()), trace)
+            self._recorder.record_placement(f.outcome.choices, trace)
+        return f
+
+    async def _evict_victims(self, f: DecidedWorkload) -> None:
+        """Each takes a turn of its own, whatever becomes of the others."""
+        async with asyncio.TaskGroup() as group:
+            for victim in f.victims:
+                group.create_task(self._evict(f, victim), name=f"preempt {victim.victim.workload.key}")
+
+    async def _evict(self, f: DecidedWorkload, present: PresentVictim) -> None:
+        key = present.victim.workload.key
         try:
-            result = await self._executor.execute(plan_verdict(f), left)
-            if isinstance(result, RequeueAfter):
-                self._loop.judge_later(verdict.workload.uid, result.seconds)
-        except (KubeError, Paused):
-            if not left.failed:  # else the verdict is written, and victims are not
+            plan = plan_preemption(f, present, self._executor.format_now())
+            async with self._writes:
+                await self._executor.execute(plan)
+        except BaseException as error:
+            self._loop.exclude_victim(key)
+            if not isinstance(error, Exception):
                 raise
-        self._record(f, left)
+            if not isinstance(error, Conflict | ObjectNotFound | Paused):
+                known = isinstance(error, KubeError)
+                why = {"workload": key, "by": f.facts.key, "error": str(error)}
+                logger.warning("a workload could not be preempted", extra=why, exc_info=None if known else error)
+        else:
+            if plan.steps:
+                self._recorder.record_preemption(f.queue or None, present.victim.reason)
 
     def _read(self, workload: Obj, judged: Judged, outcome: Admissible | NotAdmissible) -> DecidedWorkload:
         verdict, state = judged.verdict, self._observed.state
@@ -202,17 +233,6 @@ class Verdicts:
             self._loop.wake_in(pacing.VERDICT_PAUSE_S)
         self._loop.refuse(verdict.workload, too_large)
 
-    def _record(self, f: DecidedWorkload, left: Left) -> None:
-        if isinstance(f.outcome, Admissible):
-            trace = tracing.find_traceparent(left[r.WORKLOADS, f.facts.key])
-            self._recorder.record_write(max(0.0, (self._clock.now() - f.judged.ended).total_seconds()), trace)
-            self._recorder.record_placement(f.outcome.choices, trace)
-        for victim in (each.victim for each in f.victims if each.must_go):
-            if (r.WORKLOADS, victim.workload.key) in left.failed:
-                self._loop.exclude_victim(victim.workload.key)
-            else:
-                self._recorder.record_preemption(f.queue or None, victim.reason)
-
     async def _find_out(self, judged: Judged) -> None:
         """The answer to a write was lost. Until it is known what became of it the decision stays assumed: its place
         given to another would be booked twice if the write did arrive. Before it is given up, a write still on its way is made to fail."""
@@ -225,7 +245,7 @@ class Verdicts:
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
                 if is_written(verdict, now):
-                    self._observed.state.confirm(verdict.workload.key, int(now["metadata"]["resourceVersion"]), verdict.workload.uid)
+                    self._observed.state.confirm(verdict.workload.key, read_version(now), verdict.workload.uid)
                     return
                 await self._executor.write(cancel_write(verdict, now, self._executor.format_now(), self._observed.state.resource_rules))
                 break

@@ -67,7 +67,8 @@ class Outside:
 def is_node_lost(nodes: Mapping[str, Json], name: str) -> bool:
     """Whether the node of a name is not among Nodes by name, or has no condition Ready that is True, so that no kubelet reports what ends
     on it; False for an empty name."""
-    return bool(name) and not (name in nodes and is_condition_true(nodes[name], "Ready"))
+    node = nodes.get(name)
+    return bool(name) and not (node is not None and is_condition_true(node, "Ready"))
 
 
 def explain_departure(labels: Mapping[str, str], flavor: FlavorFacts, topology: TopologyFacts) -> str:

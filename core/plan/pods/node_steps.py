@@ -57,7 +57,7 @@ class NodesFacts:
 
     `nodes`: to how many it is assigned. `lost`: the lost ones, with the name that the assignment has for each. `pods`: objects of pods, its
     own among them, by key. `reported`: the names of lost nodes that were reported a moment ago; were the same place found again these very
-    nodes would not be reported for `rest_s` seconds.
+    nodes would not be reported for `rest_s` seconds from `now`, which is when all that was judged.
     """
 
     workload: Obj
@@ -101,20 +101,21 @@ def plan_nodes(f: NodesFacts, rules: HealthRules) -> NodesPlan:
     ]
     stuck, pods = _find_stuck(f)
     rest, ends = partial(_plan_report, f, rules, pods), MadeSteps(waiting, partial(_end_pod, f.now))
-    plan = Plan((Step("end pods", ParallelSteps(ends), holds_up=Hold.NEVER),), rest=rest) if waiting else rest(())
+    plan = Plan((Step("end pods", ParallelSteps(ends), holds_up=Hold.NEVER),), rest=rest) if waiting else rest((), f.now)
     return NodesPlan(plan, None if _is_waiting_for_storm(f) else stuck)
 
 
-def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, PodFacts]], unsure: Collection[str]) -> Plan:
-    """Behind the pods that are ended: `unsure` are those that could not be, by key."""
+def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, PodFacts]], unsure: Collection[str], now: datetime) -> Plan:
+    """Behind the pods that are ended: `unsure` are those that could not be, by key. That may have taken minutes until `now`."""
     lost = {
         name: f.verdicts[place].lost
         for place, name in f.lost.items()
         if name in f.facts.unhealthy_nodes or not any(pod.key in unsure for pod in f.verdicts[place].in_the_way)
     }
     is_news = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
-    rest_s = f.rest_s if is_news and lost and lost.keys() == set(f.reported) else 0.0
-    plan = _name_lost_or_evict(f, lost, rules) if is_news and rest_s <= 0 else NOTHING
+    is_same = is_news and lost and lost.keys() == set(f.reported)
+    rest_s = f.rest_s - (now - f.now).total_seconds() if is_same else 0.0
+    plan = _name_lost_or_evict(f, lost, rules, now) if is_news and rest_s <= 0 else NOTHING
     if unsure:
         return plan
     if _is_waiting_for_storm(f):
@@ -122,7 +123,7 @@ def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, P
     waits = [verdict.look_again_s for verdict in f.verdicts.values() if verdict.look_again_s is not None]
     waits += [rest_s] if rest_s > 0 else []
     waits += [pacing.STUCK_LOOK_S] if stuck else []
-    return replace(plan.extend(report_stuck(f.workload, stuck, from_time(f.now))), again_s=min(waits, default=None))
+    return replace(plan.extend(report_stuck(f.workload, stuck, from_time(now))), again_s=min(waits, default=None))
 
 
 def _is_waiting_for_storm(f: NodesFacts) -> bool:
@@ -172,7 +173,7 @@ def _end_pod(now: datetime, waiting: WaitingPod, *, is_evidence: bool = True) ->
     return Step("end pod", w.fail_pod(seen, message, from_time(now)), (event,), log, passes=passes)
 
 
-def _name_lost_or_evict(f: NodesFacts, lost: Mapping[str, str], rules: HealthRules) -> Plan:
+def _name_lost_or_evict(f: NodesFacts, lost: Mapping[str, str], rules: HealthRules, now: datetime) -> Plan:
     """Plans the report of lost nodes: why, by name; or an eviction. The evidence that a node is lost may have ended with
     its pods: so the verdict is reported, whatever else has changed since."""
     limit = rules.is_too_much(len(lost), f.nodes, f.facts.most_lost_nodes)
@@ -181,7 +182,7 @@ def _name_lost_or_evict(f: NodesFacts, lost: Mapping[str, str], rules: HealthRul
         text = ", ".join(f"{name} ({why})" for name, why in sorted(lost.items())[:MOST_SHOWN])
         more = f" and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
         message = f"Workload eviction triggered due to multiple TAS assigned node failures: {len(lost)} of {f.nodes}, {limit}: {text}{more}"
-        plan = plan_action(f.workload, evict_for_lost_nodes(f.workload, message, rules.requeue, f.now), from_time(f.now))
+        plan = plan_action(f.workload, evict_for_lost_nodes(f.workload, message, rules.requeue, now), from_time(now))
     else:
         status = read_managed_status(f.workload)
         status.pop("unhealthyNodes", None)

@@ -82,7 +82,8 @@ class UngatingFacts:
 
     def is_up(self, node: str) -> bool:
         """Returns whether the node of a name is there and ready."""
-        return node in self.nodes and is_condition_true(self.nodes[node], "Ready")
+        found = self.nodes.get(node)  # read once: all plans of a large workload are made beside the event loop, which observes more
+        return found is not None and is_condition_true(found, "Ready")
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,13 +146,14 @@ class Plan:
     until then (None: not at all).
 
     `problem`: why nothing can be done for it; this is to be tried again. Empty where there is none. `rest`: the plan
-    that follows, by the keys of objects of parallel steps that could not be written, and were not refused either.
+    that follows, by the keys of objects of parallel steps that could not be written, and were not refused either, and
+    the time by then.
     """
 
     steps: tuple[Step, ...] = ()
     again_s: float | None = None
     problem: str = ""
-    rest: Callable[[Collection[str]], "Plan"] | None = None
+    rest: Callable[[Collection[str], datetime], "Plan"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

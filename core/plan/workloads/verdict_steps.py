@@ -31,7 +31,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
 from core.plan.steps.conditions import Condition, has_condition
-from core.plan.steps.steps import Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, make_plan
+from core.plan.steps.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.workloads.admission_status import (
     BEFORE,
     FEWER,
@@ -136,13 +136,13 @@ def plan_verdict(f: DecidedWorkload) -> Plan:
     """Returns what is written and reported of a decision: it is admitted, evicted, or waits with the reason; one that breaks a rule is
     deactivated. A failed second pass writes nothing, and is repeated after `again_s` seconds, if that is not None. Where a pod that was to
     move is bound by now, there is only a `problem`. All writes are guarded by the workload as it is now: if it was deactivated, changed or
-    deleted since, the decision is void. Once that is written its victims are evicted, each whatever becomes of the others. Raises
-    InvalidAssignment where an assignment cannot be written."""
+    deleted since, the decision is void. Raises InvalidAssignment where an assignment cannot be
+    written."""
     outcome = f.outcome
     if isinstance(outcome, Admissible):
         return _admit(f, outcome)
     plan_refusal = _evict if outcome.evicts else _try_again if f.judged.verdict.is_second_pass else _plan_waiting
-    return plan_refusal(f, outcome).extend(_preempt(f))
+    return plan_refusal(f, outcome)
 
 
 def is_place_reported(workload: Obj, outcome: Admissible | NotAdmissible) -> bool:
@@ -325,27 +325,26 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
 # --- workloads that have to go ------------------------------------------------------------------------------------
 
 
-def _preempt(f: DecidedWorkload) -> Step | None:
-    steps = tuple(_preempt_one(f, each) for each in f.victims if each.must_go)
-    return Step("preempt", ParallelSteps(steps), holds_up=Hold.NEVER) if steps else None
-
-
-def _preempt_one(f: DecidedWorkload, present: PresentVictim) -> Step:
-    """The write fails if what decisions are made by has changed of the victim since: it may not have to go any more."""
+def plan_preemption(f: DecidedWorkload, present: PresentVictim, now: str) -> Plan:
+    """Returns the plan that evicts a victim, at a time as the API writes it, so that the preemptor has its room. It is empty where it need
+    not go any more (`PresentVictim.must_go`). The write fails if what decisions are made by has changed of the victim since."""
+    if not present.must_go:
+        return NOTHING
     victim, seen, owner = present.victim, present.seen, find_controller(f.workload)
     message = (
         f"Preempted to accommodate a workload (UID: {f.facts.uid}, JobUID: {owner['uid'] if owner is not None else 'UNKNOWN'}) "
         f"due to {victim.why}; preemptor path: {f.path}; preemptee path: {present.path}"
     )
-    write = w.apply_admission(seen, build_preempted_status(seen, victim.reason, message, f.written_now))
+    write = w.apply_admission(seen, build_preempted_status(seen, victim.reason, message, now))
     attributes = {t.WORKLOAD: seen["metadata"]["name"], t.REASON: victim.reason, t.MESSAGE: message, t.PREEMPTOR: f.facts.key}
-    return Step(
-        "preempt one",
+    step = Step(
+        "preempt",
         replace(write, guard=w.Guard.AS_JUDGED),
         (Event(r.WORKLOADS, seen, PREEMPTED, message), Event(r.WORKLOADS, seen, f"EvictedDueTo{REASON_PREEMPTED}", message)),
         Log("workload preempted", {"workload": victim.workload.key, "reason": victim.reason, "by": f.facts.key}),
         Span(t.EVICT, seen, attributes, decided_on=f.workload),
     )
+    return make_plan(step)
 
 
 # --- what both are made of ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, combinations
 from typing import Any
 
@@ -51,10 +51,10 @@ def judge(
     return replace(NodesFacts(wire, WorkloadFacts.read(wire), nodes, {}, verdicts, named, pods, NOW), **more)
 
 
-def follow(found: Plan, *failed: str) -> Plan:
+def follow(found: Plan, *failed: str, now: datetime = NOW) -> Plan:
     """What follows once pods are ended, but for those that failed."""
     assert found.rest is not None
-    return found.rest([f"ns/{name}" for name in failed])
+    return found.rest([f"ns/{name}" for name in failed], now)
 
 
 def plan(lost: Sequence[str], named: Sequence[str] = (), *, rules: HealthRules | None = None, **more: Any) -> Plan:
@@ -132,6 +132,12 @@ def test_nothing_is_lost_in_a_storm_that_was_not_lost_before(named: Sequence[str
 def test_nodes_that_were_just_reported_are_not_reported_again(reported: Sequence[str], again_s: float | None):
     found = plan(["n0"], reported=reported, rest_s=7.0)
     assert (found.names, found.again_s) == ((REPORT_LOST,) if again_s is None else (), again_s)
+
+
+@pytest.mark.parametrize(("seconds", "names"), [(6, ()), (8, (REPORT_LOST,))])
+def test_ending_of_pods_takes_from_the_time_in_which_nodes_are_not_reported_again(seconds: float, names: tuple[str, ...]):
+    found = plan(["n0"], reported=["n0"], rest_s=7.0, waiting={"n0": ["a"]})
+    assert follow(found, now=NOW + timedelta(seconds=seconds)).names == names
 
 
 @pytest.mark.parametrize(("lost", "evicts"), [(2, False), (3, True)])

@@ -29,7 +29,7 @@ from core.names import (
     TOPOLOGY_PENDING,
 )
 from core.plan.steps import api_resources as r
-from core.plan.steps.steps import Hold, ParallelSteps, Plan, Step
+from core.plan.steps.steps import Plan, Step
 from core.plan.steps.writes import Apply, Delete, Guard, Patch
 from core.plan.workloads.admission_status import MAX_ETCD_BYTES
 from core.plan.workloads.verdict_steps import (
@@ -41,6 +41,7 @@ from core.plan.workloads.verdict_steps import (
     cancel_write,
     is_written,
     list_swapped_in,
+    plan_preemption,
     plan_verdict,
     refuse_too_large,
 )
@@ -85,19 +86,14 @@ def decide(outcome: Admissible | NotAdmissible, wire: Json | None = None, *, sec
     return DecidedWorkload(wire, Judged(verdict, BEGAN, BEGAN), outcome, NOW, RULES, "cq", **more)
 
 
-def preempt(*seen: Json, before: Json | None = None) -> list[Step]:
-    """The steps that evict victims, as they are by now, of workload `high`."""
+def preempt(seen: Json) -> list[Step]:
+    """The steps that evict a victim, as it is by now, of workload `high`."""
     owner = {"kind": "Job", "name": "j", "uid": "job-1", "controller": True}
-    wire = before or make_workload()
+    wire = make_workload()
     wire = {**wire, "metadata": {**wire["metadata"], "name": "high", "uid": "high", "ownerReferences": [owner]}}
-    victim = Victim(WorkloadFacts.read(make_workload(*RUNS, admission=admit("n1"))), REASON_IN_QUEUE)
-    victims = tuple(PresentVictim(victim, each, "/root/b") for each in seen)
-    plan = plan_verdict(decide(replace(WAITS, preempting=Preempting(find("n1"), (), ())), wire, path="/root/a", victims=victims))
-    last = plan.steps[-1]
-    if not isinstance(last.write, ParallelSteps):
-        return []
-    assert last.holds_up is Hold.NEVER
-    return [step for step in last.write.steps if isinstance(step, Step)]
+    present = PresentVictim(Victim(WorkloadFacts.read(make_workload(*RUNS, admission=admit("n1"))), REASON_IN_QUEUE), seen, "/root/b")
+    f = decide(replace(WAITS, preempting=Preempting(find("n1"), (), ())), wire, path="/root/a", victims=(present,))
+    return [*plan_preemption(f, present, WRITTEN).steps]
 
 
 def read_status(plan: Plan) -> Json:

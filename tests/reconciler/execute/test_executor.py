@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -204,7 +205,7 @@ def test_rest_of_a_plan_after_a_failure_gets_the_keys_that_were_not_refused(fail
     harness, asked = Executing(), list[Collection[str]]()
     harness.fails = {"a": failure}
 
-    def follow(keys: Collection[str]) -> Plan:
+    def follow(keys: Collection[str], _: datetime) -> Plan:
         asked.append(keys)
         return make_plan(harness.label("c"))
 

@@ -106,3 +106,18 @@ def test_admission_is_decided_anew_where_the_status_was_written_after_it_was_dec
     harness.pass_time(1)
     harness.decide()
     assert is_admitted(harness, "a")
+
+
+def test_admission_stays_assumed_where_an_answer_to_an_earlier_write_comes_late(harness: MeasuredHarness):
+    """Attack: the decision was made on what that write left, and its own write was under way: another workload got its place, too."""
+    harness.workload("a", count=1, owner=None)
+
+    async def decide() -> None:
+        await harness.scheduler.run_cycle()
+        harness.observed.observe_reply(r.WORKLOADS, harness.get("Workload", "a"), MANAGER_ADMISSION)
+        assert harness.observed.state.workloads.is_assumed("ns/a")
+        await harness.scheduler.settle()
+
+    harness.wait_for(decide())
+    assert is_admitted(harness, "a")
+    assert not harness.observed.state.workloads.is_assumed("ns/a")
