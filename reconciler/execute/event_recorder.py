@@ -1,9 +1,9 @@
 """Events: on objects, and on the object for which a Workload was made. No caller waits for an event, and none fails if
 one is lost.
 
-Events would take the API server's time from what they report. So few are written at once, one after the other: the
-slower the API server is, the fewer a second, and the others wait. Only where more of them come for long are some dropped,
-minor ones first. Conditions contain all of it in any case.
+Events would take the API server's time from what they report. So few are written at once: the slower the API server is,
+the fewer a second, and the others wait. The more wait, the more are written at once. Only where too many come for long
+are some dropped, minor ones first. Conditions contain all of it in any case.
 """
 
 import asyncio
@@ -104,8 +104,8 @@ class Reporter:
         self.record_event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 
     async def run(self) -> Never:
-        """Writes queued events, `pacing.EVENTS_AT_ONCE` at once, and never returns. An event that the API server refuses is logged and
-        dropped.
+        """Writes queued events, `pacing.EVENTS_AT_ONCE` at once and more while many wait, and never returns. An event that the API server
+        refuses is logged and dropped.
         """
         await asyncio.gather(*(self._run_worker() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
@@ -113,25 +113,29 @@ class Reporter:
     async def settle(self) -> None:
         """Writes all queued events one after the other and returns when none is left, and those that `run` has begun to write have ended.
         An event that the API server refuses is logged and dropped."""
-        await self._write_queued()
+        while self._waiting:
+            await self._write_next()
         while self._writing:  # by the workers of `run`
             await asyncio.wait(self._writing)
 
     async def _run_worker(self) -> Never:
         while True:
             await self._has_some.wait()
-            await self._write_queued()
+            while self._waiting:
+                more = min(pacing.EVENTS_MORE_AT_ONCE, len(self._waiting) // pacing.EVENTS_FOR_MORE)
+                await asyncio.gather(*(self._write_next() for _ in range(1 + more)))
             self._has_some.clear()
 
-    async def _write_queued(self) -> None:
-        while self._waiting:
-            done = asyncio.get_running_loop().create_future()
-            self._writing.add(done)
-            try:
-                await self._write(self._waiting.popleft())
-            finally:
-                self._writing.remove(done)
-                done.set_result(None)
+    async def _write_next(self) -> None:
+        if not self._waiting:  # another worker was faster
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._writing.add(done)
+        try:
+            await self._write(self._waiting.popleft())
+        finally:
+            self._writing.remove(done)
+            done.set_result(None)
 
     def _build(self, event: _Waiting) -> Obj:
         return {

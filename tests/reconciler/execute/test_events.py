@@ -104,6 +104,29 @@ async def test_events_that_go_on_after_a_burst_are_limited_by_the_second(told: T
     assert recorded == [pacing.EVENTS_PER_S] * 3
 
 
+@pytest.mark.parametrize(("waiting", "at_once"), [(10, 2), (pacing.EVENTS_FOR_MORE + 2, 4), (pacing.EVENTS_WAITING, 8)])
+async def test_more_events_are_written_at_once_the_more_wait(waiting: int, at_once: int):
+    began, may_end = list[str](), asyncio.Event()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        began.append(body["involvedObject"]["name"])
+        await may_end.wait()
+        return body
+
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), ManualClock())
+    for number in range(waiting):
+        reporter.record_event(r.WORKLOADS, {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}, "Reason", "why")
+    working = asyncio.create_task(reporter.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert began == [f"w{number}" for number in range(at_once)]
+    may_end.set()
+    await reporter.settle()
+    assert len(began) == waiting
+    working.cancel()
+    await asyncio.wait([working])
+
+
 async def test_settled_reporter_has_ended_the_writes_of_its_workers():
     """Found by a reader: a process that ends left events unwritten that its workers had begun to write."""
     began, may_end, written = asyncio.Event(), asyncio.Event(), list[str]()
