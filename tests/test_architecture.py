@@ -83,8 +83,8 @@ def test_only_the_shells_know_aiohttp():
     assert {module for module in found if module not in allowed and not module.startswith("core.runtime.")} == set()
 
 
-def test_only_the_client_knows_kubernetes_asyncio():
-    assert find_importers("kubernetes_asyncio") == {"core.runtime.http.client"}
+def test_only_one_module_knows_kubernetes_asyncio():
+    assert find_importers("kubernetes_asyncio") == {"core.runtime.http.credential_library"}
 
 
 def test_every_package_of_the_product_is_in_the_wheel():

@@ -1,14 +1,15 @@
 """Events: on objects, and on the object for which a Workload was made. No caller waits for an event, and none fails if
 one is lost.
 
-Where more happens than users read, events would take the API server's time from what they report: then only a limited
-number is written a second, and of minor ones none. Conditions contain all of it in any case.
+Events would take the API server's time from what they report. So few are written at once: the slower the API server is,
+the fewer a second, and the others wait. The more wait, the more are written at once. Only where too many come for long
+are some dropped, minor ones first. Conditions contain all of it in any case.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from typing import Never
+from typing import NamedTuple, Never
 
 from core.names import EVENT_SET_ASIDE
 from core.plan.pods.pod_units import compute_seniority, find_workload_unit
@@ -26,8 +27,22 @@ from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.observe.observed import Observed
 
 logger = logging.getLogger(__name__)
-REMEMBERED = 4096
+REMEMBERED = 16_384
 MOST_CHARACTERS = 1024
+
+
+class _Waiting(NamedTuple):
+    """An event until it is written: what is needed of its object, so that thousands take little memory."""
+
+    resource: Resource
+    name: str
+    namespace: str | None
+    uid: str
+    version: str | None
+    reason: str
+    message: str
+    is_warning: bool
+    time: str
 
 
 class Reporter:
@@ -45,7 +60,7 @@ class Reporter:
         self._client, self._clock, self._observed, self._recorder, self._component = client, clock, observed, recorder, component
         self._reported: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
         self._limiters = {is_warning: RateLimiter(clock, pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
-        self._waiting: deque[Obj] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._has_some = asyncio.Event()
         self._writing: set[asyncio.Future[None]] = set()
 
@@ -53,9 +68,9 @@ class Reporter:
         self, resource: Resource, obj: Obj, reason: str, message: str, *, warning: bool = False, is_minor: bool = False
     ) -> None:
         """Queues an event on an object of `resource`, which `run` writes, with `MOST_CHARACTERS` of the message at most. Drops it if the
-        same one (uid, reason, message) was queued within `pacing.EVENTS_QUIET_S` seconds, if too many wait, or beyond `pacing.EVENTS_PER_S`
-        a second, after a burst. Warning and Normal events (`warning`) have such a rate each; those with `is_minor` are dropped at half of
-        both limits. All but repeated ones are counted when they are dropped."""
+        same one (uid, reason, message) was queued within `pacing.EVENTS_QUIET_S` seconds, if `pacing.EVENTS_WAITING` wait, or beyond
+        `pacing.EVENTS_PER_S` a second, after `pacing.EVENTS_BURST`. Warning and Normal events (`warning`) have such a rate each; those with
+        `is_minor` are dropped at half of both limits. All but repeated ones are counted when they are dropped."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
@@ -69,7 +84,9 @@ class Reporter:
         self._reported[key] = now
         while len(self._reported) > REMEMBERED:
             self._reported.popitem(last=False)
-        self._waiting.append(self._build(resource, obj, reason, message, is_warning=warning))
+        metadata, time = obj["metadata"], from_time(self._clock.now())
+        about = resource, metadata["name"], metadata.get("namespace"), metadata["uid"], metadata.get("resourceVersion")
+        self._waiting.append(_Waiting(*about, reason, message[:MOST_CHARACTERS], warning, time))
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
@@ -87,8 +104,8 @@ class Reporter:
         self.record_event(aside.resource, aside.obj, EVENT_SET_ASIDE, why, warning=True)
 
     async def run(self) -> Never:
-        """Writes queued events, `pacing.EVENTS_AT_ONCE` at once, and never returns. An event that the API server refuses is logged and
-        dropped.
+        """Writes queued events, `pacing.EVENTS_AT_ONCE` at once and more while many wait, and never returns. An event that the API server
+        refuses is logged and dropped.
         """
         await asyncio.gather(*(self._run_worker() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
@@ -96,53 +113,56 @@ class Reporter:
     async def settle(self) -> None:
         """Writes all queued events one after the other and returns when none is left, and those that `run` has begun to write have ended.
         An event that the API server refuses is logged and dropped."""
-        await self._write_queued()
+        while self._waiting:
+            await self._write_next()
         while self._writing:  # by the workers of `run`
             await asyncio.wait(self._writing)
 
     async def _run_worker(self) -> Never:
         while True:
             await self._has_some.wait()
-            await self._write_queued()
+            while self._waiting:
+                more = min(pacing.EVENTS_MORE_AT_ONCE, len(self._waiting) // pacing.EVENTS_FOR_MORE)
+                await asyncio.gather(*(self._write_next() for _ in range(1 + more)))
             self._has_some.clear()
 
-    async def _write_queued(self) -> None:
-        while self._waiting:
-            done = asyncio.get_running_loop().create_future()
-            self._writing.add(done)
-            try:
-                await self._write(self._waiting.popleft())
-            finally:
-                self._writing.remove(done)
-                done.set_result(None)
+    async def _write_next(self) -> None:
+        if not self._waiting:  # another worker was faster
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._writing.add(done)
+        try:
+            await self._write(self._waiting.popleft())
+        finally:
+            self._writing.remove(done)
+            done.set_result(None)
 
-    def _build(self, resource: Resource, obj: Obj, reason: str, message: str, *, is_warning: bool) -> Obj:
-        metadata, time = obj["metadata"], from_time(self._clock.now())
+    def _build(self, event: _Waiting) -> Obj:
         return {
-            "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata.get("namespace") or "default"},
+            "metadata": {"generateName": f"{event.name[:200]}.", "namespace": event.namespace or "default"},
             "involvedObject": {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "name": metadata["name"],
-                "namespace": metadata.get("namespace"),
-                "uid": metadata["uid"],
-                "resourceVersion": metadata.get("resourceVersion"),
+                "apiVersion": event.resource.api_version,
+                "kind": event.resource.kind,
+                "name": event.name,
+                "namespace": event.namespace,
+                "uid": event.uid,
+                "resourceVersion": event.version,
             },
-            "reason": reason,
-            "message": message[:MOST_CHARACTERS],
-            "type": "Warning" if is_warning else "Normal",
+            "reason": event.reason,
+            "message": event.message,
+            "type": "Warning" if event.is_warning else "Normal",
             "source": {"component": self._component},
-            "firstTimestamp": time,
-            "lastTimestamp": time,
+            "firstTimestamp": event.time,
+            "lastTimestamp": event.time,
             "count": 1,
         }
 
-    async def _write(self, body: Obj) -> None:
+    async def _write(self, event: _Waiting) -> None:
         try:
             with yield_to_others():
-                await self._client.create(r.EVENTS, body, body["metadata"]["namespace"])
+                await self._client.create(r.EVENTS, self._build(event), event.namespace or "default")
         except KubeError as error:
-            about = {"reason": body["reason"], "object": body["involvedObject"]["name"]}
+            about = {"reason": event.reason, "object": event.name}
             logger.warning("event could not be written", extra={**about, "error": str(error)})
 
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:

@@ -1,8 +1,8 @@
 """The API server's verbs on plain JSON objects.
 
-The only module that knows kubernetes-asyncio, and only to read credentials: kubeconfig (tokens, exec plugins, client certificates) or the
-service account of the pod. `core.runtime.http.kubeconfig` honours or refuses the fields of a user that the library passes over.
-The library is imported when a connection is made, since it costs 0.4 s and 70 MB.
+Credentials are read by kubernetes-asyncio (`core.runtime.http.credential_library`), which does nothing else here: kubeconfig (tokens, exec
+plugins, client certificates) or the service account of the pod. `core.runtime.http.kubeconfig` honours or refuses the fields of a user that
+the library passes over.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from core.resource import PAGE_LIMIT, Obj, Page, PatchKind, Resource
+from core.runtime.http.credential_library import import_credential_readers
 from core.runtime.http.errors import Gone, TooManyRequests, Unreachable
 from core.runtime.http.kubeconfig import build_unusable_error, find_context, find_kubeconfig, read_impersonation, strip_record
 from core.runtime.http.parsing import encode, parse_list, parse_object
@@ -58,15 +59,13 @@ class Client:
         the cluster. `context` None: the current one. `timeout_s` bounds each request. Sends nothing yet, but may run the exec plugin of the
         user. Raises UnusableKubeconfig."""
         os.environ.setdefault("HOME", "/")  # the library asks for a home when it is imported, and a pod's user may have none
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import load_incluster_config, load_kube_config
-
+        readers = import_credential_readers()
         logging.getLogger("kubernetes_asyncio.config.kube_config").addFilter(strip_record)
         path = find_kubeconfig(kubeconfig)
 
         async def load() -> Endpoint:
             headers: tuple[tuple[str, str], ...] = ()
-            configuration: Any = type.__call__(Configuration)  # a new one, since the library never removes a token
+            configuration: Any = type.__call__(readers.configuration)  # a new one, since the library never removes a token
 
             async def authorize() -> str | None:
                 try:
@@ -77,11 +76,13 @@ class Client:
 
             try:
                 if path is None:
-                    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                    readers.load_incluster_config(client_configuration=configuration)
                 else:
                     meant = context or find_context(path)
                     headers = read_impersonation(path, meant)
-                    await load_kube_config(config_file=path, context=meant, client_configuration=configuration, persist_config=False)
+                    await readers.load_kube_config(
+                        config_file=path, context=meant, client_configuration=configuration, persist_config=False
+                    )
                 return replace(await asyncio.to_thread(_read_endpoint, configuration), headers=headers, authorize=authorize)
             except Exception as error:
                 raise build_unusable_error(path, error) from error

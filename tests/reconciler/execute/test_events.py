@@ -70,6 +70,63 @@ async def test_of_too_many_the_oldest_are_forgotten_first(told: Told):
     assert 1 in told.reporter._reported
 
 
+async def test_events_of_many_workloads_that_come_at_once_are_all_written(told: Told):
+    """In the load of Kueue's performance rig half of all events were dropped: 50 a second were written."""
+    for number in range(pacing.EVENTS_WAITING):
+        told.reporter.record_event(r.WORKLOADS, {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}, "Admitted", "")
+    await told.reporter.settle()
+    assert [name for name, _, _ in told.events] == [f"w{number}" for number in range(pacing.EVENTS_WAITING)]
+
+
+async def test_events_beyond_the_limit_of_those_that_wait_are_dropped_minor_ones_at_half_of_it(told: Told):
+    for number in range(pacing.EVENTS_WAITING + 10):
+        about = {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}
+        told.reporter.record_event(r.WORKLOADS, about, "Minor", "", is_minor=True)
+    assert len(told.reporter._waiting) == pacing.EVENTS_WAITING // 2
+    for number in range(pacing.EVENTS_WAITING + 10):
+        told.reporter.record_event(r.WORKLOADS, {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}, "Major", "")
+    assert len(told.reporter._waiting) == pacing.EVENTS_WAITING
+
+
+async def test_events_that_go_on_after_a_burst_are_limited_by_the_second(told: Told):
+    for number in range(pacing.EVENTS_BURST + 10):
+        told.reporter.record_event(r.WORKLOADS, {"metadata": {"name": "a", "namespace": "ns", "uid": f"{number}"}}, "Reason", "")
+        told.reporter._waiting.clear()
+    recorded: list[int] = []
+    for _ in range(3):
+        told.clock.time += 1.0
+        for number in range(100):
+            told.reporter.record_event(
+                r.WORKLOADS, {"metadata": {"name": "a", "namespace": "ns", "uid": f"{number}"}}, f"{told.clock.time}", ""
+            )
+        recorded.append(len(told.reporter._waiting))
+        told.reporter._waiting.clear()
+    assert recorded == [pacing.EVENTS_PER_S] * 3
+
+
+@pytest.mark.parametrize(("waiting", "at_once"), [(10, 2), (pacing.EVENTS_FOR_MORE + 2, 4), (pacing.EVENTS_WAITING, 8)])
+async def test_more_events_are_written_at_once_the_more_wait(waiting: int, at_once: int):
+    began, may_end = list[str](), asyncio.Event()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        began.append(body["involvedObject"]["name"])
+        await may_end.wait()
+        return body
+
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), ManualClock())
+    for number in range(waiting):
+        reporter.record_event(r.WORKLOADS, {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}, "Reason", "why")
+    working = asyncio.create_task(reporter.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert began == [f"w{number}" for number in range(at_once)]
+    may_end.set()
+    await reporter.settle()
+    assert len(began) == waiting
+    working.cancel()
+    await asyncio.wait([working])
+
+
 async def test_settled_reporter_has_ended_the_writes_of_its_workers():
     """Found by a reader: a process that ends left events unwritten that its workers had begun to write."""
     began, may_end, written = asyncio.Event(), asyncio.Event(), list[str]()

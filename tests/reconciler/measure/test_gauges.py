@@ -334,12 +334,13 @@ def test_controller_metrics_show_queue_age_and_reconcile_results(harness: Measur
     assert found.value("topogate_reconciles_total", controller="jobs", result="error") == 0
 
 
-def test_events_that_are_left_out_are_counted(harness: MeasuredHarness):
+def test_events_that_are_left_out_are_counted(harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pacing, "EVENTS_WAITING", 20)
     workload = harness.workload("w", count=1, owner=None)
     reporter = Reporter(harness.client, harness.clock, harness.observed, harness.recorder)
 
     async def report() -> None:
-        for number in range(pacing.EVENTS_BURST + 3):
+        for number in range(pacing.EVENTS_WAITING + 3):
             reporter.record_event(r.WORKLOADS, workload, "Reason", f"message {number}")
         await reporter.settle()
 
