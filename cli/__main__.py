@@ -12,7 +12,7 @@ import typer
 from cli import shell_completion
 from cli.command_line import app
 from cli.failures import BAD_INPUT, ERROR, Failure
-from cli.reporting.table import replace_controls
+from cli.reporting.table import print_remark
 from core.runtime.report.logs import LineFormatter
 
 PLUGIN = "kubectl-topogate"
@@ -39,10 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
             code = command.main(arguments, prog_name=program, complete_var=shell_completion.VARIABLE, standalone_mode=False)
     except Failure as failure:
         for line in failure.lines:
-            print(f"topogate: {replace_controls(line)}", file=sys.stderr)
+            print_remark(line)
         return failure.code
     except (typer.Abort, KeyboardInterrupt):
-        print("topogate: interrupted", file=sys.stderr)
+        print_remark("interrupted")
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader has closed the pipe, as with `| head`
@@ -77,14 +77,14 @@ def _print_usage_error(error: _UsageError) -> None:
         return
     message = " ".join(error.format_message().split()).replace(": Value error, ", ": ").removesuffix(".")
     if message:  # none where typer has printed the help itself
-        print(f"topogate: {message}; --help lists what is accepted", file=sys.stderr)
+        print_remark(f"{message}; --help lists what is accepted")
 
 
 def _report_bug(error: Exception) -> int:
     if os.environ.get(TRACEBACK):
         raise error
     why = " ".join(str(error).split())
-    print(f"topogate: this is a bug of topogate's: {type(error).__name__}: {why}; {TRACEBACK}=1 shows where", file=sys.stderr)
+    print_remark(f"this is a bug of topogate's: {type(error).__name__}: {why}; {TRACEBACK}=1 shows where")
     return ERROR
 
 
