@@ -153,7 +153,8 @@ async def test_level_of_a_queue_without_any_topology_draws_a_warning(cluster: Ha
     put_flavor(cluster, "gpu", None)
     async with watching(cluster) as names:
         (warning,) = await ask(names, build_job(**{REQUIRED_TOPOLOGY: RACK}))
-    assert "no flavor of LocalQueue main has a topology" in warning
+    assert warning.startswith(f"{ON_TEMPLATE}[{REQUIRED_TOPOLOGY}]: ")
+    assert warning == "".join(known_names.warn_of_levels("main", [NamedLevel(f"{ON_TEMPLATE}[{REQUIRED_TOPOLOGY}]", RACK)], []))
 
 
 @pytest.mark.parametrize("missing", ["ClusterQueue/of-main", "ResourceFlavor/gpu", "Topology/default"])
