@@ -60,15 +60,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         rotation = None
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _use_by(held), clock)
-        look, names = _Lookups(client), KnownNames(client, clock)
-        reviews = Reviews(
-            run_on_own_loop(look.has_default_queue),
-            kinds,
-            run_on_own_loop(look.find),
-            gates=settings.gates,
-            most_ready_s=settings.most_ready_s,
-            list_name_warnings=run_on_own_loop(names.list_warnings),
-        )
+        names = KnownNames(client, clock)
+        reviews = _make_reviews(client, kinds, names, settings)
 
         def find_unready_reason() -> str:
             end = certificate.not_after
@@ -110,6 +103,18 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
+
+
+def _make_reviews(client: Client, kinds: Sequence[JobKind], names: KnownNames, settings: Settings) -> Reviews:
+    look = _Lookups(client)
+    return Reviews(
+        run_on_own_loop(look.has_default_queue),
+        kinds,
+        run_on_own_loop(look.find),
+        gates=settings.gates,
+        most_ready_s=settings.most_ready_s,
+        list_name_warnings=run_on_own_loop(names.list_warnings),
+    )
 
 
 class _Lookups:

@@ -8,7 +8,7 @@ import pytest
 
 from sim.models.checks import CHECK
 from sim.world import World
-from tests.sim.waiting_causes import CAUSES, RACK, find_workload, get_name, list_events, open_world, read_condition
+from tests.sim.waiting.causes import CAUSES, RACK, find_workload, get_name, list_events, open_world, read_condition
 
 # What has to be in the message: the reason, what is at fault, and what would help.
 EXPECTED: dict[str, tuple[str, ...]] = {
