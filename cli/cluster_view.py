@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from cli.failures import BadInput, report_in_a_line
 from cli.planning.documents import Document, read_documents, sort_out
+from cli.reporting.table import print_remark
 from core.jobs.contract import JobKind
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.plan.steps import api_resources as r
@@ -150,7 +149,7 @@ def warn_of_unused_documents(documents: Sequence[Document]) -> None:
     """Prints one warning on stderr for each of the documents, with its place and apiVersion. It judges none: the caller has left out all in
     use."""
     for document in documents:
-        typer.echo(f"topogate: warning: {document.where} ({document.api[0]}) is not looked at", err=True)
+        print_remark(f"warning: {document.where} ({document.api[0]}) is not looked at")
 
 
 async def list_nodes(files: Sequence[Path], target: Target) -> list[NodeFacts]:

@@ -22,6 +22,7 @@ from cli.reporting.draw import WAITING, make_console, write, write_data
 from cli.reporting.queue_drawing import render_queues
 from cli.reporting.queue_report import list_notes, report_queues, select_queues
 from cli.reporting.report import Report
+from cli.reporting.table import print_remark
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.runtime import plugins
@@ -172,7 +173,7 @@ def suggest_topology(source: ClusterSource, names: suggesting.Names) -> None:
     )
     remarks = suggesting.compare_with_present(suggestion.objects, there) + suggesting.compare_with_flavors(suggestion, flavors, nodes)
     for remark in (*suggestion.remarks, *remarks):
-        typer.echo(f"topogate: {remark}", err=True)
+        print_remark(remark)
     typer.echo(suggestion.to_yaml(), nl=False)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.reporting.table import print_line, print_remark
 from core.model.pause_state import PAUSABLE
 from core.names import SYSTEM_NAMESPACE
 
@@ -105,9 +106,9 @@ def _report(kubeconfig: str | None, context: str | None, work: Callable[["Client
         _end(str(error), error.code)
     else:
         for line in lines:
-            typer.echo(line)
+            print_line(line)
 
 
 def _end(line: str, code: int) -> None:
-    typer.echo(f"topogate: {line}", err=True)
+    print_remark(line)
     raise typer.Exit(code)

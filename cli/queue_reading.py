@@ -3,11 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import typer
-
 from cli.failures import Failure, report_in_a_line
 from cli.permitted_reading import ClusterReading, get_permitted_queues, list_if_permitted
-from cli.reporting.table import replace_controls
+from cli.reporting.table import print_remark
 from core.jobs.contract import JobKind
 from core.names import PAUSE_CONFIG_MAP
 from core.plan.steps import api_resources as r
@@ -81,7 +79,7 @@ async def watch(read: Callable[[], Awaitable[Found]], show: Callable[[Found], No
             if is_first:
                 raise
             for line in error.lines if error.lines != failed else ():
-                typer.echo(f"topogate: {replace_controls(line)}", err=True)
+                print_remark(line)
             failed = error.lines
         is_first = False
         await clock.sleep(max(WATCH_S, _SHARE * (clock.monotonic() - began)))

@@ -31,6 +31,7 @@ from core.runtime.serving.shared_limits import set_up_memory
 from core.runtime.serving.tls import HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 from core.runtime.tasks import LoopLag, run_until_stopped, start_eternal
 from core.trace_names import BEGINS, REFUSED, WORK
+from webhook.known_names import KnownNames
 from webhook.lookup import LookupFailed, run_on_own_loop
 from webhook.review import Reviews
 from webhook.server import AdmissionServer
@@ -59,14 +60,8 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         rotation = None
         if settings.own is not None and held is not None:
             rotation = Rotation(client, settings.own, _use_by(held), clock)
-        look = _Lookups(client)
-        reviews = Reviews(
-            run_on_own_loop(look.has_default_queue),
-            kinds,
-            run_on_own_loop(look.find),
-            gates=settings.gates,
-            most_ready_s=settings.most_ready_s,
-        )
+        names = KnownNames(client, clock)
+        reviews = _make_reviews(client, kinds, names, settings)
 
         def find_unready_reason() -> str:
             end = certificate.not_after
@@ -86,6 +81,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             if rotation is not None:
                 start_eternal(group, "certificate rotation", rotation.run())
             start_eternal(group, "connections", connections.watch())
+            start_eternal(group, "names of queues", names.run())
             start_eternal(group, "event loop lag", LoopLag(clock, on_lag=lambda seconds: metrics.record(LOOP_LAG, seconds)).run())
             start_eternal(group, "metrics", metrics.run(clock))
 
@@ -107,6 +103,18 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
                 await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
+
+
+def _make_reviews(client: Client, kinds: Sequence[JobKind], names: KnownNames, settings: Settings) -> Reviews:
+    look = _Lookups(client)
+    return Reviews(
+        run_on_own_loop(look.has_default_queue),
+        kinds,
+        run_on_own_loop(look.find),
+        gates=settings.gates,
+        most_ready_s=settings.most_ready_s,
+        list_name_warnings=run_on_own_loop(names.list_warnings),
+    )
 
 
 class _Lookups:

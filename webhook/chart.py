@@ -16,24 +16,26 @@ from certs.rotation import SECRETS
 from core.jobs.contract import JobKind, Referring
 from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
-from core.names import GROUP, VERSION
+from core.plan.steps import api_resources as r
 from core.resource import Resource
 from core.runtime import generated
 from core.runtime.rbac_rules import Right, list_rights, list_rules
+from webhook.known_names import WATCHED
 from webhook.lookup import REPLICA_SETS
 from webhook.policies import list_policies
 from webhook.registration import build_configurations
 
 FOLDER = Path(__file__).parents[1] / "charts" / "topogate" / "files"
 _SOURCE = "webhook.chart"
-_LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
 SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "topogate-webhook", "port": 443}}
 
 
 def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """Returns the rights (API group, resource, verb) with which the webhook reads. They are on the default queue, the owners of a new
-    object, and the objects that it refers to."""
-    granted = list_rights(_LOCAL_QUEUES, "get") | list_rights(REPLICA_SETS, "get")
+    object, and the objects that it refers to; and on all queues, flavors and topologies, which it watches for their names."""
+    granted = list_rights(r.LOCAL_QUEUES, "get") | list_rights(REPLICA_SETS, "get")
+    for watched in WATCHED:
+        granted |= list_rights(watched, "list", "watch")
     for kind in (*kinds, *list_pod_kinds(kinds)):
         granted |= list_rights(Resource(kind.group, kind.version, kind.plural, kind.kind), "get")
         for related in kind.related if isinstance(kind, Referring) else ():

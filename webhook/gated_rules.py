@@ -52,7 +52,7 @@ def _validate_changed_times(kind: object, old: Json, job: Json) -> Iterator[Fiel
 def _validate_times(kind: object, job: Json, most_ready_s: float) -> Iterator[FieldError]:
     is_on_template = isinstance(kind, PodParent) and kind.pods_alone
     own = (OWN, (job.get("metadata") or {}).get("annotations") or {})
-    for path, annotations in _list_templates(kind, job) if is_on_template or isinstance(kind, Pod) else (own,):
+    for path, annotations in list_templates(kind, job) if is_on_template or isinstance(kind, Pod) else (own,):
         text = annotations.get(WAIT_FOR_PODS_READY)
         try:
             if text is not None:
@@ -73,7 +73,7 @@ def validate_gated_workload(workload: Json, old: Json | None, gates: ChosenGates
 
 
 def _list_spread_templates(kind: object, job: Json) -> Iterator[SpreadTemplate]:
-    for path, notes in _list_templates(kind, job):
+    for path, notes in list_templates(kind, job):
         yield SpreadTemplate(path, notes.get(TOPOLOGY_SPREADING), notes.get(REQUIRED_TOPOLOGY), notes.get(PODSET_GROUP_NAME))
 
 
@@ -104,16 +104,16 @@ def _list_errors(kind: object, job: Json, gates: ChosenGates, most_ready_s: floa
     if gates.is_on(REPLACE_MULTIPLE):
         yield from _validate_threshold(job)
     if gates.is_on(REJECT_FALSE_UNCONSTRAINED):
-        for path, annotations in _list_templates(kind, job):
+        for path, annotations in list_templates(kind, job):
             value = annotations.get(UNCONSTRAINED_TOPOLOGY)
             if value in FALSE_VALUES:
                 accepted = f'"true" is expected, or no annotation (feature gate {REJECT_FALSE_UNCONSTRAINED})'
                 yield FieldError(ErrorType.INVALID, f"{path}[{UNCONSTRAINED_TOPOLOGY}]", value, accepted)
 
 
-def _list_templates(kind: object, job: Json) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Paths and contents of the annotations of pod templates. Pods of a parent were judged by its template, which may be older than the
-    gate: refused, they would be missing."""
+def list_templates(kind: object, job: Json) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields paths and contents of the annotations of pod templates. Those of a pod that a parent made are left out: they were judged on
+    its template, which may be older than a rule. Other kinds than TemplatedKind, PodParent and Pod have none."""
     if isinstance(kind, TemplatedKind | PodParent):
         for role in kind.list_roles(job):
             yield role.annotations_shown, role.annotations

@@ -27,7 +27,8 @@ from core.runtime.report.telemetry import build_context, build_links, get_curren
 from webhook.answers import get_metadata_map, is_going, judge
 from webhook.gated_rules import validate_gated, validate_gated_workload
 from webhook.jsonpatch import diff
-from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_nothing
+from webhook.known_names import ListNameWarnings, list_named_levels, list_no_warnings
+from webhook.lookup import Find, Lookup, LookupFailed, LookupOfPods, find_controller, find_nothing
 from webhook.podgroup_review import RETRY_AFTER_S, GroupReviews
 from webhook.registration import build_hook_path
 from webhook.scale import SCALE_PATH, ScaleReviews
@@ -43,7 +44,7 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 class Reviews:
     """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
-    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds."""
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. `list_name_warnings`: `KnownNames.list_warnings`."""
 
     def __init__(
         self,
@@ -53,8 +54,9 @@ class Reviews:
         *,
         gates: ChosenGates = NO_GATES,
         most_ready_s: float = MOST_READY_S,
+        list_name_warnings: ListNameWarnings = list_no_warnings,
     ) -> None:
-        self._has_default_queue = has_default_queue
+        self._has_default_queue, self._list_name_warnings = has_default_queue, list_name_warnings
         self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()
@@ -165,15 +167,33 @@ class Reviews:
             if old is None or find_misshapen(kind.spec_shape, old):
                 judged = _with(kind.validate_create(job), validate_gated(kind, job, None, self._gates, self._most_ready_s))
                 judged = await self._drop_limits_of_part(kind, job, request, judged)
-                return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
+                return judge(
+                    request, await self._warn_of_names(kind, job, None, request, self._filter_lifted(kind, job, _with(own, judged)))
+                )
             old = await self._lookup.expand(kind, old, request.namespace)
             judged = kind.validate_update(old, job)
             if after is not None:
                 judged = _with(judged, validate_gated(kind, job, old if before is not None else None, self._gates, self._most_ready_s))
             judged = await self._drop_limits_of_part(kind, job, request, judged)
-            return judge(request, self._filter_lifted(kind, job, _with(own, judged)))
+            judged = self._filter_lifted(kind, job, _with(own, judged))
+            return judge(request, await self._warn_of_names(kind, job, old, request, judged))
 
         return handle
+
+    async def _warn_of_names(self, kind: Reviewed, job: Json, old: Json | None, request: AdmissionRequest, rules: Rules) -> Rules:
+        """Returns the rules with warnings of a queue and of levels that are not known, if an accepted change names them (`old` None: it is
+        new). An object that a controller makes has none: no user reads them."""
+        queue, before = (get_metadata_map(obj, "labels").get(QUEUE_NAME_LABEL) for obj in (job, old))
+        is_left_alone = isinstance(kind, Pod) and kind.is_left_alone(job)
+        if queue is None or rules.errors or is_left_alone or find_controller(job):
+            return rules
+        levels = list_named_levels(kind, job)
+        if old is not None and queue == before:
+            known = set(list_named_levels(kind, old))
+            levels = [level for level in levels if level not in known]
+        if not levels and queue == before:
+            return rules
+        return _with(rules, Rules((), tuple(await self._list_name_warnings(request.namespace, queue, levels, is_new=queue != before))))
 
     async def _drop_limits_of_part(self, kind: Reviewed, job: Json, request: AdmissionRequest, rules: Rules) -> Rules:
         """Without limits that a part of a queued object exceeds: its templates are those of that object, to which the start has added. A

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 
 from cli.cluster_view import Target, add_related, build_offline, connect, list_cluster, warn_of_unused_documents
@@ -14,6 +13,7 @@ from cli.planning.plan_jobs import Planned, Planner, index_kinds_by_api
 from cli.reporting.draw import BAD, GOOD, WAITING, format_labelled, render_found, render_refusal, write, write_data
 from cli.reporting.podgroup_report import render_places_of_group
 from cli.reporting.report import Report, report_found, report_refusal
+from cli.reporting.table import print_remark
 from core.jobs.contract import JobKind
 from core.plan.steps import api_resources as r
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
@@ -101,7 +101,7 @@ def print_reports(reports: Sequence[Report], form: str | None, console: Console)
     WAITS where one job or group would wait."""
     for each in reports:
         for warning in each.get("warnings", ()):
-            typer.echo(f"topogate: warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}", err=True)
+            print_remark(f"warning: {each['kind']} {each['namespace']}/{each['name']}: {warning}")
     if form is not None:
         write_data(console, {"jobs": list(reports)}, form)
     else:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import yaml
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from cli.reporting.report import Report
@@ -24,18 +25,29 @@ GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
 
 def make_console() -> Console:
-    """Returns a console on stdout. What goes into a pipe or a file has lines of up to 1,000 columns, unless COLUMNS is set: it is not cut
-    to the width of a terminal that is not there."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDE)
+    """Returns a console on stdout, on which control characters of what is printed are replaced, each by one character: what is in objects
+    must not steer a terminal. What goes into a pipe or a file has lines of up to 1,000 columns, unless COLUMNS is set: it is not cut to the
+    width of a terminal that is not there."""
+    console = _PlainConsole()
+    return console if console.is_terminal or "COLUMNS" in os.environ else _PlainConsole(width=_WIDE)
+
+
+class _PlainConsole(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            if segment.control or text.isprintable() or text == "\n":
+                yield segment
+            else:
+                yield Segment("\n".join(map(replace_controls, text.split("\n"))), segment.style)
 
 
 def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -> None:
     """Prints one line, as long as it is: the terminal breaks it where it must. `indent` counts levels of two spaces; `style` is for a plain
-    string alone. Control characters are replaced, each by one character: what is in objects must not steer a terminal."""
+    string alone."""
     text = line if isinstance(line, Text) else Text(line, style)
-    if not text.plain.isprintable():
-        text.plain = replace_controls(text.plain)  # as long as before: the styles stay where they are
+    if "\n" in text.plain:
+        text.plain = text.plain.replace("\n", " ")  # as long as before: the styles stay where they are
     console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
 
 

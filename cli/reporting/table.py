@@ -1,5 +1,6 @@
-"""Tables of plain text for a terminal of any width; ten thousand rows take a fraction of a second."""
+"""Lines and tables of plain text for a terminal of any width; ten thousand rows take a fraction of a second."""
 
+import sys
 from collections.abc import Sequence
 from textwrap import wrap
 
@@ -7,6 +8,16 @@ _GAP = "  "
 TITLE = "JOB"  # the header of cells that need no explanation
 _LEAST_LAST = 20  # columns for the last cell; with fewer each row is written below the other
 _LEAST_WIDTH = 16
+
+
+def print_line(line: str) -> None:
+    """Prints one line on stdout; control characters are replaced."""
+    print(replace_controls(line))
+
+
+def print_remark(remark: str) -> None:
+    """Prints an error or a warning as one line on stderr, after the name of the command; control characters are replaced."""
+    print(f"topogate: {replace_controls(remark)}", file=sys.stderr)
 
 
 def remove_controls(text: str) -> str:

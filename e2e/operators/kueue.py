@@ -65,3 +65,6 @@ KUEUE = Operator(
         ),
     ),
 )
+
+KUEUECTL = Operator("kueuectl", KUEUE.module, KUEUE.version, KUEUE.checksum, "./cmd/kueuectl", (), "", "", ())
+"""Kueue's command, which is only built and never runs as a process."""

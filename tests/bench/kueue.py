@@ -34,7 +34,6 @@ from e2e.operators.running import RunningOperator
 from e2e.perf_load import NAMESPACE, Load, Outcome, Player
 from e2e.topogate import Topogate
 from tests.bench.admission import TIMEOUT_S, count_calls
-from tests.bench.floor import FloorPlayer
 from tests.bench.parts.comparison import (
     FLOOR,
     KUEUE,
@@ -47,6 +46,7 @@ from tests.bench.parts.comparison import (
     replace_report,
     write_runs,
 )
+from tests.bench.parts.floor import FloorPlayer
 from tests.bench.parts.meter import Meter
 
 ROOT = Path(__file__).parents[2]

@@ -108,7 +108,11 @@ def test_of_all_config_maps_one_may_be_read_and_none_in_other_namespaces():
 
 
 def test_the_webhook_only_reads():
-    assert {verb for _, _, verb in list_granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {"get"}
+    assert {verb for _, _, verb in list_granted(yaml.safe_load((FOLDER / "rights" / "webhook.yaml").read_text()))} == {
+        "get",
+        "list",
+        "watch",
+    }
 
 
 def test_rights_for_certificate_rotation_equal_the_used_rights():

@@ -8,13 +8,16 @@ import tomllib
 from importlib.metadata import version
 
 import pytest
+from rich.text import Text
+from rich.tree import Tree
 
-from cli import commands
+from cli import commands, stopping
 from cli.__main__ import main
 from cli.failures import Failure
 from cli.inputs import ClusterSource
+from cli.reporting.draw import make_console
 from core.runtime.report.logs import LineFormatter
-from tests.cli.commands import EXAMPLES, ROOT, Commands, build_job, run_process
+from tests.cli.commands import EXAMPLES, RACK, ROOT, Commands, build_job, build_nodes, build_queues, run_process
 from tests.cli.test_api_answers import serve_answers, write_kubeconfig
 
 
@@ -188,6 +191,63 @@ def test_failure_with_control_characters_is_one_line_without_them(monkeypatch: p
     monkeypatch.setattr(commands, "explain", fail)
     assert main(["explain", "job", "a"]) == 1
     assert capsys.readouterr().err == "topogate: its last warning: Failed: ?[2J?1mgone topogate: all is well\n"
+
+
+ESCAPES, SHOWN = "\x1b]0;owned\x07\x9b2J", "?]0;owned??2J"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "-f", "x", "-o", ESCAPES],
+        [ESCAPES],
+        ["pause", ESCAPES],
+        ["plan", "-f", "x", f"--{ESCAPES}"],
+        ["plan", "-f", ESCAPES],
+        ["plan", "-f", "x", "--feature-gates", ESCAPES],
+    ],
+    ids=("value", "word", "target", "option", "file", "gate"),
+)
+def test_usage_error_with_control_characters_is_printed_without_them(topogate: Commands, arguments: list[str]):
+    ran = topogate.run(*arguments)
+    assert ran.code == 2
+    assert "owned" in ran.err
+    assert ran.err.removesuffix("\n").isprintable()
+
+
+def test_bug_with_control_characters_is_reported_without_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError(ESCAPES)
+
+    monkeypatch.setattr(commands, "explain", fail)
+    assert main(["explain", "job", "a"]) == 1
+    assert f"ValueError: {SHOWN};" in capsys.readouterr().err
+
+
+def test_warning_of_plan_with_control_characters_is_printed_without_them(topogate: Commands):
+    job = build_job("a", 1, required=RACK)
+    job["metadata"]["annotations"] = {f"kueue.x-k8s.io/podset-required-topology{ESCAPES}": "x"}
+    jobs, cluster = topogate.write("jobs.yaml", job), topogate.write("cluster.yaml", *build_nodes(), *build_queues())
+    ran = topogate.run("plan", "-f", jobs, "--nodes", cluster)
+    assert SHOWN in ran.err
+    assert ran.err.replace("\n", "").isprintable()
+
+
+def test_console_prints_no_control_character_of_a_text_or_a_tree(capsys: pytest.CaptureFixture[str]):
+    console = make_console()
+    for found in (Text(f"one\n{ESCAPES}"), Tree(Text(ESCAPES))):
+        console.print(found)
+    out = capsys.readouterr().out
+    without_bell = SHOWN.replace("owned??", "owned?")  # the library itself removes that character
+    assert out.split("\n") == ["one", without_bell, without_bell, ""]
+
+
+def test_lines_of_pause_with_control_characters_are_printed_without_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(stopping, "run", lambda *_: [f"admissions are paused: {ESCAPES}"])
+    assert main(["pause", "status"]) == 0
+    assert capsys.readouterr().out == f"admissions are paused: {SHOWN}\n"
 
 
 def test_warning_with_control_characters_is_printed_without_them():

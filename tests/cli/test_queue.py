@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -16,12 +17,14 @@ from rich.console import Console
 from cli import cluster_view, commands
 from cli.commands import run
 from cli.failures import Failure
-from cli.permitted_reading import ClusterReading
+from cli.permitted_reading import ClusterReading, get_permitted_queues
 from cli.queue_reading import WATCH_S, watch
 from cli.reporting.queue_drawing import format_age, render_queues
 from cli.reporting.table import format_table, remove_controls
 from core.plan.steps import api_resources as r
 from core.resource import Resource
+from core.runtime.http.client import Client
+from core.runtime.http.errors import Forbidden, NotFound, ServerError
 from reconciler.execute.tracing import parse_time
 from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues
 from tests.cli.lives import NOW, build_queued_job, decide_documents
@@ -344,3 +347,33 @@ def test_watched_queue_is_printed_again_only_when_it_has_changed(topogate: Comma
     first, second = ran.out.split(mark)[1:]
     assert ("j5" in first, "j5" in second) == (True, False)
     assert (form == "yaml") == ("\n---\n" in ran.out)
+
+
+class Reads(Client):
+    """A server with ClusterQueues of some names; `most` is how many reads were under way at once."""
+
+    def __init__(self, answers: dict[str, Exception]) -> None:
+        self._answers = answers
+        self._running = self.most = 0
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
+        self._running += 1
+        self.most = max(self.most, self._running)
+        await asyncio.sleep(0)
+        self._running -= 1
+        if name in self._answers:
+            raise self._answers[name]
+        return {"metadata": {"name": name}}
+
+
+async def test_named_queues_are_read_eight_at_a_time():
+    client = Reads({"q-03": NotFound(404, "NotFound", "gone"), "q-05": Forbidden(403, "Forbidden", "no")})
+    found = await get_permitted_queues(client, {f"q-{i:02}" for i in range(20)})
+    assert [queue["metadata"]["name"] for queue in found] == [f"q-{i:02}" for i in range(20) if i not in (3, 5)]
+    assert client.most == 8
+
+
+async def test_named_queue_that_cannot_be_read_for_another_reason_ends_the_command():
+    client = Reads({"q-03": ServerError(500, "InternalError", "etcd is away")})
+    with pytest.raises(Failure, match=r"cannot get clusterqueues.kueue.x-k8s.io: etcd is away"):
+        await get_permitted_queues(client, {f"q-{i:02}" for i in range(20)})

@@ -278,7 +278,7 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     "no LocalQueue": (lose_queue, "LocalQueue lq doesn't exist; namespace ns has none yet"),
     "another LocalQueue": (
         lambda: lose_queue(*(f"q{number}" for number in range(7))),
-        "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more",
+        "LocalQueue lq doesn't exist; namespace ns has q0, q1, q2, q3, q4 and 2 more: name one that is there, or have it made",
     ),
     "no ClusterQueue": (
         name_missing_cluster_queue,
@@ -312,7 +312,8 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     "place and quota": (
         lambda: judge(build_two_flavors(second="4"), build_pod_set(8)),
         'couldn\'t assign flavors to pod set main: topology "t" allows to fit only 4 out of 8 pod(s). It would fit with 4 pods. '
-        'Best cloud/rack ra: 4 of 8 pods, short of 4 cpu.; flavor "b": requests 8 cpu, more than its whole nominal quota of 4',
+        'Best cloud/rack ra: 4 of 8 pods, short of 4 cpu.; flavor "b": requests 8 cpu, more than its whole nominal quota of 4; '
+        "request less, or have the quota raised",
     ),
     "quota in use": (
         lambda: judge(build_scene(4, quota="5"), build_pod_set(3, "first"), build_pod_set(3, "second")),
@@ -321,12 +322,12 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     "quota beyond all amounts": (
         lambda: judge(build_scene(1, quota="10"), build_pod_set(10, cpu="99999999999999999999999999E")),
         'couldn\'t assign flavors to pod set main: flavor "tas": requests more than 4611686018427387 cpu, more than its whole '
-        "nominal quota of 10",
+        "nominal quota of 10; request less, or have the quota raised",
     ),
     "quota with spares": (
         count_spares,
         'couldn\'t assign flavors to pod set main: flavor "tas": requests 12 cpu, more than its whole nominal quota of 11, '
-        "spare nodes counted",
+        "spare nodes counted; request less, or have the quota raised",
     ),
     "nothing to lend": (
         lambda: need_borrowed_quota(theirs=4, mine=5),
@@ -349,12 +350,12 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     "never within the borrowing limit": (
         lambda: reach_borrowing_limit(7),
         'couldn\'t assign flavors to pod set main: flavor "tas": requests 7 cpu, more than the 6 it could ever have, with its '
-        "borrowingLimit of 2",
+        "borrowingLimit of 2; request less, or have the quota raised",
     ),
     "never within the cohort": (
         exceed_cohort,
         'couldn\'t assign flavors to pod set main: flavor "tas": requests 12 cpu, more than the 11 it could ever have, with all '
-        'that cohort "left" lends',
+        'that cohort "left" lends; request less, or have the quota raised',
     ),
     "no quota for a resource": (
         ask_uncovered_resource,
@@ -362,7 +363,8 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     ),
     "flavor without topology": (
         judge_plain_flavor,
-        'couldn\'t assign flavors to pod set main: Flavor "plain" does not support TopologyAwareScheduling',
+        'couldn\'t assign flavors to pod set main: Flavor "plain" does not support TopologyAwareScheduling: it has no '
+        "topology; leave out the annotations that ask for one, or name a Topology in its spec.topologyName",
     ),
     "flavor without topology for a workload topology": (
         tie_to_plain_flavor,
@@ -379,8 +381,8 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     ),
     "fewer pods do not fit either": (
         admit_fewer,
-        'couldn\'t assign flavors to pod set main: flavor "tas": requests 8 cpu, more than its whole nominal quota of 1; the '
-        "minimum of kueue.x-k8s.io/job-min-parallelism (2 of 8 pods of pod set main) does not fit either",
+        'couldn\'t assign flavors to pod set main: flavor "tas": requests 8 cpu, more than its whole nominal quota of 1; request less, '
+        "or have the quota raised; the minimum of kueue.x-k8s.io/job-min-parallelism (2 of 8 pods of pod set main) does not fit either",
     ),
     "growth": (
         grow,

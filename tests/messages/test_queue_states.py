@@ -46,7 +46,7 @@ INACTIVE: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "no flavor": (
         lambda: find_inactive(lambda scene: scene.state.observe_flavor("tas", None)),
-        "Can't admit new workloads: references missing ResourceFlavor(s): tas",
+        "Can't admit new workloads: references missing ResourceFlavor(s): tas; an administrator can make them",
     ),
     "no topology": (
         lambda: find_inactive(lambda scene: scene.state.observe_topology("t", None)),
@@ -54,7 +54,7 @@ INACTIVE: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "no check": (
         lambda: find_inactive(lambda scene: None, admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]}),
-        "Can't admit new workloads: references missing AdmissionCheck(s): budget",
+        "Can't admit new workloads: references missing AdmissionCheck(s): budget; an administrator can make them",
     ),
     "paused": (
         lambda: find_inactive(lambda scene: scene.state.observe_pause(Pause(admissions=ADMISSIONS))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -34,6 +34,8 @@ from tests.webhook.asking import MUTATE_JOB, Webhook, hook
 from tests.webhook.reviews import test_group_reviews as of_groups
 from tests.webhook.reviews import test_object_reviews as of_objects
 from tests.webhook.reviews import test_scale as of_scale
+from webhook import known_names
+from webhook.known_names import NamedLevel
 
 Json = dict[str, Any]
 Build = Callable[[], Json]
@@ -110,6 +112,13 @@ def group_without_feature() -> Json:
 
 def ask_for_queue(default_queue: bool | None) -> Json:
     return Webhook(default_queue=default_queue).ask(MUTATE_JOB, manifests.build_job("train", "team-a", pods=1, queue=None))
+
+
+def ask_of_names(queue: str, named: str = RACK, levels: Sequence[str] = (RACK,)) -> Json:
+    """The warnings of a name that resembles one of those that are known, or none."""
+    level = NamedLevel(f"spec.template.metadata.annotations[{REQUIRED_TOPOLOGY}]", named)
+    of_queue = [known_names.warn_of_queue("team-a", queue, ["main", "research"])] if queue != "main" else []
+    return {"warnings": of_queue or list(known_names.warn_of_levels(queue, [level], levels))}
 
 
 REFUSALS: dict[str, tuple[Build, str]] = {
@@ -306,6 +315,30 @@ WARNINGS: dict[str, tuple[Build, str]] = {
         lambda: ask_for_queue(False),
         "namespace team-a is managed by topogate but has no LocalQueue 'default': without the label kueue.x-k8s.io/queue-name "
         "this Job is neither queued nor placed",
+    ),
+    "misspelt queue": (
+        lambda: ask_of_names("reserch"),
+        "metadata.labels[kueue.x-k8s.io/queue-name]: namespace team-a has no LocalQueue reserch, and this object waits until it "
+        "has; did you mean research?",
+    ),
+    "unknown queue": (
+        lambda: ask_of_names("gold"),
+        "metadata.labels[kueue.x-k8s.io/queue-name]: namespace team-a has no LocalQueue gold, and this object waits until it has",
+    ),
+    "misspelt level": (
+        lambda: ask_of_names("main", "cloud/rac"),
+        "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]: LocalQueue main has no level cloud/rac; did "
+        "you mean cloud/rack?",
+    ),
+    "unknown level": (
+        lambda: ask_of_names("main", "example.com/pod", ["cloud/a", "cloud/b", "cloud/c", "cloud/d"]),
+        "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]: LocalQueue main has no level "
+        "example.com/pod; its levels are cloud/a, cloud/b, cloud/c and 1 more",
+    ),
+    "level without a topology": (
+        lambda: ask_of_names("main", levels=()),
+        "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]: no flavor of LocalQueue main has a topology, "
+        "and this object waits until one has",
     ),
     "group without its feature": (
         group_without_feature,

@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -52,10 +53,10 @@ def create(cluster: Cluster, obj: dict[str, Any], query: str = "") -> dict[str, 
     return cluster.api.create(manifests.get_path(obj) + query, obj)
 
 
-def kubectl_create(cluster: Cluster, obj: dict[str, Any]) -> tuple[bool, str]:
+def kubectl_create(cluster: Cluster, obj: dict[str, Any], *more: str) -> tuple[bool, str]:
     """Whether kubectl could create it, and what it wrote to stderr."""
     options = ["--cache-dir", str(cluster.log_dir.parent / "kubectl-cache"), "--kubeconfig", str(cluster.kubeconfig)]
-    command = [str(cluster.binaries["kubectl"]), *options, "create", "-f", "-"]
+    command = [str(cluster.binaries["kubectl"]), *options, "create", "-f", "-", *more]
     done = subprocess.run(command, input=json.dumps(obj), capture_output=True, text=True, timeout=60, check=False)
     return done.returncode == 0, done.stderr
 
@@ -163,9 +164,10 @@ def test_pod_annotation_on_the_job_itself_gets_a_kubectl_warning(cluster: Cluste
     made["metadata"]["annotations"] = {REQUIRED_TOPOLOGY: RACK_LABEL}
     created, shown = kubectl_create(cluster, made)
     assert created
-    assert shown.startswith(f"Warning: metadata.annotations[{REQUIRED_TOPOLOGY}]: ")
-    assert "(spec.template.metadata.annotations)" in shown
-    assert shown.count("Warning") == 1
+    of_annotation, *_of_queue = shown.splitlines()  # the namespace has no LocalQueue
+    assert of_annotation.startswith(f"Warning: metadata.annotations[{REQUIRED_TOPOLOGY}]: ")
+    assert "(spec.template.metadata.annotations)" in of_annotation
+    assert all(QUEUE_NAME_LABEL in line for line in _of_queue)
 
 
 # --- our own objects ------------------------------------------------------------------------------------
@@ -268,3 +270,26 @@ def test_stopped_webhook_blocks_only_objects_that_use_topogate(
         cluster.api.delete(f"/apis/batch/v1/namespaces/kube-system/jobs/system-{namespace}?propagationPolicy=Background")
     for job in concerned.values():
         create(cluster, job)
+
+
+def draws_warning(cluster: Cluster, obj: dict[str, Any], text: str) -> bool:
+    return text in kubectl_create(cluster, obj, "--dry-run=server")[1]
+
+
+def test_misspelt_queue_or_level_draws_a_warning_that_kubectl_shows(cluster: Cluster, namespace: str):
+    made = [
+        manifests.build_topology(f"{namespace}-levels", [RACK_LABEL]),
+        manifests.build_flavor(f"{namespace}-flavor", {"pool": namespace}, f"{namespace}-levels"),
+        manifests.build_cluster_queue(f"{namespace}-queue", {f"{namespace}-flavor": {"cpu": "1"}}),
+        manifests.build_local_queue("research", namespace, f"{namespace}-queue"),
+    ]
+    for obj in made:
+        create(cluster, obj)
+    misspelt = f"{RACK_LABEL}s"
+    for job, near in (
+        (manifests.build_job("a", namespace, pods=1, queue="reserch"), "did you mean research?"),
+        (manifests.build_job("b", namespace, pods=1, queue="research", required=misspelt), f"did you mean {RACK_LABEL}?"),
+    ):
+        wait_for("the webhook to know the names", partial(draws_warning, cluster, job, near))
+    right = manifests.build_job("c", namespace, pods=1, queue="research", required=RACK_LABEL)
+    assert kubectl_create(cluster, right) == (True, "")

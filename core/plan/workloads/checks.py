@@ -34,6 +34,7 @@ from core.state.check_facts import RetryStrategy
 Json = Mapping[str, Any]
 _PLACE_WAITS = "There are pending delayed topology requests"
 MAX_MESSAGE = 32768
+_NAMED = 5  # checks that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,11 @@ def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
 def build_admitted_condition(checks: Iterable[Json], *, awaits_topology: bool) -> Condition:
     """Returns the condition Admitted of a workload that has quota: True where all checks are Ready, or there are none, and no place is to
     be found any more. Else it is False, for the checks first."""
-    if any(check.get("state") != CHECK_READY for check in checks):
-        return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, "The workload has not all checks ready")
+    left = [str(check["name"]) for check in checks if check.get("state") != CHECK_READY]
+    if left:
+        named = f"{', '.join(left[:_NAMED])}{f' and {len(left) - _NAMED} more' if len(left) > _NAMED else ''}"
+        message = f"The workload has quota and waits for admission checks: {named}; its status.admissionChecks has their messages"
+        return Condition(ADMITTED, False, REASON_UNSATISFIED_CHECKS, message)
     if awaits_topology:
         return Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, _PLACE_WAITS)
     return Condition(ADMITTED, True, ADMITTED, "The workload is admitted")

@@ -1,5 +1,7 @@
 """From a LocalQueue to the ClusterQueue that serves it, and what can be wrong on the way."""
 
+from itertools import takewhile
+
 from core.names import (
     MULTIKUEUE_CONTROLLER,
     REASON_ADMISSIONS_PAUSED,
@@ -32,7 +34,7 @@ def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts |
         return None, NotAdmissible(REASON_SUSPENDED, f"namespace {namespace} is being deleted, and no pod can be made in it", ())
     local = state.local_queues.get(local_queue)
     if local is None:
-        return None, NotAdmissible(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_list_queues(state, namespace)}", ())
+        return None, NotAdmissible(REASON_MISCONFIGURED, f"LocalQueue {name} doesn't exist; {_list_queues(state, namespace, name)}", ())
     queue = state.cluster_queues.get(local.cluster_queue)
     if queue is None:
         why = f"ClusterQueue {local.cluster_queue} doesn't exist; LocalQueue {name} names it, and an administrator can make it"
@@ -56,13 +58,14 @@ def _describe_stop(policy: str) -> str:
     return f"its stopPolicy is {policy}, it admits no workload until stopPolicy is None"
 
 
-def _list_queues(state: ClusterState, namespace: str) -> str:
-    """What a job of a namespace could name instead."""
-    names = sorted(key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace)
+def _list_queues(state: ClusterState, namespace: str, missing: str) -> str:
+    """What a job of a namespace could name instead; those that begin most as the missing one come first."""
+    names = [key.partition("/")[2] for key in state.local_queues if key.partition("/")[0] == namespace]
     if not names:
         return f"namespace {namespace} has none yet"
+    names.sort(key=lambda name: (-sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, missing, strict=False))), name))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}"
+    return f"namespace {namespace} has {', '.join(names[:_SHOWN])}{more}: name one that is there, or have it made"
 
 
 def find_inactive_reason(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, str] | None:
@@ -83,10 +86,12 @@ def _find_problem(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, s
         return REASON_STOPPED, f"{_CANNOT}: {_describe_stop(queue.stop_policy)}"
     missing = [name for name in queue.flavors if name not in state.flavors]
     if missing:
-        return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: references missing ResourceFlavor(s): {', '.join(missing)}"
+        why = f"references missing ResourceFlavor(s): {', '.join(missing)}; an administrator can make them"
+        return REASON_FLAVOR_NOT_FOUND, f"{_CANNOT}: {why}"
     unknown = [name for name, _ in queue.checks if name not in state.checks]
     if unknown:
-        return REASON_CHECK_NOT_FOUND, f"{_CANNOT}: references missing AdmissionCheck(s): {', '.join(unknown)}"
+        why = f"references missing AdmissionCheck(s): {', '.join(unknown)}; an administrator can make them"
+        return REASON_CHECK_NOT_FOUND, f"{_CANNOT}: {why}"
     remote = [name for name, _ in queue.checks if state.checks[name].controller == MULTIKUEUE_CONTROLLER]
     topological = [name for name in queue.flavors if state.flavors[name].topology]
     if remote and topological:

@@ -96,9 +96,11 @@ class FlavorSearch:
         return None
 
     def refuse_for_quota(self, unit: Unit, shortage: QuotaShortage, note: str = "") -> _Served | None:
-        """Adds an attempt that lacks quota, with the amounts and a sentence that ends with `note`. Returns None, as `refuse` does."""
-        reason = REASON_EXCEEDS_MAX_QUOTA if shortage.never_fits else REASON_WAITING_FOR_QUOTA
-        self.attempts.append(Attempt(_format_names(unit), shortage.flavor, reason, f"{shortage}{note}", shortage=shortage))
+        """Adds an attempt that lacks quota, with the amounts, `note` and, where it never fits, a remedy. Returns None, as `refuse` does."""
+        reason, remedy = REASON_WAITING_FOR_QUOTA, ""
+        if shortage.never_fits:
+            reason, remedy = REASON_EXCEEDS_MAX_QUOTA, "; request less, or have the quota raised"
+        self.attempts.append(Attempt(_format_names(unit), shortage.flavor, reason, f"{shortage}{note}{remedy}", shortage=shortage))
         return None
 
     def compute_free(self, view: FlavorView, leftovers: Leftovers = ()) -> Matrix | None:
@@ -473,7 +475,8 @@ def _find_mismatch(
     """Why a flavor cannot serve a pod set whatever is free, if so; `in_kind` if it is for what pods themselves ask for."""
     explicit = pod_set.topology is None or pod_set.topology.mode is not Mode.IMPLIED
     if explicit and in_kind and not flavor.topology:
-        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
+        remedy = "leave out the annotations that ask for one, or name a Topology in its spec.topologyName"
+        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling: it has no topology; {remedy}'
     if not explicit and flavor.topology and not all((f := state.flavors.get(name)) is not None and f.topology for name in queue.flavors):
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
     try:

@@ -1,4 +1,4 @@
 """Copies of objects, kept up to date by watches.
 
-Imported by `cli`, `reconciler`.
+Imported by `cli`, `reconciler`, `webhook`.
 """

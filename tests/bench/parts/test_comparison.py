@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from e2e.perf_load import CLASSES, Load, build_workload
-from tests.bench.floor import build_admission
 from tests.bench.kueue import PAGE
 from tests.bench.parts.comparison import (
     BEGIN,
@@ -25,6 +24,7 @@ from tests.bench.parts.comparison import (
     replace_report,
     write_runs,
 )
+from tests.bench.parts.floor import build_admission
 
 SETTINGS = {"share": 0.2, "Kueue": "v0.19.2"}
 RUN = Run(

@@ -2,70 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from certs import pki
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
-from e2e.process import find_free_ports
-from e2e.topogate import SYSTEM_NAMESPACE, Topogate
+from e2e.topogate import Topogate
 from reconciler.visibility.api_documents import GROUP, GROUP_VERSION, ROOT
 from tests.e2e.users import assert_refused, bound_everywhere, create_user, may
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
+from tests.reconciler.visibility.registered import registered
 
 pytestmark = pytest.mark.cluster
 
-NAME, SERVICE = f"v1beta2.{GROUP}", "topogate-visibility"
-API_SERVICES, SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services"
-
-
-def is_available(api: Api) -> bool:
-    conditions = (api.find(f"{API_SERVICES}/{NAME}") or {}).get("status", {}).get("conditions", [])
-    return any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
-
 
 @pytest.fixture(scope="module")
-def topogate(installed: Installed, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topogate]:
-    """The reconciler with the visibility API, which the API server reaches by a name: there is no network of Services."""
-    running, folder, (port,) = installed.run(), tmp_path_factory.mktemp("certs"), find_free_ports(1)
-    ca = pki.issue_ca("visibility", datetime.now(UTC))
-    pair = pki.issue_serving(ca, [f"{SERVICE}.{SYSTEM_NAMESPACE}.svc"], datetime.now(UTC))
-    files = write_pair(folder, pair)
-    running.kill_reconciler()
-    running.start_reconciler(options=["--visibility-port", str(port), *files])
-    spec: dict[str, Any] = {"type": "ExternalName", "externalName": "localhost"}
-    cluster.api.create(SERVICES, {"metadata": {"name": SERVICE}, "spec": spec})
-    spec = {
-        "group": GROUP,
-        "version": "v1beta2",
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-        "caBundle": base64.b64encode(ca.certificate).decode(),
-        "service": {"namespace": SYSTEM_NAMESPACE, "name": SERVICE, "port": port},
-    }
-    cluster.api.create(API_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
-    try:
-        wait_for("the visibility API to be available", lambda: is_available(cluster.api))
+def topogate(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topogate]:
+    """With the visibility API."""
+    running = installed.run()
+    with registered(running, tmp_path_factory.mktemp("certs")):
         yield running
-    finally:
-        # First, as an administrator does: namespaces are not deleted while a group is not served.
-        cluster.api.delete(f"{API_SERVICES}/{NAME}")
-        cluster.api.delete(f"{SERVICES}/{SERVICE}")
-        wait_for("the group to be gone", lambda: cluster.api.find(f"/apis/{GROUP}") is None)
-
-
-def write_pair(folder: Path, pair: pki.KeyPair) -> list[str]:
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    (folder / "tls.key").write_bytes(pair.key)
-    return ["--visibility-cert-file", str(folder / "tls.crt"), "--visibility-key-file", str(folder / "tls.key")]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What the load of `tests.bench.admission` takes of an API server before anybody decides anything.
 
-    python -m tests.bench.floor [--count 1500]
+    python -m tests.bench.parts.floor [--count 1500]
 
 Each workload is created, has an admission written and is said to be finished: one request each, with nobody watching. The sum of what
 that takes of all processors is the least time in which so many workloads can be served on this machine, whoever decides.
@@ -41,7 +41,7 @@ RESERVED_AND_ADMITTED = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.floor", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.parts.floor", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=1500, help="workloads (default: 1500)")
     count = parser.parse_args(arguments).count
     ensure_binaries()
