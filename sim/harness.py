@@ -275,5 +275,5 @@ class Harness:
 
 def _get_own_admission(kind: Kind, workload: Json) -> dict[Manager, fields.Paths]:
     status = {name: value for name, value in read_managed_status(workload).items() if value}
-    owned = fields.list_owned(fields.get_schema(kind), {"status": status}) if status else fields.NO_PATHS
+    owned = fields.list_owned(kind.schema_of_fields, {"status": status}) if status else fields.NO_PATHS
     return {Manager(MANAGER_ADMISSION, "Apply", "status"): owned} if owned else {}

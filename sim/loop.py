@@ -48,8 +48,9 @@ class _NothingToRead(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """What a thread would do is done at once, so that a run is the same each time."""
 
-    _ready: deque[asyncio.Handle]  # of asyncio's base loop, as the next ones
+    _ready: deque["_Handle | _Timer"]  # of asyncio's base loop, as the next ones
     _stopping: bool
+    _closed: bool
     _timer_cancelled_count: int
 
     def __init__(self) -> None:
@@ -61,6 +62,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Seconds since the beginning."""
         return self._now
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As in every loop."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -74,34 +81,56 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As in every loop."""
-        if self.is_closed():
+        if self._closed:
             raise RuntimeError("the event loop is closed")
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
     def _run_once(self) -> None:
-        """As that of asyncio's base loop, with nothing to read: what is ready is done, and if nothing is, time passes. What is due at the
-        same time is done in the order in which it was asked for."""
-        timers, ready = self._timers, self._ready
-        if len(timers) > MOST_CANCELLED and 2 * self._timer_cancelled_count > len(timers):
-            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
-            heapq.heapify(timers)
-            self._timer_cancelled_count = 0
-        while timers and (timers[0][2]._cancelled or timers[0][0] <= self._now or (not ready and not self._stopping)):
-            when, _, timer = heapq.heappop(timers)
-            timer._scheduled = False
-            if timer._cancelled:
-                self._timer_cancelled_count -= 1
-            else:
-                self._now = max(self._now, when)
-                ready.append(timer)
-        if not ready and not self._stopping:
-            raise Stuck("nothing is left to do")
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+        """As that of asyncio's base loop, with nothing to read, until the loop is stopped: what is ready is done, and if nothing is, time
+        passes. What is due at the same time is done in the order in which it was asked for."""
+        timers, ready, pop = self._timers, self._ready, heapq.heappop
+        while True:
+            if self._timer_cancelled_count > MOST_CANCELLED and 2 * self._timer_cancelled_count > len(timers):
+                timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+                heapq.heapify(timers)
+                self._timer_cancelled_count = 0
+            while timers:
+                when, _, timer = timers[0]
+                if timer._cancelled:
+                    self._timer_cancelled_count -= 1
+                elif when <= self._now:
+                    ready.append(timer)
+                elif ready or self._stopping:
+                    break
+                else:
+                    self._now = when
+                    ready.append(timer)
+                pop(timers)
+                timer._scheduled = False
+            if not ready and not self._stopping:
+                raise Stuck("nothing is left to do")
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    self._run_handle(handle)
+            if self._stopping:
+                return
+
+    def _run_handle(self, handle: "_Handle | _Timer") -> None:
+        context = handle._context
+        self.turns += 1
+        process = context.get(_PROCESS)
+        if process is not None and process.is_frozen:
+            process.held.append(handle)
+            return
+        try:
+            context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
 
     def run_in_executor(self, executor: Any, func: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:  # type: ignore[override]
         """The result of a call, made now."""
@@ -120,7 +149,7 @@ class Process:
         self._loop = loop
         self.is_frozen = False
         self.is_dead = False
-        self.held: list[asyncio.Handle] = []
+        self.held: list[_Handle | _Timer] = []
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begins work that belongs to the process, with all that comes of it."""
@@ -152,35 +181,32 @@ class _Handle(asyncio.Handle):
 
     __slots__ = ()
     _context: contextvars.Context
-    _loop: VirtualLoop
+    _callback: Any
 
     def __init__(self, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
         self._context = contextvars.copy_context() if context is None else context
         self._loop, self._callback, self._args = loop, callback, args
         self._cancelled, self._repr, self._source_traceback = False, None, None
 
-    def _run(self) -> None:
-        process = self._context.get(_PROCESS)
-        self._loop.turns += 1
-        if process is not None and process.is_frozen:
-            process.held.append(self)
-            return
-        try:
-            self._context.run(self._callback, *self._args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self._loop.call_exception_handler({"message": f"Exception in callback {self!r}", "exception": error, "handle": self})
+    def cancel(self) -> None:
+        self._cancelled, self._callback, self._args = True, None, ()
 
 
 class _Timer(asyncio.TimerHandle):
     __slots__ = ()
-    _when: float
-    _run = _Handle._run
+    _context: contextvars.Context
+    _callback: Any
+    _loop: VirtualLoop
 
     def __init__(self, when: float, callback: Any, args: Any, loop: VirtualLoop, context: contextvars.Context | None) -> None:
-        _Handle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
-        self._when, self._scheduled = when, True
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop, self._callback, self._args, self._when, self._scheduled = loop, callback, args, when, True
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+    def cancel(self) -> None:
+        if not self._cancelled and self._scheduled:
+            self._loop._timer_cancelled_count += 1
+        self._cancelled, self._callback, self._args = True, None, ()
 
 
 class VirtualClock:
@@ -206,4 +232,17 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         """Lets time pass."""
-        await asyncio.sleep(max(0.0, seconds))
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -138,7 +138,10 @@ class SimTransport(Transport):
         process = self._sender.process
         if process is not None and not process.is_dead and self.faults.chance.random() < self.faults.dies:
             self._sender.die()
-        return process is not None and process.is_dead
+        return self._is_dead()
+
+    def _is_dead(self) -> bool:
+        return self._sender.process is not None and self._sender.process.is_dead
 
     async def read_lines(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The events of a watch, with bookmarks, until its time is over."""
@@ -161,6 +164,8 @@ class SimTransport(Transport):
         self._server.watchers[request.kind.resource].append(wake)
         try:
             while loop.time() < end:
+                if self._is_dead():  # what it would have been told while it lived no longer is nobody's business
+                    return
                 news.clear()
                 late_s = self.faults.find_delay(request)
                 while to_tell and to_tell[0][0] + late_s <= loop.time() + LATENCY_S:

@@ -11,6 +11,7 @@ from typing import Any
 import reconciler.schedule.verdicts
 from core.model.gates import NO_GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
+from core.plan.steps.actions import from_time
 from core.plan.workloads import verdict_steps
 from core.plan.workloads.admission_status import MAX_ETCD_BYTES
 from core.resource import Resource
@@ -78,6 +79,7 @@ class World:
         self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find, gates=gates).answer)
         self.models = start_models(self.server, self.loop, self.clock.now)
         self.replicas: list[Replica] = []
+        self.version = 0  # of the last change of what is audited: neither leases nor events
         self._audited = 0  # version
         self._reports = Reports()
         self._reports.begin()
@@ -104,7 +106,7 @@ class World:
         """Now, as the API has it."""
         at = self.loop.time()
         if at != self._written_time[0]:
-            self._written_time = at, self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._written_time = at, from_time(self.clock.now())
         return self._written_time[1]
 
     # --- what the webhook looks up ------------------------------------------------------------------
@@ -150,11 +152,6 @@ class World:
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         return [{**head, **stored.obj} for _, stored in sorted(self.server.objects[group, plural].items())]
 
-    @property
-    def version(self) -> int:
-        """Of the last change of what is audited: neither leases nor events."""
-        return max(self.server.find_last_change(kind.resource) for kind in self.server.kinds.values() if kind.resource not in UNAUDITED)
-
     def find_broken(self) -> list[str]:
         """What the audit of objects finds now (`e2e.audit.recount`); nothing if no object has changed since it last found nothing."""
         version = self.version
@@ -172,6 +169,8 @@ class World:
 
     def _note_lost(self, change: Change) -> None:
         """Notes nodes that are lost, and workloads of which another place was chosen for some pods."""
+        if change.resource not in UNAUDITED:
+            self.version = change.version
         if change.resource == WORKLOADS and change.new is not None:
             before, now = (_list_assigned(each) for each in (change.old, change.new))
             if before and now and before != now:

@@ -21,8 +21,10 @@ def exclude_live_objects() -> None:
     """Excludes all live objects from later collections; each is still freed when its last reference ends.
 
     Cheap, whatever there is. A cycle that these objects form later is never freed: call it a bounded number of times
-    per process. Young objects without use are collected first.
+    per process. Young objects without use are collected first. Does nothing where the collector is off.
     """
+    if not gc.isenabled():
+        return
     gc.collect(1)
     gc.freeze()
 

@@ -375,7 +375,7 @@ class LeaderElection:
             raise
 
     def _read_wall_clock(self) -> str:
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return self._clock.now().replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class _Apart:

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -119,6 +120,10 @@ class QueueState:
         if entry is not None and entry.ready:
             heapq.heappush(self._ready, (-entry.priority, entry.order, key))
 
+    def has_ready(self) -> bool:
+        """Returns whether `pop` may hand out a key that was due by the latest time given; False is certain."""
+        return bool(self._ready)
+
     def find_next_due(self, now: float) -> float | None:
         """Returns the monotonic time when the next key that is not due yet becomes due; None when none will. Keys that are due already do
         not count."""
@@ -184,27 +189,35 @@ class QueueShutDown(Exception):
 
 
 class WorkQueue:
-    """`QueueState` with waiting. For use within one event loop."""
+    """`QueueState` with waiting. For use within one event loop.
+
+    Of the calls of `get` that wait a key wakes one, which has waited longest; a call that returns a key wakes the next one if another key
+    is due.
+    """
 
     def __init__(
         self, clock: Clock, *, base_delay_s: float = 0.005, max_delay_s: float = 1000.0, chance: Callable[[], float] = random.random
     ) -> None:
         self._clock = clock
         self._state = QueueState(base_delay_s=base_delay_s, max_delay_s=max_delay_s, chance=chance)
-        self._changed = asyncio.Event()
+        self._waiting = deque[asyncio.Future[None]]()
+        self._alarm: asyncio.TimerHandle | None = None  # at the time of the next key that is not due yet, while a call of `get` waits
+        self._alarm_at = math.inf
         self._shut_down = False
 
     def add(self, key: Hashable, reason: str, priority: int = 0) -> None:
         """Adds a key that is due at once; does nothing once the queue is stopped. See `QueueState.add`."""
         if not self._shut_down:
-            self._state.add(key, reason, self._clock.monotonic(), priority)
-            self._changed.set()
+            now = self._clock.monotonic()
+            self._state.add(key, reason, now, priority)
+            self._wake_for_due(now)
 
     def add_after(self, key: Hashable, delay: float, reason: str, priority: int = 0) -> None:
         """Adds a key that is due after `delay` seconds; does nothing once the queue is stopped. See `QueueState.add_after`."""
         if not self._shut_down:
-            self._state.add_after(key, delay, reason, self._clock.monotonic(), priority)
-            self._changed.set()
+            now = self._clock.monotonic()
+            self._state.add_after(key, delay, reason, now, priority)
+            self._wake_for_due(now)
 
     def add_rate_limited(self, key: Hashable, reason: str, priority: int = 0) -> float:
         """Adds a key that has failed, and returns the seconds after which it comes back; 0 once the queue is stopped. See
@@ -212,8 +225,9 @@ class WorkQueue:
         """
         if self._shut_down:
             return 0.0
-        delay = self._state.add_rate_limited(key, reason, self._clock.monotonic(), priority)
-        self._changed.set()
+        now = self._clock.monotonic()
+        delay = self._state.add_rate_limited(key, reason, now, priority)
+        self._wake_for_due(now)
         return delay
 
     async def get(self) -> Item:
@@ -221,24 +235,64 @@ class WorkQueue:
         while not self._shut_down:
             now = self._clock.monotonic()
             item = self._state.pop(now)
+            self._wake_for_due(now)
             if item is not None:
                 return item
-            due = self._state.find_next_due(now)
-            self._changed.clear()
-            if due is None:
-                await self._changed.wait()
-                continue
-            try:
-                async with asyncio.timeout(max(MIN_WAIT_S, due - now)):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await self._wait(now)
         raise QueueShutDown
+
+    async def _wait(self, now: float) -> None:
+        """Waits until a key may be due, or the queue is stopped."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._set_alarm(now)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                self._waiting.remove(waiter)
+            else:  # woken in the same moment: the key is left to the next
+                self._wake()
+            if not self._waiting:
+                self._cancel_alarm()
+            raise
+
+    def _wake_for_due(self, now: float) -> None:
+        """Wakes one that waits if a key can be taken, else no later than when the next one becomes due."""
+        if self._waiting:
+            if self._state.has_ready():
+                self._wake()
+            else:
+                self._set_alarm(now)
+
+    def _wake(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _set_alarm(self, now: float) -> None:
+        due = self._state.find_next_due(now)
+        if due is None or self._alarm_at <= due:
+            return
+        self._cancel_alarm()
+        self._alarm_at = due
+        self._alarm = asyncio.get_running_loop().call_later(max(MIN_WAIT_S, due - now), self._end_alarm)
+
+    def _cancel_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, math.inf
+
+    def _end_alarm(self) -> None:
+        self._alarm, self._alarm_at = None, math.inf
+        self._wake()
 
     def finish(self, key: Hashable) -> None:
         """Records that work on a key has ended, so that what was added meanwhile may be handed out; see `QueueState.finish`."""
         self._state.finish(key)
-        self._changed.set()
+        self._wake_for_due(self._clock.monotonic())
 
     def reset_failures(self, key: Hashable) -> None:
         """Resets the failures of a key: its next one counts as its first. It stays in the queue; see `QueueState.reset_failures`."""
@@ -253,7 +307,9 @@ class WorkQueue:
         handed out may still be finished. Those in the queue are not handed out any more, but still count in `depth` and `oldest_age`: a
         restart lists everything again."""
         self._shut_down = True
-        self._changed.set()
+        self._cancel_alarm()
+        while self._waiting:
+            self._wake()
 
     def __len__(self) -> int:
         return len(self._state)

@@ -74,7 +74,7 @@ def may_have_unseen_pods(observed: Observed, workload: Obj, version: str, genera
 def _read_size(observed: Observed, f: JobFacts) -> Obj:
     """A running job with the pod counts of the object by which it is resized, if there is one."""
     kind, job = f.kind, f.job
-    if not isinstance(kind, ResizedByPart) or f.suspended or not f.is_resizable:
+    if f.suspended or not f.is_resizable or not isinstance(kind, ResizedByPart):  # a Protocol is asked last: that takes 20 microseconds
         return job
     informer = observed.jobs.get(r.show_kind(get_related_resource(kind.part)))
     part = informer.store.get(f"{job['metadata']['namespace']}/{kind.find_part(job)}") if informer is not None else None

@@ -6,12 +6,12 @@ there.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sim.apiserver.kinds import POD_LISTS, SETS, Kind
+from sim.apiserver.kinds import METADATA, POD_LISTS, SETS, Kind
 
 Json = dict[str, Any]
 Path = tuple[str, ...]
@@ -20,15 +20,11 @@ Paths = frozenset[Path]
 NO_PATHS: Paths = frozenset()
 _THERE = "it is there"
 # Of built-in types what is there even if it is empty: parts that are structures, not pointers to them.
-_ALWAYS = {("f:metadata",), ("f:spec",), ("f:status",), ("f:spec", "f:containers"), ("f:spec", "f:template"), ("f:spec", "f:selector")}
-_ALWAYS |= {("f:spec", "f:template", f"f:{part}") for part in ("metadata", "spec")}
-_METADATA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "finalizers": {"type": "array", "x-kubernetes-list-type": "set"},
-        "ownerReferences": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
-    },
-}
+_PARTS = (
+    *(("metadata",), ("spec",), ("status",), ("spec", "containers"), ("spec", "template"), ("spec", "selector")),
+    *(("spec", "template", part) for part in ("metadata", "spec")),
+)
+_ALWAYS = [(tuple(f"f:{name}" for name in names), names) for names in _PARTS]
 _OF_OTHERS = {"built-in": True, "x-kubernetes-list-type": "atomic"}  # of built-in types: what no table names
 _OF_LISTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"built-in": True, "x-kubernetes-list-type": "set"} for name in SETS},
@@ -61,13 +57,6 @@ class Taken(Exception):
     """An apply would change fields of other managers."""
 
     fields: Mapping[Manager, Paths]
-
-
-def get_schema(kind: Kind) -> Mapping[str, Any]:
-    """The schema by which lists of a kind are told apart."""
-    if kind.schema is None:
-        return {"built-in": True, "properties": {"metadata": _METADATA}}
-    return {**kind.schema, "properties": {**(kind.schema.get("properties") or {}), "metadata": _METADATA}}
 
 
 def _below(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -119,7 +108,11 @@ def _flatten(schema: Mapping[str, Any], value: Any, path: Path, leaves: Leaves, 
         if (is_whole and path) or not value:
             leaves[path] = _THERE
         for name, inner in value.items():
-            _flatten(_below(schema, name), inner, (*path, f"f:{name}"), leaves, is_whole)
+            here = (*path, f"f:{name}")
+            if isinstance(inner, dict | list):
+                _flatten(_below(schema, name), inner, here, leaves, is_whole)
+            else:
+                leaves[here] = inner
     elif isinstance(value, list) and _list_type(schema) in ("set", "map"):
         if is_whole:
             leaves[path] = _THERE
@@ -152,9 +145,9 @@ class Change(NamedTuple):
 def compare(kind: Kind, live: Json | None, new: Json) -> Change:
     """The difference of two objects."""
     before, now = Leaves(), Leaves()
-    _flatten_differing(get_schema(kind), live or {}, new, (), before, now)
+    _flatten_differing(kind.schema_of_fields, live or {}, new, (), before, now)
     if not kind.is_custom:
-        before |= {path: _THERE for path in _ALWAYS if path not in before and not _is_there(live or {}, path)}
+        before |= {path: _THERE for path, names in _ALWAYS if path not in before and not _is_there(live or {}, names)}
     emptied = {path for path, value in now.items() if value is None and before.get(path) == _THERE}  # what had parts, and is kept
     differing = (path for path, value in now.items() if (path not in before or before[path] != value) and path not in emptied)
     return Change(frozenset(path for path in differing if not _is_nobodys(path)), frozenset(path for path in before if path not in now))
@@ -177,13 +170,13 @@ def _flatten_differing(schema: Mapping[str, Any], live: Any, new: Any, path: Pat
             _flatten_differing(below, live[name], new[name], here, before, now)
 
 
-def _is_there(obj: Json, path: Path) -> bool:
+def _is_there(obj: Json, names: Sequence[str]) -> bool:
     """Whether an object has a field."""
     found: Any = obj
-    for element in path:
-        if not isinstance(found, dict) or element[2:] not in found:
+    for name in names:
+        if not isinstance(found, dict) or name not in found:
             return False
-        found = found[element[2:]]
+        found = found[name]
     return True
 
 
@@ -202,7 +195,7 @@ def _give_up(managers: Managers, writer: Manager, change: Change) -> dict[Manage
 
 def apply(kind: Kind, live: Json | None, wanted: Json, managers: Managers, manager: Manager, *, force: bool) -> tuple[Json, Managers]:
     """The object and the managers after an apply. Raises Taken."""
-    schema = get_schema(kind)
+    schema = kind.schema_of_fields
     own, before = list_owned(schema, wanted), managers.get(manager, NO_PATHS)
     merged = _merge(schema, live, wanted) if live is not None else wanted
     if not before <= own:
@@ -277,7 +270,7 @@ def _with_parents(schema: Mapping[str, Any], paths: Iterable[Path]) -> set[Path]
                 here = _get_item_schema(here)
                 continue
             name = element[2:]
-            if here is _METADATA or here.get("built-in") or name in (here.get("properties") or {}):
+            if here is METADATA or here.get("built-in") or name in (here.get("properties") or {}):
                 found.add(path[:number])
             here = _below(here, name)
     return found

@@ -5,6 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
+METADATA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "finalizers": {"type": "array", "x-kubernetes-list-type": "set"},
+        "ownerReferences": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+    },
+}
+"""The schema of the metadata of all objects, as far as lists in it have parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +28,26 @@ class Kind:
     has_generation: bool = False
     schema: Mapping[str, Any] | None = None
     keys: Mapping[str, str] = field(default_factory=dict)  # of lists merged by a strategic patch or an apply: field name -> key
+    api_version: str = field(init=False)
+    """`group/version`, or the version alone."""
+    resource: tuple[str, str] = field(init=False)
+    """What objects are stored under, whatever the version."""
+    is_custom: bool = field(init=False)
+    """Whether a CustomResourceDefinition serves it."""
+    schema_of_fields: Mapping[str, Any] = field(init=False)
+    """The schema by which lists are told apart, that of the metadata included."""
 
-    @property
-    def api_version(self) -> str:
-        """`group/version`, or the version alone."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> tuple[str, str]:
-        """What objects are stored under, whatever the version."""
-        return self.group, self.plural
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether a CustomResourceDefinition serves it."""
-        return self.schema is not None
+    def __post_init__(self) -> None:
+        parts: Mapping[str, Any] = {"built-in": True} if self.schema is None else self.schema
+        below = {**(parts.get("properties") or {}), "metadata": METADATA}
+        found = {
+            "api_version": f"{self.group}/{self.version}" if self.group else self.version,
+            "resource": (self.group, self.plural),
+            "is_custom": self.schema is not None,
+            "schema_of_fields": {**parts, "properties": below},
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
 
 # Lists of built-in types with a merge key (k8s.io/api, `patchMergeKey`); of all other lists an element is replaced with the list.

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from pydantic_core import from_json
+
 from sim.apiserver.kinds import Kind
 from sim.apiserver.server import Refused, Request, Server
 
@@ -27,8 +29,14 @@ def find_request(
     if kind is None or (subresource and not (subresource == "status" and kind.has_status)):
         raise Refused(404, "NotFound", "the server could not find the requested resource")
     verb = _VERBS.get(method) or ("watch" if params.get("watch") == "true" else "get" if name else "list")
-    parsed = json.loads(body) if body else None
-    return Request(verb, kind, namespace, name, subresource, params, parsed, content_type, user)
+    return Request(verb, kind, namespace, name, subresource, params, _parse(body) if body else None, content_type, user)
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return from_json(body, cache_strings="keys")
+    except ValueError:  # half of a surrogate pair, or very deep
+        return json.loads(body)
 
 
 def handle_request(server: Server, request: Request) -> Json:

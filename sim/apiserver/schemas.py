@@ -68,11 +68,12 @@ def find_problems(kind: Kind, new: Json, old: Json | None) -> list[str]:
     problems = [f"{name}: Required value" for name in missing]
     for name, value in new.items():
         if name in known and name not in _OF_OBJECT and (old is None or old.get(name) != value):
-            problems += _find_problems(known[name], value, name)
+            problems += _find_problems(known[name], value, name, None if old is None else old.get(name))
     return problems
 
 
-def _find_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[str]:
+def _find_problems(schema: Mapping[str, Any], value: Any, path: str, old: Any = None) -> Iterator[str]:
+    """`old` is what is stored there, which has no problems: its parts are not looked at again."""
     if value is None:
         if not schema.get("nullable"):
             yield f'{path}: Invalid value: "null": {path} in body must be of type {schema.get("type")}: "null"'
@@ -97,8 +98,11 @@ def _find_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterator
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
             yield f"{path}: Too many or too few: {len(value)}"
         yield from _find_twice(schema, value, path)
+        known_items = old if isinstance(old, list) else ()
         for number, item in enumerate(value):
-            yield from _find_problems(schema.get("items") or {}, item, f"{path}[{number}]")
+            before = known_items[number] if number < len(known_items) else None
+            if before is None or item != before:
+                yield from _find_problems(schema.get("items") or {}, item, f"{path}[{number}]", before)
     elif isinstance(value, dict):
         if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
             yield f"{path}: Too many or too few: {len(value)}"
@@ -106,9 +110,12 @@ def _find_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterator
             if name not in value:
                 yield f"{path}.{name}: Required value"
         known, others = schema.get("properties") or {}, schema.get("additionalProperties")
+        known_parts = old if isinstance(old, dict) else {}
         for name, inner in value.items():
-            below = known.get(name) or (others if isinstance(others, dict) else {})
-            yield from _find_problems(below, inner, f"{path}.{name}")
+            before = known_parts.get(name)
+            if before is None or inner != before:
+                below = known.get(name) or (others if isinstance(others, dict) else {})
+                yield from _find_problems(below, inner, f"{path}.{name}", before)
 
 
 def _find_in_text(schema: Mapping[str, Any], value: str, path: str) -> Iterator[str]:

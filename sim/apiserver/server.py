@@ -9,8 +9,7 @@ import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -48,8 +47,7 @@ class Refused(Exception):
         self.status |= {"reason": reason, **({"details": details} if details else {}), "code": code}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request for an object or a collection, as its path says."""
 
     verb: str  # get, list, watch, create, update, patch, delete
@@ -57,14 +55,13 @@ class Request:
     namespace: str
     name: str = ""
     subresource: str = ""
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = NOTHING
     body: Any = None
     content_type: str = "application/json"
     user: str = "admin"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """An object, and who set which field of it and when.
 
     An apply to a custom resource stores empty parts of its metadata, too. They are never shown, but the next write drops them, and so is
@@ -77,8 +74,7 @@ class Stored:
     empty: Mapping[str, Any]  # those parts, and the time of the apply
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What one write did to one object."""
 
     version: int
@@ -134,10 +130,6 @@ class Server:
         """How many there were, but for those of leases: these go on for ever."""
         return self.written.total() - self.written[LEASES]
 
-    def find_last_change(self, resource: Resource) -> int:
-        """The version of the last change of any object of a resource; 0 if there was none."""
-        return self._last[resource]
-
     def compact(self) -> None:
         """Forgets the history: watches and continue tokens from before are answered 410."""
         for changes in (self.history, *self._changes.values()):
@@ -188,6 +180,8 @@ class Server:
         """Watch events after a version, each with its own. Raises Refused with 410 where that is too old."""
         if after < self.first_version - 1 or after > self.version:
             raise Refused(410, "Expired", f"too old resource version: {after} ({self.first_version - 1})")
+        if self._last[request.kind.resource] <= after:
+            return []
         changes = self._changes[request.kind.resource]
         begin = bisect_right(changes, after, key=lambda change: change.version)
         return [event for change in changes[begin:] for event in self.to_events(request, change)]
@@ -331,7 +325,7 @@ class Server:
             return self._make(request, applied, managers, None)
         wanted = limit_to_part(kind, request.subresource, {**body, "metadata": metadata})
         try:
-            known = stored.managers or {BEFORE: fields.list_owned(fields.get_schema(kind), stored.obj)}
+            known = stored.managers or {BEFORE: fields.list_owned(kind.schema_of_fields, stored.obj)}
             applied, managers = fields.apply(kind, stored.obj, wanted, known, manager, force=force)
         except Taken as taken:
             raise self._explain_taken(kind, request.name, taken) from taken

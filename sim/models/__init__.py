@@ -17,7 +17,7 @@ from sim.models.evictions import TaintEviction
 from sim.models.jobs import JobController
 from sim.models.kubelets import Kubelets
 from sim.models.nodes import NodeLifecycle
-from sim.models.operators import OPERATORS, Operator
+from sim.models.operators import OPERATORS, Operator, watch_for
 from sim.models.owners import GarbageCollector
 from sim.models.pod_garbage import PodGarbageCollector
 from sim.models.scheduler import Scheduler
@@ -42,7 +42,9 @@ MODELS: tuple[type[Model], ...] = (
 def start_models(server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> list[Model]:
     """All of them, of operators, too; each looks at what changes from now on."""
     models = [model(server, loop, now) for model in MODELS]
-    return [*models, *(Operator(described, server, loop, now) for described in OPERATORS)]
+    operators = [Operator(described, server, loop, now) for described in OPERATORS]
+    watch_for(server, operators)
+    return [*models, *operators]
 
 
 def define_kinds() -> list[dict[str, Any]]:

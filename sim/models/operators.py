@@ -5,9 +5,9 @@ So there is one description of a controller, and what the real API server makes 
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qsl
 
 from e2e.api import JSON, Api, ApiError
@@ -62,26 +62,14 @@ class ApiInMemory(Api):
 
 
 class Operator(Model):
-    """Looks at an object of its kind when that changes or what it controls, directly or not."""
-
-    _latest: ClassVar[tuple[Change | None, list[tuple[tuple[str, str], Key]]]] = (None, [])
-    """The latest change, where its object is stored, and where its owners are."""
+    """Looks at an object of its kind when that changes or what it controls, directly or not (`watch_for`)."""
 
     def __init__(self, described: type[StandIn], server: Server, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime]) -> None:
-        self.resources = tuple(server.objects)
         super().__init__(server, loop, now)
         self._standin = described(ApiInMemory(server, f"system:serviceaccount:operators:{described.plural}"))
         if isinstance(self._standin, PodStandIn):
             self._standin.grace_s = None
         self._resource = described.group, described.plural
-
-    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if Operator._latest[0] is not change:  # asked by each operator in turn
-            Operator._latest = change, [(change.resource, get_key(change.last)), *list_owners(self.server, change.last)]
-        for found in Operator._latest[1]:
-            if found[0] == self._resource:
-                yield found
-                return
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         obj = self.find(resource, key)
@@ -104,3 +92,21 @@ class Operator(Model):
     def resource(self) -> tuple[str, str]:
         """What its objects are stored under."""
         return self._resource
+
+
+def watch_for(server: Server, operators: Sequence[Operator]) -> None:
+    """From now on operators look at what changes, in their order: what has changed and its owners are found once for all of them."""
+    of_resource = {operator.resource: operator for operator in operators}
+
+    def observe(change: Change) -> None:
+        found = dict[tuple[str, str], Key]()
+        for resource, key in ((change.resource, get_key(change.last)), *list_owners(server, change.last)):
+            if resource in of_resource:
+                found.setdefault(resource, key)
+        if found:
+            for resource, operator in of_resource.items():
+                if resource in found:
+                    operator.add(resource, found[resource])
+
+    for resource in server.objects:
+        server.on_change_of[resource].append(observe)

@@ -41,6 +41,19 @@ def test_unreferenced_young_cycle_is_collected_instead_of_frozen():
     assert gone() is None
 
 
+def test_exclude_live_objects_where_the_collector_is_off_does_nothing():
+    thing = Thing()
+    thing.other = thing
+    gone, before = weakref.ref(thing), gc.get_freeze_count()
+    gc.disable()
+    try:
+        del thing
+        exclude_live_objects()
+        assert (gone() is None, gc.get_freeze_count()) == (False, before)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize(("took_s", "generation", "is_spared"), [(0.03, 2, True), (0.01, 2, False), (0.03, 1, False)])
 def test_objects_that_survive_a_long_collection_are_not_looked_at_again(took_s: float, generation: int, is_spared: bool):
     times, kept = iter((1.0, 1.0 + took_s)), [Thing()]

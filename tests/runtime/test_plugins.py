@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.runtime.plugins import BrokenPlugin, load
+from e2e.warm import run_to_its_end
 
 GROUP = "tests.example.com.plugins"
 
@@ -92,11 +93,7 @@ def test_a_kind_of_another_package_is_reviewed_and_registered(tmp_path: Path):
 def test_a_broken_one_ends_the_process_with_one_clear_line(tmp_path: Path, process: str):
     install(tmp_path, "topogate.integrations", acmejob="acme_nowhere:AcmeJob")
     files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-m", process, *files], capture_output=True, text=True, env=environment, check=False, timeout=60, cwd=tmp_path
-    )
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    assert done.returncode == 1
+    code, lines = run_to_its_end(process, files, tmp_path)
+    assert code == 1
     assert len(lines) == 1, lines
     assert "topogate.integrations 'acmejob' of package acme (acme_nowhere:AcmeJob) cannot be loaded: ModuleNotFoundError" in lines[0]

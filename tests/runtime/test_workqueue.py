@@ -261,6 +261,49 @@ async def test_shutting_down_ends_every_get_and_takes_no_more():
     assert len(queue) == 0
 
 
+def count_waiting(queue: WorkQueue) -> int:
+    return sum(not waiter.done() for waiter in queue._waiting)
+
+
+@pytest.mark.looptime
+async def test_work_queue_add_of_one_key_wakes_one_of_several_that_wait():
+    queue = WorkQueue(SystemClock())
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(1)
+    queue.add("a", "r")
+    queue.add("a", "again")
+    assert count_waiting(queue) >= 1
+    await asyncio.sleep(1)
+    assert ([getter.done() for getter in getters], count_waiting(queue)) == ([True, False, False], 2)
+    queue.finish("a")
+    assert count_waiting(queue) == 2
+    queue.stop()
+    await asyncio.wait(getters)
+
+
+@pytest.mark.looptime
+async def test_work_queue_keys_that_become_due_at_once_are_all_taken_then(looptime):
+    queue = WorkQueue(SystemClock())
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for key in "abc":
+        queue.add_after(key, 5, "r")
+    assert {(await getter).key for getter in getters} == {"a", "b", "c"}
+    assert looptime == 5
+
+
+@pytest.mark.looptime
+async def test_work_queue_get_that_is_cancelled_last_leaves_no_timer():
+    queue = WorkQueue(SystemClock())
+    queue.add_after("late", 1000, "r")
+    getter = asyncio.create_task(queue.get())
+    await asyncio.sleep(1)
+    assert queue._alarm is not None
+    getter.cancel()
+    await asyncio.wait({getter})
+    assert queue._alarm is None
+
+
 @pytest.mark.looptime
 async def test_depth_and_age_are_there_for_metrics():
     queue = WorkQueue(SystemClock())

@@ -25,7 +25,7 @@ from cryptography import x509
 
 from certs import pki
 from core.names import QUEUE_NAME_LABEL
-from e2e import manifests
+from e2e import manifests, warm
 from e2e.api import wait_for
 from e2e.process import find_free_ports
 from tests.scraped import Scraped
@@ -103,15 +103,19 @@ def write_kubeconfig(folder: Path, server: str) -> None:
     (folder / "kubeconfig").write_text(json.dumps(config))
 
 
-def command(folder: Path, port: int, metrics_port: int = 0) -> list[str]:
+def list_arguments(folder: Path, port: int, metrics_port: int = 0) -> list[str]:
     files = ["--cert-file", str(folder / "tls.crt"), "--key-file", str(folder / "tls.key"), "--kubeconfig", str(folder / "kubeconfig")]
-    return [sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port), "--metrics-port", str(metrics_port), *files]
+    return ["--host", "127.0.0.1", "--port", str(port), "--metrics-port", str(metrics_port), *files]
 
 
-def run_to_its_end(folder: Path, port: int) -> tuple[int, list[dict[str, Any]]]:
+def command(folder: Path, port: int, metrics_port: int = 0) -> list[str]:
+    return [sys.executable, "-m", "webhook", *list_arguments(folder, port, metrics_port)]
+
+
+def run_to_its_end(folder: Path, port: int, metrics_port: int = 0) -> tuple[int, list[dict[str, Any]]]:
     """Exit code and log lines."""
-    done = subprocess.run(command(folder, port), capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
-    return done.returncode, [json.loads(line) for line in done.stderr.splitlines()]
+    code, lines = warm.run_to_its_end("webhook", list_arguments(folder, port, metrics_port), folder)
+    return code, [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("lost", ["tls.crt", "tls.key"])
@@ -148,8 +152,8 @@ def test_a_port_that_is_taken_ends_it_with_code_1_and_one_line(folder: Path):
     for of_reviews in (True, False):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             ports = (taken.getsockname()[1], 0) if of_reviews else (free, taken.getsockname()[1])
-            done = subprocess.run(command(folder, *ports), capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
-        (code, (line,)) = done.returncode, [one for one in map(json.loads, done.stderr.splitlines()) if one["level"] != "info"]
+            code, lines = run_to_its_end(folder, *ports)
+        (line,) = [one for one in lines if one["level"] != "info"]
         assert (code, line["message"]) == (1, "the webhook cannot serve")
         assert f"{ports[0] if of_reviews else ports[1]}" in line["error"]
         assert "address already in use" in line["error"]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS
+from e2e.warm import run_to_its_end
 from webhook.settings import parse
 
-ROOT = Path(__file__).parents[2]
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 OWN = {
     "TOPOGATE_CERT_MODE": "own",
@@ -62,13 +60,11 @@ def test_its_own_certificate_can_be_asked_for_by_variables_alone(config: Callabl
     assert (settings.cert_file, settings.key_file) == (None, None)
 
 
-def test_all_mistakes_of_webhook_flags_variables_and_file_are_reported_at_once(config: Callable[[str], str]):
+def test_all_mistakes_of_webhook_flags_variables_and_file_are_reported_at_once(config: Callable[[str], str], tmp_path: Path):
     path = config("metrics: {bindAddress: '8080'}\nwebhook: {prot: 1}\n")
     environ = {**os.environ, **OWN, "TOPOGATE_CONFIG": path, "TOPOGATE_CERT_CONFIGURATION": "crd/a,deployment/b", "TOPOGATE_PORT": "0"}
-    command = [sys.executable, "-m", "webhook", "--otlp-endpoint=collector:4317"]
-    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    first, *lines = ended.stderr.splitlines()
+    code, (first, *lines) = run_to_its_end("webhook", ["--otlp-endpoint=collector:4317"], tmp_path, environ)
+    assert code == 2
     assert first.startswith("python -m webhook: 5 mistakes")
     named = [
         "  environment variable TOPOGATE_PORT: '0' ",

@@ -58,7 +58,7 @@ def to_time(text: str) -> datetime:
 
 def from_time(time: datetime) -> str:
     """Returns a time as the API writes it, in UTC with whole seconds, rounded down. A time without a time zone is taken for local time."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def format_rounded_up(time: datetime) -> str:

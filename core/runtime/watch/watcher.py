@@ -73,7 +73,7 @@ class Watcher:
         """How many lists and streams were begun, and the number of the latest of them that is a list which was read to its end: it has all
         that there was when it was begun. A stream, and each bookmark in it, may come from a server with a cache that lags behind."""
         self._owed = ""  # the version up to which events, or else a list, are to be handed on
-        self._reading: asyncio.Timeout | None = None
+        self._limit = _ReadLimit()
         self._is_asked = False
         self._heard_at: float | None = None
         self._stream: AsyncGenerator[Obj, None] | None = None
@@ -98,9 +98,7 @@ class Watcher:
         self._is_asked = True
         if is_behind(self._owed, version):
             self._owed = version
-        if self._reading is not None and not self._reading.expired():
-            with suppress(RuntimeError):  # it has just ended
-                self._reading.reschedule(asyncio.get_running_loop().time())
+        self._limit.end_now()
 
     async def run(self, sink: Callable[[Event], Awaitable[None]]) -> Never:
         """Lists and watches, and calls `sink` with each event. Never returns. Whatever `sink` raises is a bug and ends the run: an event
@@ -109,7 +107,8 @@ class Watcher:
         However many events come at once, others have their turn in between.
         """
         state, action = begin(self.policy)
-        in_a_row = 0
+        in_a_row, limit = 0, _ReadLimit()  # another run may have begun before this one has ended
+        self._limit = limit
         try:
             while True:
                 given = await self._execute(action)
@@ -133,6 +132,7 @@ class Watcher:
                 if isinstance(state, Opening | Watching):
                     self.version = state.resource_version
         finally:
+            limit.stop()
             await self._close()
 
     async def _execute(self, action: Action) -> Input:
@@ -178,14 +178,12 @@ class Watcher:
         if self._is_asked:
             return ReopenRequested()
         try:
-            async with asyncio.timeout(self._silence_s) as self._reading:
+            with self._limit.begin(self._silence_s):
                 return Raw(await anext(stream))
         except StopAsyncIteration:
             return Unproven() if self._owed and is_behind(self.version, self._owed) else Closed()
         except TimeoutError:
             return ReopenRequested() if self._is_asked else Silent()
-        finally:
-            self._reading = None
 
     async def _close(self) -> None:
         stream, self._stream = self._stream, None
@@ -208,6 +206,64 @@ class Watcher:
             logger.log(level, "watch begins again", extra=fields)
         if following.oddity is not None:
             logger.warning("watch event of an unknown type is skipped", extra={"resource": str(self.resource), "type": following.oddity})
+
+
+class _ReadLimit:
+    """Limits how long the next event of a stream is waited for, as `asyncio.timeout` does: raises TimeoutError where it takes longer.
+
+    The timer of one event is kept for the next, which moves only the end: there is an event for each change of each pod, and hardly ever a
+    stream that is silent for too long.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None  # that waits, None where none does
+        self._end = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancelled_before, self._is_over = 0, False
+
+    def begin(self, seconds: float) -> _ReadLimit:
+        """From now on the current task may wait for so many seconds, in the block that it guards."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        self._task, self._cancelled_before, self._is_over, self._end = task, task.cancelling(), False, loop.time() + seconds
+        if self._timer is not None and self._timer.when() > self._end:
+            self.stop()
+        if self._timer is None:
+            self._timer = loop.call_at(self._end, self._check)
+        return self
+
+    def end_now(self) -> None:
+        """Ends the wait that is under way, if there is one, as if its time were over."""
+        if self._task is not None and not self._is_over:
+            self.stop()
+            loop = asyncio.get_running_loop()
+            self._end = loop.time()
+            self._timer = loop.call_at(self._end, self._check)
+
+    def stop(self) -> None:
+        """Ends the timer, not what it limits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer, task, loop = None, self._task, asyncio.get_running_loop()
+        if task is None:
+            return
+        if self._end > loop.time():
+            self._timer = loop.call_at(self._end, self._check)
+        else:
+            self._is_over = True
+            task.cancel()
+
+    def __enter__(self) -> None:
+        """Nothing is left to do: see `begin`."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        if self._is_over and task.uncancel() <= self._cancelled_before and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
 
 
 def is_behind(version: str, now: str) -> bool:

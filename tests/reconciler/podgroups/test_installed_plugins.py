@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.model.plugin_choice import GroupPluginRules, PluginChoice, PluginLimits
+from e2e.warm import run_to_its_end
 from reconciler.podgroups.installed_plugins import judge
 from tests.runtime.test_plugins import install
 
@@ -45,10 +46,9 @@ def start(folder: Path, plugins: str, *more: str) -> tuple[int, list[str]]:
     file.write_text(
         f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\ntopogate: {{podGroups: {{plugins: {{{plugins}}}}}}}\n"
     )
-    command = [sys.executable, "-m", "reconciler", "--config", str(file), "--kubeconfig", "/nowhere", *more]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
-    lines = [line.replace(f"argument --config: {file}: ", "").strip() for line in ended.stderr.splitlines()]
-    return ended.returncode, lines
+    arguments = ["--config", str(file), "--kubeconfig", "/nowhere", *more]
+    code, lines = run_to_its_end("reconciler", arguments, folder, timeout_s=100)
+    return code, [line.replace(f"argument --config: {file}: ", "").strip() for line in lines]
 
 
 def test_all_mistakes_of_plugin_arguments_are_reported_at_once(acme: Path):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from core.placement.algorithms.profile import (
     Profile,
     read_profile,
 )
+from e2e.warm import run_to_its_end
 from reconciler.settings import Settings, VisibilitySettings, parse
 
 ROOT = Path(__file__).parents[3]
@@ -171,13 +170,11 @@ def test_wrong_gates_end_the_process_with_one_line(capsys: pytest.CaptureFixture
     assert said in line
 
 
-def test_reconciler_process_with_an_unknown_gate_exits_with_one_line():
-    command = [sys.executable, "-m", "reconciler", "--feature-gates", "TASNoSuchThing=true"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.count("\n") == 1
-    assert "'TASNoSuchThing'" in ended.stderr
-    assert "TASBalancedPlacement" in ended.stderr
+def test_reconciler_process_with_an_unknown_gate_exits_with_one_line(tmp_path: Path):
+    code, (line,) = run_to_its_end("reconciler", ["--feature-gates", "TASNoSuchThing=true"], tmp_path)
+    assert code == 2
+    assert "'TASNoSuchThing'" in line
+    assert "TASBalancedPlacement" in line
 
 
 # --- the configuration file ---------------------------------------------------------------------------------
@@ -274,12 +271,11 @@ def test_flags_that_contradict_the_file_end_the_process(
     assert line.startswith(f"python -m reconciler: argument {flags[0]}, with {file[1]}: {said}")
 
 
-def test_a_wrong_file_ends_the_process_with_a_line_for_each_mistake(config: Callable[[str], list[str]]):
+def test_a_wrong_file_ends_the_process_with_a_line_for_each_mistake(config: Callable[[str], list[str]], tmp_path: Path):
     file = config("waitForPodsReady: {requeuingStrategy: {timestamp: Evicton}, timeOut: 1m}\ntopogate: {nominateNodes: 1}\n")
-    ended = subprocess.run([sys.executable, "-m", "reconciler", *file], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
+    code, (first, *lines) = run_to_its_end("reconciler", file, tmp_path)
+    assert code == 2
     where = f"  argument --config: {file[1]}"
-    first, *lines = ended.stderr.splitlines()
     assert first.startswith("python -m reconciler: 3 mistakes")
     named = [
         f'{where}: waitForPodsReady.requeuingStrategy.timestamp: "Evicton" ',
@@ -300,12 +296,11 @@ def test_a_file_that_cannot_be_read_ends_the_process_with_one_line(capsys: pytes
         assert line.startswith(f"python -m reconciler: argument --config: {path}: {why}")
 
 
-def test_configuration_keys_without_effect_are_logged_as_ignored(config: Callable[[str], list[str]]):
+def test_configuration_keys_without_effect_are_logged_as_ignored(config: Callable[[str], list[str]], tmp_path: Path):
     text = "metrics: {enableClusterQueueResources: true}\nwebhook: {port: 1}\n"
-    command = [sys.executable, "-m", "reconciler", *config(text), "--kubeconfig", "/nowhere"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    said = [json.loads(line) for line in ended.stderr.splitlines()]
+    code, lines = run_to_its_end("reconciler", [*config(text), "--kubeconfig", "/nowhere"], tmp_path)
+    assert code == 2
+    said = [json.loads(line) for line in lines]
     assert [one["why"].split(": ")[1] for one in said if one.get("why", "").startswith("ignored: ")] == [
         "metrics.enableClusterQueueResources",
         "webhook",
@@ -351,7 +346,7 @@ def test_a_flag_is_stronger_than_its_variable_and_that_than_the_file(config: Cal
     assert of_flag.gates.values == {"TASBalancedPlacement": True, "ReclaimablePods": True, "PartialAdmission": False}
 
 
-def test_all_mistakes_of_reconciler_flags_variables_and_file_are_reported_at_once(config: Callable[[str], list[str]]):
+def test_all_mistakes_of_reconciler_flags_variables_and_file_are_reported_at_once(config: Callable[[str], list[str]], tmp_path: Path):
     (_, path) = config("topogate: {nominateNodes: 1}\n")
     environ = {
         **os.environ,
@@ -360,10 +355,9 @@ def test_all_mistakes_of_reconciler_flags_variables_and_file_are_reported_at_onc
         "TOPOGATE_METRICS_PORT": "http",
         "TOPOGATE_FEATURE_GATES": "Nonsense=true",
     }
-    command = [sys.executable, "-m", "reconciler", "--kube-api-qps=0", "--placement-profile=tidy", "--such", "--health-port=65536"]
-    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    first, *lines = ended.stderr.splitlines()
+    flags = ["--kube-api-qps=0", "--placement-profile=tidy", "--such", "--health-port=65536"]
+    code, (first, *lines) = run_to_its_end("reconciler", flags, tmp_path, environ)
+    assert code == 2
     assert first.startswith("python -m reconciler: 8 mistakes")
     assert [line.partition(": ")[0].strip() for line in lines] == [
         "environment variable TOPOGATE_LEADER_ELECTION",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +13,8 @@ import pytest
 from certs import pki
 from core.runtime.http.client import Client
 from core.runtime.http.kubeconfig import UnusableKubeconfig, find_kubeconfig, find_namespace, read_impersonation, strip_record
+from e2e.warm import run_to_its_end
 
-ROOT = Path(__file__).parents[3]
 NO_CONTEXT = {"current-context": "x", "contexts": []}
 NO_CA = {
     "current-context": "x",
@@ -79,7 +77,7 @@ def test_of_several_files_one_that_is_there_is_enough(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("process", ["reconciler", "webhook"])
 def test_each_process_with_a_missing_kubeconfig_exits_with_status_two_and_one_line(process: str, tmp_path: Path):
-    command = [sys.executable, "-m", process, "--kubeconfig", "/nowhere/config"]
+    arguments = ["--kubeconfig", "/nowhere/config"]
     if process == "webhook":
         now = datetime.now(UTC)
         serving = pki.issue_serving(pki.issue_ca("test", now), ["localhost"], now)
@@ -87,11 +85,9 @@ def test_each_process_with_a_missing_kubeconfig_exits_with_status_two_and_one_li
         for option, content in files.items():
             path = tmp_path / option.strip("-")
             path.write_bytes(content)
-            command += [option, str(path)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
+            arguments += [option, str(path)]
+    code, (line,) = run_to_its_end(process, arguments, tmp_path)
+    assert code == 2
     assert json.loads(line)["error"] == "kubeconfig /nowhere/config: there is no such file"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import os
 import subprocess
@@ -89,20 +88,6 @@ assert not heavy, heavy
 """
     environment = {name: value for name, value in os.environ.items() if name not in telemetry.ENDPOINT_VARIABLES}
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, env=environment, timeout=60)
-
-
-def test_only_one_module_knows_the_sdk_and_one_kubernetes_asyncio():
-    """import-linter sees external packages only by their first name, which the SDK shares with the API."""
-    sdk = ("report/telemetry.py", "report/metrics.py")
-    owners = {"opentelemetry.sdk": sdk, "opentelemetry.exporter": sdk, "kubernetes_asyncio": ("http/credential_library.py",)}
-    for package in ("core", "webhook", "reconciler", "certs"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                for name, (library, owner) in ((name, item) for name in names for item in owners.items()):
-                    if name == library or name.startswith(f"{library}."):
-                        assert path in [ROOT / "core" / "runtime" / module for module in owner], f"{path} imports {name}"
 
 
 MALFORMED = [

@@ -16,7 +16,7 @@ from core.runtime.watch.informer import AT_ONCE, Informer
 from core.runtime.watch.store import Change
 from core.runtime.watch.watch_step import Init, InitApply, InitDone
 from core.runtime.watch.watcher import AT_ONCE as EVENTS_AT_ONCE
-from core.runtime.watch.watcher import WatchPolicy
+from core.runtime.watch.watcher import WatchPolicy, _ReadLimit
 from sim import transport
 from sim.apiserver.server import Request
 from tests.runtime.config_maps import NAMESPACE, ConfigMaps, Fault
@@ -408,3 +408,53 @@ async def test_an_idle_watch_that_is_refreshed_says_that_nothing_has_happened():
         await asyncio.sleep(100)
         assert {cause for cause, count in informer.watcher.restarts.items() if count} <= {"closed"}
     assert [verb for _, verb in server.requests].count("list") == 1, "a bookmark says so"
+
+
+# -- how long an event is waited for
+
+
+async def test_watch_event_in_time_keeps_the_timer_for_the_next_one(looptime):
+    limit, loop = _ReadLimit(), asyncio.get_running_loop()
+    with limit.begin(10):
+        await asyncio.sleep(4)
+    timer = limit._timer
+    with limit.begin(10):
+        assert limit._timer is timer
+        await asyncio.sleep(9)
+    with pytest.raises(TimeoutError), limit.begin(10):
+        await loop.create_future()
+    assert looptime == 23
+    with limit.begin(5):  # sooner than the timer
+        await asyncio.sleep(4)
+    with pytest.raises(TimeoutError), limit.begin(1):
+        await loop.create_future()
+    assert looptime == 28
+    limit.stop()
+
+
+async def test_wait_for_a_watch_event_that_is_cancelled_from_outside_is_cancelled(looptime):
+    limit = _ReadLimit()
+
+    async def wait() -> None:
+        with limit.begin(10):
+            await asyncio.sleep(100)
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.wait({task})
+    limit.stop()
+    assert task.cancelled()
+    assert looptime == 1
+
+
+async def test_wait_for_a_watch_event_that_is_ended_by_hand_is_over_at_once(looptime):
+    limit = _ReadLimit()
+    asyncio.get_running_loop().call_later(3, limit.end_now)
+    with pytest.raises(TimeoutError), limit.begin(10):
+        await asyncio.sleep(100)
+    limit.end_now()  # nothing waits
+    with limit.begin(10):
+        await asyncio.sleep(5)
+    limit.stop()
+    assert looptime == 8
