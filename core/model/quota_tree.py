@@ -64,14 +64,14 @@ NO_SHARE = Share(False, Fraction(0))
 
 
 class _Node:
-    __slots__ = ("changes", "children", "lendable", "own", "owner", "parent", "reserved", "root", "subtree", "usage")
+    __slots__ = ("changes", "children", "lendable", "own", "owner", "parent", "root", "subtree", "usage")
 
     def __init__(self, owner: QuotaOwner) -> None:
         self.owner = owner
         self.parent: _Node | None = None
         self.children: list[_Node] = []
         self.root = self
-        self.changes = self.reserved = 0  # counted at the root
+        self.changes = 0  # counted at the root
         self.usage: dict[FlavorResource, int] = {}
         self.subtree: dict[FlavorResource, int] = {}  # nominal of all below, as far as it is lent
         self.own: dict[FlavorResource, int] = {}  # of `subtree`, what it does not lend
@@ -230,17 +230,6 @@ class QuotaTree:
         """Returns how many changes were noted, since the tree was made, of all queues that share a root cohort with a queue. Raises
         KeyError for an unknown one."""
         return self._queues[queue].root.changes
-
-    def note_reservation(self, queue: str) -> None:
-        """Counts a change of what is reserved in a queue, or of the workloads that leave for that; an unknown queue is ignored."""
-        node = self._queues.get(queue)
-        if node is not None:
-            node.root.reserved += 1
-
-    def count_reservations(self, queue: str) -> int:
-        """Returns how many such changes were noted (`note_reservation`), since the tree was made, of all queues that share a root cohort
-        with a queue. Raises KeyError for an unknown one."""
-        return self._queues[queue].root.reserved
 
     # --- questions ------------------------------------------------------------------------------------
 

@@ -511,11 +511,6 @@ class ClusterState:
             self.workloads.arrange(owners, (cohort.owner for cohort in self.cohorts.values()))
         return self.workloads.quota
 
-    def read_moment(self) -> tuple[int, int, int]:
-        """Returns the counts of all changes that could help a pending workload (`changes`, `config_changes`, those of quota). If they are
-        equal later, there was none."""
-        return self.changes, self.config_changes, self.quota.all_changes
-
     def find_places(self, given: Iterable[PodSetAdmission]) -> AssignedPlaces:
         """Returns an object that finds the domains of these pod sets' assignments, by the views of their flavors. The views are those of
         now, built if need be, and not copied."""

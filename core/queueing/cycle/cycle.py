@@ -31,7 +31,6 @@ from core.queueing.ordering.iteration_order import MOST_SORTED, PriorityTurns, T
 from core.queueing.ordering.pending import EquivalenceClass, Order, Pending, find_heads
 from core.queueing.ordering.portions import DecisionRequest, Portions
 from core.queueing.ordering.precedence import Precedence
-from core.queueing.ordering.resting import Resting
 from core.queueing.ordering.standing_refusals import StandingRefusal, is_particular
 from core.queueing.preemption.reservations import Claims
 from core.state.cluster import ClusterState
@@ -70,7 +69,6 @@ class Cycle:
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
-        self._resting = Resting(state, pods_ready, is_fair=sharing is not None)
         self._turns_by, self._unsorted = 0, list[EquivalenceClass]()  # `config_changes` when they began; classes not among them yet
         self._round_began = (0, 0, 0)
         self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
@@ -193,13 +191,13 @@ class Cycle:
                 return
         self._is_for_passes, self.wants_more = True, False
         if not self._is_cut:
-            self._round_began = self._state.read_moment()
+            self._round_began = self._read_moment()
             self._portions.begin_round(self._pending.last_number)
         yield from self._judge_promised(run)
         self._place_again()
         turns, is_first, self._is_telling = self._begin_turns(), True, False
         self._current = None
-        while turns is not None and not (self.is_deciding or self._is_telling) and (following := self._resting.get_next(turns)) is not None:
+        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.get_next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
@@ -209,8 +207,11 @@ class Cycle:
             self._is_cut = True
             return
         # A workload that was refused early in a round of several cycles was not judged again, whatever changed since.
-        self.wants_more = self._is_cut and self._state.read_moment() != self._round_began
+        self.wants_more = self._is_cut and self._read_moment() != self._round_began
         self._end_round()
+
+    def _read_moment(self) -> tuple[int, int, int]:
+        return self._state.changes, self._state.config_changes, self._state.quota.all_changes
 
     # --- second passes ------------------------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class Cycle:
         changed. None: the next cycle sorts the rest."""
         changed, config, most = self._pending.collect_changed(), self._state.config_changes, MOST_SORTED
         if self._turns is None or config != self._turns_by:
-            changed = self._resting.begin_round(self._pending.list_classes(), self._round)
+            changed = self._pending.list_classes()
             most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
             self._turns_by, self._unsorted = config, []
             self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
@@ -439,7 +440,6 @@ class Cycle:
                 yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.drop_victims())
         else:
             yield from self._report_outcome(turn, group.refusal.outcome, turns, run)
-            self._resting.note_refused(turn, queue)
 
     def _admit(self, group: EquivalenceClass, workload: WorkloadFacts, found: Admissible) -> None:
         self._own.pop(workload.uid, None)

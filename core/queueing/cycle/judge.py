@@ -19,7 +19,7 @@ from core.placement.algorithms.profile import Profiles
 from core.placement.refusals import truncate
 from core.queueing.cycle.growth import find_growth
 from core.queueing.cycle.rules import find_violation
-from core.queueing.flavors.flavor_search import find_admission, list_units
+from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import CURABLE, Admissible, NotAdmissible, Preempting
 from core.queueing.flavors.spare_lending import Offer, list_offers, note_loans
 from core.queueing.flavors.what_if_view import World
@@ -94,20 +94,9 @@ class Judge:
             if isinstance(outcome, Admissible) and outcome.borrows and self._has_reclaimed(workload):
                 own = yield from self._find_without_borrowing(workload, queue)
                 outcome = outcome if own is None else replace(own, fewer_since=outcome.fewer_since)
-            return self._note_nodes(workload, outcome)
+            return outcome
         except Exception as error:
             return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
-
-    def _note_nodes(self, workload: WorkloadFacts, outcome: Admissible | NotAdmissible) -> Admissible | NotAdmissible:
-        """Returns the outcome; a refusal for which nodes played no part, in the search for workloads to preempt either, says so.
-
-        Searches for several units try more choices than their attempts show, topology spreading counts Workloads, and how much quota spare
-        nodes use is known only with the place.
-        """
-        if isinstance(outcome, Admissible) or outcome.preempting is not None or outcome.spares or self._is_cut:
-            return outcome
-        is_simple = len(list_units(workload)) == 1 and not any(pod_set.spreading or pod_set.spares for pod_set in workload.pod_sets)
-        return replace(outcome, is_about_nodes=self._memory.is_about_nodes or not is_simple)
 
     def confirm(
         self, outcome: Admissible | NotAdmissible, workload: WorkloadFacts, queue: ClusterQueueFacts

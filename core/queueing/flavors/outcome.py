@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from core.model.admission import Admission
 from core.model.pod_resources import Resources
 from core.names import (
-    REASON_EXCEEDS_MAX_QUOTA,
     REASON_FAIR_SHARING,
     REASON_IN_QUEUE,
-    REASON_NO_MATCHING_FLAVOR,
     REASON_RECLAIMED,
     REASON_RECLAIMED_BY_BORROWER,
     REASON_SPARES_TAKEN_BACK,
@@ -25,7 +23,6 @@ from core.state.facts import WorkloadFacts
 
 # Reasons that come and go with each workload that starts or ends: one today, another tomorrow.
 PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
-OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)  # of attempts in which nodes play no part
 CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # reasons that may go where other workloads go
 
 _WHY = {
@@ -114,8 +111,7 @@ class NotAdmissible:
     """No way to admit a workload now; `breaks_rule`: nor ever, as it is. With `preempting` it will be, once others are gone.
 
     `evicts`: one that is admitted already loses its place for this reason. `spares`: there are workloads that it does not preempt only
-    because evictions would go in a circle (`core.queueing.preemption.eviction_cycles`). `is_about_nodes`: other nodes could lead to another
-    answer; if not, all that was tried failed for quota, and for which workloads hold it.
+    because evictions would go in a circle (`core.queueing.preemption.eviction_cycles`).
     """
 
     reason: str
@@ -125,7 +121,6 @@ class NotAdmissible:
     preempting: Preempting | None = None
     evicts: bool = False
     spares: bool = False
-    is_about_nodes: bool = True
 
     def drop_victims(self) -> "NotAdmissible":
         """Returns the same outcome with `preempting` None; the same object where it is None already.

@@ -29,7 +29,6 @@ class EquivalenceClass:
     key: tuple[Hashable, Hashable]  # its trait, and what it asks for
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: StandingRefusal | None = None  # of all that have none of their own
-    rest: tuple[StandingRefusal, Order] | None = None  # with which, and with which first member, its last turn changed nothing
     word: NotAdmissible | None = None  # the reason of all that have no refusal of their own
     is_held_up: bool = False  # no member is decided on now, with or without a refusal of its own
     unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported

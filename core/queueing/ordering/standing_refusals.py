@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.model.quota_tree import FlavorResource
+from core.names import REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR, REASON_WAITING_FOR_QUOTA
 from core.queueing.flavors.flavor_search import list_units
-from core.queueing.flavors.outcome import OF_QUOTA, NotAdmissible, Preempting
+from core.queueing.flavors.outcome import NotAdmissible, Preempting
 from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.flavors.spread_requests import read_spread_version
 from core.queueing.ordering.partial_admission import build_smallest
@@ -15,16 +16,16 @@ from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
 from core.state.workload_state import add_usage, compute_admission_usage
 
-# Changes of the state, of the configuration, of the quota of a cohort, of counted Workloads, of what is reserved in the cohort.
-Marks = tuple[int, int, int, int, int]
+Marks = tuple[int, int, int, int]  # changes of the state, of the configuration, of the quota of a cohort, of counted Workloads
+_OF_QUOTA = (REASON_WAITING_FOR_QUOTA, REASON_EXCEEDS_MAX_QUOTA, REASON_NO_MATCHING_FLAVOR)
 
 
 def read_marks(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Marks:
-    """Returns the counts of changes of the state, of the configuration, of quota in a queue's cohort, of the Workloads that rules of
-    topology spreading of a workload count (`read_spread_version`), and of what is reserved in the cohort, in this order. If all are equal
-    later, nothing has changed that could help the workload in the queue. Raises KeyError where the quota tree does not have the queue."""
+    """Returns the counts of changes of the state, of the configuration, of quota in a queue's cohort, and of the Workloads that rules of
+    topology spreading of a workload count (`read_spread_version`), in this order. If all are equal later, nothing has changed that could
+    help the workload in the queue. Raises KeyError where the quota tree does not have the queue."""
     quota, spread = state.quota.count_changes(queue.name), read_spread_version(state, workload, queue.name)
-    return state.changes, state.config_changes, quota, spread, state.quota.count_reservations(queue.name)
+    return state.changes, state.config_changes, quota, spread
 
 
 @dataclass(slots=True)
@@ -37,11 +38,9 @@ class StandingRefusal:
     config_changes: int
     quota_changes: int
     spread: int  # of the Workloads that its rules of topology spreading count
-    reservations: int
     is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
     by_share: bool = False  # whether preemption is decided by shares
-    may_preempt: bool = False  # whether other holders of quota in the cohort, or other reservations, could let it preempt
 
     @classmethod
     def note(
@@ -59,14 +58,12 @@ class StandingRefusal:
         nowhere else. `in_round` is the number of the round; `by_share`: fair sharing is on."""
         # A growing workload has a part of its request: how much of that is free shows nothing.
         simple = workload.replaces is None and not outcome.breaks_rule
-        of_quota = bool(outcome.attempts) and simple and all(a.reason in OF_QUOTA for a in outcome.attempts)
+        of_quota = bool(outcome.attempts) and simple and all(a.reason in _OF_QUOTA for a in outcome.attempts)
         asked = compute_asked(state, build_smallest(workload), queue) if of_quota else ()
-        may_preempt = False
+        # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
-            may_preempt = can_be_given(state, workload, queue, asked, by_share=by_share)
-            # Preemption could free the quota: so the refusal may be for lack of a place, which preempts no workload.
-            of_quota = not (may_preempt and outcome.is_about_nodes)
-        return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share, may_preempt)
+            of_quota = not can_be_given(state, workload, queue, asked, by_share=by_share)
+        return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share)
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
@@ -81,15 +78,14 @@ class StandingRefusal:
             return self.quota_changes == now or not queue.preemption.is_possible
         if self.config_changes != state.config_changes:
             return False
-        reservations = state.quota.count_reservations(queue.name)
-        if self.quota_changes != now or (self.may_preempt and self.reservations != reservations):
+        if self.quota_changes != now:
             promised = self.outcome.preempting
             if promised is not None:
                 if not _is_coming(state, queue, promised):
                     return False
             elif can_be_given(state, workload, queue, self.asked, by_share=self.by_share):
                 return False
-            self.quota_changes, self.reservations = now, reservations
+            self.quota_changes = now
         return True
 
 

@@ -97,8 +97,7 @@ class Memory:
     """What a search has read, for the search that confirms its answer.
 
     `candidates` are by key and reason, for a question of the quota `names`; `now` is the time (s) up to which lost work was counted.
-    `spared` are keys of workloads that are no candidates only because evictions would go in a circle. `is_about_nodes`: a search has failed
-    for anything but quota, so that other nodes could change its answer.
+    `spared` are keys of workloads that are no candidates only because evictions would go in a circle.
     """
 
     readings: Readings = field(default_factory=Readings)
@@ -106,7 +105,6 @@ class Memory:
     names: list[FlavorResource] = field(default_factory=list)
     now: int = 0
     spared: set[str] = field(default_factory=set)
-    is_about_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from core.queueing.flavors.spare_lending import list_loans
 from core.queueing.preemption.eviction_cycles import Circles
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
-from core.state.workload_state import compute_admission_usage
 
 SHOWN = 5
 
@@ -102,8 +101,6 @@ class Claims:
                 self._preemptors.add(workload.uid)
                 self.circles.note(workload, (victim.workload for victim in preempting.victims))
             self._evicting |= {victim.workload.key: _Notice.build_notice(victim.workload, workload) for victim in preempting.victims}
-            if preempting.victims or (before is not None and _has_moved(before, preempting)):
-                self._state.quota.note_reservation(preempting.found.admission.cluster_queue)
             return
         self._preemptors.discard(workload.uid)
         if before is not None:
@@ -157,9 +154,7 @@ class Claims:
 
     def record_admission(self, workload: WorkloadFacts) -> None:
         """Records that a workload is admitted, and waits no more. Its victims stay among those that are leaving."""
-        claim = self._by_uid.pop(workload.uid, None)
-        if claim is not None:  # what was reserved is held now, so that it can be preempted
-            self._state.quota.note_reservation(claim.found.admission.cluster_queue)
+        self._by_uid.pop(workload.uid, None)
         self._preemptors.discard(workload.uid)
         self.circles.note_admitted(workload)
 
@@ -190,18 +185,9 @@ class Claims:
         """Records that the victim `key` could not be evicted: it is not leaving. Returns the uids of the workloads that wait for it; their
         reservations stay."""
         entry = self._evicting.pop(key, None)
-        held = self._state.workloads.find_holding(key)
-        if entry is not None and held is not None:
-            self._state.quota.note_reservation(held.cluster_queue)
         self.circles.withdraw([entry.pair] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
         return list(dict.fromkeys([*waiting, *([entry.by] if entry is not None else [])]))
-
-
-def _has_moved(before: Preempting, now: Preempting) -> bool:
-    """Whether other quota is reserved than before."""
-    was, is_now = (compute_admission_usage(preempting.found.admission) for preempting in (before, now))
-    return was != is_now
 
 
 def show(preempting: Preempting) -> str:

@@ -38,7 +38,7 @@ from core.model.step_budget import DECISION_STEPS, StepBudget
 from core.placement.algorithms.profile import Profiles
 from core.placement.algorithms.slices import Shape, find_shape
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import OF_QUOTA, Admissible, Preempting
+from core.queueing.flavors.outcome import Admissible, Preempting
 from core.queueing.flavors.what_if_view import World
 from core.queueing.preemption.preemption_policy import SHARE_STEPS, Candidate, Memory, Rank, Right, Rights
 from core.state.cluster import ClusterState
@@ -99,7 +99,7 @@ def search_preemption(
     budget, memory = StepBudget(DECISION_STEPS) if budget is None else budget, Memory() if memory is None else memory
     search = _Search(state, workload, queue, profiles, leaving, sharing, budget, memory, among, spared)
     search.world.remove_workloads(frozenset(leaving))
-    found = search.admit_with_rest(may_borrow=may_borrow) if leaving else None
+    found = search.admit_without((), may_borrow=may_borrow) if leaving else None
     if found is not None:
         return Preempting(found, (), tuple(sorted(leaving)))
     if not queue.preemption.is_possible:
@@ -146,7 +146,7 @@ class _Search:
         among: Collection[str] | None,
         spared: Collection[str],
     ) -> None:
-        self._workload, self._queue, self._profiles, self._state, self._memory = workload, queue, profiles, state, memory
+        self._workload, self._queue, self._profiles, self._state = workload, queue, profiles, state
         self._leaving = frozenset(leaving)
         self._budget = budget
         self._has_tried = False
@@ -167,10 +167,6 @@ class _Search:
 
     # --- trying -------------------------------------------------------------------------------------
 
-    def admit_with_rest(self, *, may_borrow: bool) -> Admissible | None:
-        """How the workload is admitted once those that are leaving are gone, if it is."""
-        return self.admit_without((), may_borrow=may_borrow) if self._may_fit(may_borrow, self._no_amounts, self._no_amounts) else None
-
     def admit_without(self, chosen: Collection[Candidate], *, may_borrow: bool) -> Admissible | None:
         """How the workload is admitted with some gone, if it is."""
         self._budget.charge(len(chosen))
@@ -184,7 +180,6 @@ class _Search:
         queue = self._queue if may_borrow else replace(self._queue, fungibility=replace(self._queue.fungibility, when_can_borrow=TRY_NEXT))
         found = find_admission(self._state, self._workload, queue, self._profiles, self.world)
         if not isinstance(found, Admissible):
-            self._memory.is_about_nodes |= not all(attempt.reason in OF_QUOTA for attempt in found.attempts)
             return None
         return None if found.borrows and not may_borrow else found
 
@@ -203,7 +198,7 @@ class _Search:
 
     def _find_if_enough(self, right: Right, chosen: Sequence[Candidate], holds: Sequence[int], own: Sequence[int]) -> Admissible | None:
         """The same where it is known what they hold."""
-        if not self._may_fit(right.may_borrow, holds, own):
+        if not self._may_fit(right, holds, own):
             return None
         found = self.admit_without(chosen, may_borrow=right.may_borrow)
         return found if found is not None and self._is_fair(right, chosen, found) else None
@@ -224,11 +219,11 @@ class _Search:
     def _no_amounts(self) -> tuple[int, ...]:
         return (0,) * len(self._shortages)
 
-    def _may_fit(self, may_borrow: bool, holds: Sequence[int], own: Sequence[int]) -> bool:
+    def _may_fit(self, right: Right, holds: Sequence[int], own: Sequence[int]) -> bool:
         """Whether what a set holds, those of the workload's own queue `own` of it, is enough quota, as far as that is known without a
         search: most sets are too small."""
         for (needed, available, own_left), held, own_held in zip(self._shortages.values(), holds, own, strict=True):
-            if needed > available + held or (not may_borrow and needed > own_left + own_held):
+            if needed > available + held or (not right.may_borrow and needed > own_left + own_held):
                 return False
         return True
 
@@ -252,9 +247,6 @@ class _Search:
         if not candidates or (self._has_tried and not self._budget.spend(0)):
             return None
         self._has_tried = True
-        of_own = self._sum(candidate for candidate in candidates if candidate.is_own)
-        if not self._may_fit(right.may_borrow, self._sum(candidates), of_own):
-            return None
         for at in range(0, len(candidates), _READ_AT_ONCE):
             self.world.read_held(candidate.key for candidate in candidates[at : at + _READ_AT_ONCE])
             yield
@@ -338,7 +330,7 @@ class _Search:
             yield
             fewer: Admissible | None = None
             is_any_left = bool(kept) or at + run < len(order)
-            if is_any_left and self._may_fit(right.may_borrow, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
+            if is_any_left and self._may_fit(right, _add(holds, behind[at + run]), _add(own, own_behind[at + run])):
                 rest = [*foreign_kept, *foreign[foreign_before[at + run] :]]
                 fewer = self._find_without_asked(right, order[at : at + run], rest)
             if fewer is not None:

@@ -75,7 +75,7 @@ def test_round_of_cut_cycles_asks_each_shape_a_few_times(strategy: str):
     scene, asked = small(queueingStrategy=strategy), Counter[str]()
     crowd(scene, alike=False)
     run_cut(scene)
-    scene.pool("q", "5", queueingStrategy=strategy)
+    scene.rack("another", 1)
     run_cut(scene, lambda uid: asked.update([uid]))
     assert asked
     assert max(asked.values()) <= 4

@@ -11,7 +11,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
-from core.names import REASON_IN_QUEUE, REASON_RECLAIMED, REASON_WAITING_FOR_QUOTA
+from core.names import REASON_WAITING_FOR_QUOTA
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle import judge as judge_module
 from core.queueing.flavors.flavor_search import find_admission
@@ -20,7 +20,7 @@ from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.portions import MOST_S
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
 from tests.queueing.scene import Scene, get_refusals, list_admitted
-from tests.queueing.shared import ALL_MAY, Shared, get_victims
+from tests.queueing.shared import ALL_MAY, Shared
 from tests.strategies import scale_examples
 
 
@@ -70,54 +70,6 @@ def test_quota_released_in_another_cohort_causes_no_new_judgement(judged: Counte
     assert not judged
     scene.finish("runs-b")
     assert list_admitted(scene.run()) == {"waits"}
-
-
-def build_reclaimer_out_of_reach() -> Shared:
-    """What queue a would reclaim is held by a workload of higher priority, which it must not preempt."""
-    scene = Shared()
-    for i in range(4):
-        scene.rack(f"r{i}", 4)
-    scene.pool("a", "8", "left", preemption={"reclaimWithinCohort": "LowerPriority"})
-    scene.pool("b", "8", "left", preemption=ALL_MAY)
-    scene.pool("c", "8", "right", preemption=ALL_MAY)
-    scene.submit("holds", 16, queue="b", priority=9, topology={"unconstrained": True})
-    scene.submit("runs-c", 8, queue="c")
-    assert list_admitted(scene.run()) == {"holds", "runs-c"}
-    scene.submit("waits", 8, queue="a", priority=1, topology={"unconstrained": True})
-    assert get_refusals(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
-    return scene
-
-
-def test_new_node_causes_no_new_judgement_where_only_quota_was_missing_for_a_preemption(judged: Counter[str]):
-    scene = build_reclaimer_out_of_reach()
-    judged.clear()
-    scene.rack("new", 1)
-    assert scene.run() == {}
-    scene.finish("runs-c")
-    assert scene.run() == {}
-    assert not judged
-    scene.finish("holds")
-    assert list_admitted(scene.run()) == {"waits"}
-
-
-def test_victim_in_reach_causes_a_new_judgement():
-    scene = build_reclaimer_out_of_reach()
-    scene.objects["holds"]["spec"]["priority"] = 0
-    scene.rewrite("holds")
-    assert get_victims(scene.run()["waits"]) == {"holds": REASON_RECLAIMED}
-
-
-def test_new_node_causes_a_new_judgement_where_a_place_was_missing_for_a_preemption():
-    scene = Shared()
-    for i in range(2):
-        scene.rack(f"r{i}", 2)
-    scene.pool("a", "16", preemption={"withinClusterQueue": "LowerPriority"})
-    scene.submit("low", 16, queue="a", priority=0, topology={"unconstrained": True})
-    scene.run()
-    scene.submit("waits", 12, queue="a", priority=9)
-    assert get_refusals(scene.run())["waits"].reason == REASON_WAITING_FOR_QUOTA
-    scene.rack("large", 2, cpu=8)
-    assert get_victims(scene.run()["waits"]) == {"low": REASON_IN_QUEUE}
 
 
 def test_released_quota_that_is_too_small_causes_no_new_judgement(judged: Counter[str]):
