@@ -277,10 +277,10 @@ class Deciding:
 
     async def drain(self) -> None:
         """Stops the scheduler and all controllers: they begin nothing more. Returns once the writes that are under way have been answered,
-        and all queued events are written. `run` goes on, with the audits."""
+        and queued events have been written for `pacing.EVENTS_DRAIN_S` seconds. `run` goes on, with the audits."""
         self._is_draining = True
         await asyncio.gather(self.scheduler.drain(), *(controller.drain() for controller in self.controllers))
-        await self._executor.reporter.settle()
+        await self._executor.reporter.settle(pacing.EVENTS_DRAIN_S)
 
     async def _audit(self) -> None:
         """Recounts the ledger at intervals: a drift is a bug of topogate (decision 7 of docs/decisions/0004)."""

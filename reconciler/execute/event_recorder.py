@@ -8,6 +8,7 @@ are some dropped, minor ones first. Conditions contain all of it in any case.
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict, deque
 from typing import NamedTuple, Never
 
@@ -19,7 +20,7 @@ from core.plan.steps.actions import from_time
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
-from core.runtime.http.errors import KubeError
+from core.runtime.http.errors import KubeError, TooManyRequests, Unreachable
 from core.runtime.http.rate_limiter import RateLimiter, yield_to_others
 from core.runtime.watch.set_aside import Aside
 from core.state.facts import find_controller
@@ -27,8 +28,9 @@ from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.observe.observed import Observed
 
 logger = logging.getLogger(__name__)
-REMEMBERED = 16_384
+REMEMBERED = int(2 * (pacing.EVENTS_BURST + pacing.EVENTS_PER_S * pacing.EVENTS_QUIET_S))  # all that two minutes let through
 MOST_CHARACTERS = 1024
+ATTEMPTS = 2  # of an event that the API server sheds, or that has no answer: then another one is written
 
 
 class _Waiting(NamedTuple):
@@ -60,7 +62,7 @@ class Reporter:
         self._client, self._clock, self._observed, self._recorder, self._component = client, clock, observed, recorder, component
         self._reported: OrderedDict[int, float] = OrderedDict()  # when, by the hash of what: texts of thousands of events are megabytes
         self._limiters = {is_warning: RateLimiter(clock, pacing.EVENTS_PER_S, pacing.EVENTS_BURST) for is_warning in (False, True)}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: dict[bool, deque[_Waiting]] = {True: deque(), False: deque()}  # warnings first: by whether they are
         self._has_some = asyncio.Event()
         self._writing: set[asyncio.Future[None]] = set()
 
@@ -69,14 +71,14 @@ class Reporter:
     ) -> None:
         """Queues an event on an object of `resource`, which `run` writes, with `MOST_CHARACTERS` of the message at most. Drops it if the
         same one (uid, reason, message) was queued within `pacing.EVENTS_QUIET_S` seconds, if `pacing.EVENTS_WAITING` wait, or beyond
-        `pacing.EVENTS_PER_S` a second, after `pacing.EVENTS_BURST`. Warning and Normal events (`warning`) have such a rate each; those with
-        `is_minor` are dropped at half of both limits. All but repeated ones are counted when they are dropped."""
+        `pacing.EVENTS_PER_S` a second, after `pacing.EVENTS_BURST`. Warning and Normal events (`warning`) have such limits each; those with
+        `is_minor` are dropped at half of both. All but repeated ones are counted when they are dropped."""
         key, now = hash((obj["metadata"]["uid"], reason, message)), self._clock.monotonic()
         while self._reported and next(iter(self._reported.values())) + pacing.EVENTS_QUIET_S <= now:
             self._reported.popitem(last=False)
         if key in self._reported:
             return
-        is_too_much = len(self._waiting) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
+        is_too_much = len(self._waiting[warning]) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
         if is_too_much or not self._limiters[warning].try_turn(leaves=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
             self._recorder.record_dropped_event()
@@ -86,7 +88,7 @@ class Reporter:
             self._reported.popitem(last=False)
         metadata, time = obj["metadata"], from_time(self._clock.now())
         about = resource, metadata["name"], metadata.get("namespace"), metadata["uid"], metadata.get("resourceVersion")
-        self._waiting.append(_Waiting(*about, reason, message[:MOST_CHARACTERS], warning, time))
+        self._waiting[warning].append(_Waiting(*about, reason, message[:MOST_CHARACTERS], warning, time))
         self._has_some.set()
 
     def report_on_job(self, workload: Obj, reason: str, message: str, *, warning: bool = True) -> None:
@@ -110,29 +112,40 @@ class Reporter:
         await asyncio.gather(*(self._run_worker() for _ in range(pacing.EVENTS_AT_ONCE)))
         raise AssertionError("no worker ends")
 
-    async def settle(self) -> None:
-        """Writes all queued events one after the other and returns when none is left, and those that `run` has begun to write have ended.
-        An event that the API server refuses is logged and dropped."""
-        while self._waiting:
+    @property
+    def waiting(self) -> int:
+        """Returns how many events are queued."""
+        return sum(map(len, self._waiting.values()))
+
+    async def settle(self, within_s: float = math.inf) -> None:
+        """Writes queued events one after the other and returns when none is left, or `within_s` seconds have passed, and those that `run`
+        has begun to write have ended. An event that the API server refuses is logged and dropped. What is left is dropped, too."""
+        end = self._clock.monotonic() + within_s
+        while self.waiting and self._clock.monotonic() < end:
             await self._write_next()
+        if left := self.waiting:
+            logger.warning("events are left out, since the process ends", extra={"events": left})
+            for some in self._waiting.values():
+                some.clear()
         while self._writing:  # by the workers of `run`
             await asyncio.wait(self._writing)
 
     async def _run_worker(self) -> Never:
         while True:
             await self._has_some.wait()
-            while self._waiting:
-                more = min(pacing.EVENTS_MORE_AT_ONCE, len(self._waiting) // pacing.EVENTS_FOR_MORE)
+            while self.waiting:
+                more = min(pacing.EVENTS_MORE_AT_ONCE, self.waiting // pacing.EVENTS_FOR_MORE)
                 await asyncio.gather(*(self._write_next() for _ in range(1 + more)))
             self._has_some.clear()
 
     async def _write_next(self) -> None:
-        if not self._waiting:  # another worker was faster
+        queue = self._waiting[True] or self._waiting[False]
+        if not queue:  # another worker was faster
             return
         done = asyncio.get_running_loop().create_future()
         self._writing.add(done)
         try:
-            await self._write(self._waiting.popleft())
+            await self._write(queue.popleft())
         finally:
             self._writing.remove(done)
             done.set_result(None)
@@ -158,12 +171,19 @@ class Reporter:
         }
 
     async def _write(self, event: _Waiting) -> None:
-        try:
-            with yield_to_others():
-                await self._client.create(r.EVENTS, self._build(event), event.namespace or "default")
-        except KubeError as error:
-            about = {"reason": event.reason, "object": event.name}
-            logger.warning("event could not be written", extra={**about, "error": str(error)})
+        """An API server that has too much to do gets no other event from this worker for a while."""
+        for attempt in range(ATTEMPTS):
+            try:
+                with yield_to_others():
+                    await self._client.create(r.EVENTS, self._build(event), event.namespace or "default")
+                return
+            except KubeError as error:
+                failed = error
+            if not isinstance(failed, TooManyRequests | Unreachable) or attempt + 1 == ATTEMPTS:
+                break
+            await self._clock.sleep(getattr(failed, "retry_after", None) or pacing.EVENTS_RETRY_S)
+        self._recorder.record_dropped_event()
+        logger.warning("event could not be written", extra={"reason": event.reason, "object": event.name, "error": str(failed)})
 
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
         """Returns the object for which a Workload was made: its owner. A pod group has none: its oldest pod, which is

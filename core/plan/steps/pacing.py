@@ -96,7 +96,8 @@ DEVICES_CPU_S = 0.25  # for one matcher and the devices of a slice, 128 at most;
 DEVICES_CPU_OF_ALL_S, DEVICES_BUDGET_S = 30.0, 600.0  # for one matcher and all slices, in so many seconds; 15 s for 640,000 devices
 
 # --- events ------------------------------------------------------------------------------------------------------------------
-EVENTS_AT_ONCE, EVENTS_WAITING = 2, 10_000  # writes; up to 10 MB wait
+EVENTS_AT_ONCE, EVENTS_WAITING = 2, 10_000  # writes; up to 10 MB of each type wait
+EVENTS_RETRY_S, EVENTS_DRAIN_S = 1.0, 2.0  # after the API server gave no answer; for what waits when the process ends
 EVENTS_FOR_MORE, EVENTS_MORE_AT_ONCE = 500, 3  # for each so many that wait one write more beside each of these, so many at most
 EVENTS_QUIET_S = 120.0  # an event on an object is not written again within two minutes
 # Of normal events, and of warnings: what 15,000 workloads that come at once report, and what etcd bears for the hour that events are kept.

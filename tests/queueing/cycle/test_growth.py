@@ -166,7 +166,8 @@ def test_one_of_the_two_holds_at_any_time(pods: int, more: int, bound: bool, end
             holds = pods
         elif isinstance(outcome, Admissible) and scene.state.workloads.is_assumed(f"{NAMESPACE}/w2"):
             wire["status"]["admission"] = encode_admission(outcome.admission)
-            scene.state.confirm(f"{NAMESPACE}/w2", 1)
+            wire["metadata"]["resourceVersion"] = "2"
+            scene.state.confirm(f"{NAMESPACE}/w2", 2)
             scene.workload(wire)
             holds = pods + more
         assert (scene.used(), sum(scene.nodes().values())) == (holds, holds)

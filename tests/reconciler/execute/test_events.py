@@ -11,7 +11,9 @@ import pytest
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.runtime.http.client import Client
+from core.runtime.http.errors import Forbidden, TooManyRequests, Unreachable
 from reconciler.execute.event_recorder import REMEMBERED, Reporter
+from reconciler.execute.recorder import Recorder
 from tests.runtime.fakes import ManualClock
 
 NOT_OFTEN_S = 1.0  # less than are written a second
@@ -28,6 +30,10 @@ class Told:
     async def _create(self, _resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
         self.events.append((body["involvedObject"]["name"], body["reason"], body["message"]))
         return body
+
+    def clear(self) -> None:
+        for waiting in self.reporter._waiting.values():
+            waiting.clear()
 
     async def tell(self, name: str, message: str = "why", reason: str = "Reason") -> None:
         self.reporter.record_event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}}, reason, message)
@@ -82,16 +88,16 @@ async def test_events_beyond_the_limit_of_those_that_wait_are_dropped_minor_ones
     for number in range(pacing.EVENTS_WAITING + 10):
         about = {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}
         told.reporter.record_event(r.WORKLOADS, about, "Minor", "", is_minor=True)
-    assert len(told.reporter._waiting) == pacing.EVENTS_WAITING // 2
+    assert told.reporter.waiting == pacing.EVENTS_WAITING // 2
     for number in range(pacing.EVENTS_WAITING + 10):
         told.reporter.record_event(r.WORKLOADS, {"metadata": {"name": f"w{number}", "namespace": "ns", "uid": f"{number}"}}, "Major", "")
-    assert len(told.reporter._waiting) == pacing.EVENTS_WAITING
+    assert told.reporter.waiting == pacing.EVENTS_WAITING
 
 
 async def test_events_that_go_on_after_a_burst_are_limited_by_the_second(told: Told):
     for number in range(pacing.EVENTS_BURST + 10):
         told.reporter.record_event(r.WORKLOADS, {"metadata": {"name": "a", "namespace": "ns", "uid": f"{number}"}}, "Reason", "")
-        told.reporter._waiting.clear()
+        told.clear()
     recorded: list[int] = []
     for _ in range(3):
         told.clock.time += 1.0
@@ -99,8 +105,8 @@ async def test_events_that_go_on_after_a_burst_are_limited_by_the_second(told: T
             told.reporter.record_event(
                 r.WORKLOADS, {"metadata": {"name": "a", "namespace": "ns", "uid": f"{number}"}}, f"{told.clock.time}", ""
             )
-        recorded.append(len(told.reporter._waiting))
-        told.reporter._waiting.clear()
+        recorded.append(told.reporter.waiting)
+        told.clear()
     assert recorded == [pacing.EVENTS_PER_S] * 3
 
 
@@ -149,3 +155,57 @@ async def test_settled_reporter_has_ended_the_writes_of_its_workers():
     assert written == ["a"]
     working.cancel()
     await asyncio.wait([working])
+
+
+def record(reporter: Reporter, name: str, *, warning: bool = False) -> None:
+    reporter.record_event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": name}}, "Reason", "why", warning=warning)
+
+
+async def test_warnings_are_written_before_thousands_of_other_events_that_wait(told: Told):
+    for number in range(pacing.EVENTS_WAITING + 1):
+        record(told.reporter, f"w{number}")
+    record(told.reporter, "warned", warning=True)
+    await told.reporter.settle()
+    assert told.events[0][0] == "warned"
+    assert len(told.events) == pacing.EVENTS_WAITING + 1
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked", "dropped", "slept"),
+    [([429], 2, 0, 7.0), ([429, 429], 2, 1, 7.0), ([0], 2, 0, pacing.EVENTS_RETRY_S), ([403], 1, 1, 0.0)],
+)
+async def test_event_that_is_shed_is_written_again_once_after_a_pause(refusals: list[int], asked: int, dropped: int, slept: float):
+    """Attack: an API server that refused at once was sent thousands of events, which were lost without being counted."""
+    times, clock, drops = list[float](), ManualClock(), list[None]()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        times.append(clock.time)
+        if len(times) <= len(refusals):
+            status = refusals[len(times) - 1]
+            errors = {429: TooManyRequests(429, "TooManyRequests", "shed", retry_after=7.0), 403: Forbidden(403, "Forbidden", "no")}
+            raise errors.get(status) or Unreachable("no answer")
+        return body
+
+    recorder = cast("Recorder", SimpleNamespace(record_dropped_event=lambda: drops.append(None)))
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), clock, recorder=recorder)
+    record(reporter, "a")
+    began = clock.time
+    await reporter.settle()
+    assert (len(times), len(drops), times[-1] - began) == (asked, dropped, slept)
+
+
+async def test_events_that_wait_when_the_process_ends_take_no_more_than_the_time_for_them(caplog: pytest.LogCaptureFixture):
+    clock, written = ManualClock(), list[str]()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        written.append(body["involvedObject"]["name"])
+        clock.time += 0.5
+        return body
+
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), clock)
+    for number in range(100):
+        record(reporter, f"w{number}")
+    await reporter.settle(2.0)
+    assert len(written) == 4
+    assert reporter.waiting == 0
+    assert [record.__dict__["events"] for record in caplog.records] == [96]
