@@ -20,7 +20,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
-from core.model.gates import NO_GATES, POD_GROUPS, ChosenGates
+from core.model.gates import DEVICES, NO_GATES, POD_GROUPS, ChosenGates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
@@ -43,7 +43,8 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 class Reviews:
     """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
-    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds."""
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. `counts_devices`: whether quota counts any devices that pods claim;
+    jobs with claims are refused otherwise, as with the gate DEVICES off."""
 
     def __init__(
         self,
@@ -53,8 +54,10 @@ class Reviews:
         *,
         gates: ChosenGates = NO_GATES,
         most_ready_s: float = MOST_READY_S,
+        counts_devices: bool = False,
     ) -> None:
         self._has_default_queue = has_default_queue
+        gates = ChosenGates({**gates.values, DEVICES: counts_devices and gates.is_on(DEVICES)})
         self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()

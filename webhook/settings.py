@@ -15,7 +15,7 @@ from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
 from core.model.duration import InvalidDuration, parse_duration, show_duration
-from core.model.gates import NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
+from core.model.gates import DEVICES, NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
@@ -52,6 +52,7 @@ class Settings:
     gates: ChosenGates = NO_GATES
     most_ready_s: float = MOST_READY_S
     client_ca_file: Path | None = None  # None: every client that reaches the port may ask
+    counts_devices: bool = False  # whether quota counts any devices that pods claim
 
 
 def make_parser() -> OneLineParser:
@@ -116,7 +117,8 @@ def _add_rules_of_jobs(parser: OneLineParser) -> None:
         "--feature-gates",
         action="append",
         metavar="NAME=BOOL,...",
-        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: false)",
+        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: "
+        f"false, but {DEVICES}: true)",
     )
     parser.add_argument(
         "--max-timeout-on-workload",
@@ -198,6 +200,7 @@ def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
         _read_gates(given, file),
         given.get("max_timeout_on_workload", file.most_ready_s or MOST_READY_S),
         given.get("client_ca_file"),
+        bool(file.resources.device_classes),
     )
 
 

@@ -38,7 +38,8 @@ class Reviewing:
     def __init__(self, outlook: Outlook, kinds: Sequence[JobKind]) -> None:
         self._state = outlook.state
         self._informers = {str(informer.resource): informer for informer in outlook.observed.informers}
-        self._reviews = Reviews(self._has_default_queue, kinds, self._find, gates=outlook.settings.gates)
+        gates, counts = outlook.settings.gates, bool(outlook.settings.resources.device_classes)
+        self._reviews = Reviews(self._has_default_queue, kinds, self._find, gates=gates, counts_devices=counts)
         self._now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _has_default_queue(self, namespace: str) -> bool:

@@ -1,8 +1,10 @@
-"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
+"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by, and
+what claims of queued pods are counted by."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,7 @@ class Devices(Served):
         self.claims = make(r.RESOURCE_CLAIMS, remove_managed_fields)
         super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
         self._budgets: dict[Matcher, _Budget] = {}
+        self.on_listed: list[Callable[[], None]] = []  # called once all have been listed
         # For each informer, how its objects are read, and the method that gets them.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
@@ -40,9 +43,24 @@ class Devices(Served):
             (self.claims, read_claim, self.inventory.observe_claim),
         )
 
+    def _run(self, group: asyncio.TaskGroup) -> None:
+        super()._run(group)
+        group.create_task(self._wait_listed())
+
+    async def _wait_listed(self) -> None:
+        for informer in self.informers:
+            await informer.wait_synced()
+        for notify in self.on_listed:
+            notify()
+
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices, and stores the answers in the
-        slices. The event loop has its turns meanwhile. Unknown templates are passed over.
+        """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices (`evaluate`). Unknown templates
+        are passed over."""
+        await self.evaluate(self.inventory.to_judge(namespace, templates))
+
+    async def evaluate(self, slices: Iterable[tuple[ResourceSlice, Sequence[Matcher]]]) -> None:
+        """Evaluates selectors for the devices of slices, each with those that have no answer yet, and stores the answers in the slices. The
+        event loop has its turns meanwhile.
 
         Expressions may take too long for the devices of one slice, or for those of all slices within `pacing.DEVICES_BUDGET_S` seconds.
         Refusals are stored then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take
@@ -50,7 +68,7 @@ class Devices(Served):
         now = self._clock.monotonic()
         self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
         turn = _Turn(self._clock)
-        for one, missing in self.inventory.to_judge(namespace, templates):
+        for one, missing in slices:
             for matcher in missing:
                 budget = self._budgets.setdefault(matcher, _Budget(now + pacing.DEVICES_BUDGET_S))
                 if budget.refusal:

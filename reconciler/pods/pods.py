@@ -128,13 +128,14 @@ class Pods:
             pods,
             observed.list_live_pods(build_object_key(workload)) if workload is not None else (),
             facts,
-            {pod_set.name: pod_set.requests for pod_set in limited},
+            {pod_set.name: pod_set.counted_requests for pod_set in limited},
             observed.state.flavors,
             read_classes(observed),
             describe_place(observed.state, admission) if admission is not None else "",
             partial(observed.is_of, source) if source is not None else lambda _: True,
             self._is_over_but_for_finalizers,
             waited_s=self._clock.monotonic() - since if since is not None else 0.0,
+            find_claimed=observed.find_claimed,
         )
 
     async def _read_pods(self, unit: Unit, asked: PodsToRead) -> dict[str, Obj]:

@@ -139,6 +139,7 @@ class UnitFacts:
     is_over_but_for_finalizers: Callable[[str], bool] = lambda _: False
     examples: Mapping[str, Obj] | None = None
     waited_s: float = 0.0
+    find_claimed: Callable[[Obj], Resources] = lambda _: {}  # devices that the claims of a pod ask for, by class
 
     @property
     def has_parent(self) -> bool:
@@ -478,7 +479,8 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         return NOTHING
     roles = [(pod, _find_role(f, pod)) for pod in f.pods]
     plan = plan_start(counts, roles, deletes_excess=f.unit.source == GROUP, reclaimed=read_reclaimed_pods(workload))
-    judged = [(pod, role, explain_excess(compute_pod_requests(pod["spec"]), f.admitted[role], role)) for pod, role in plan.start]
+    asked = ((pod, role, {**compute_pod_requests(pod["spec"]), **f.find_claimed(pod)}) for pod, role in plan.start)
+    judged = [(pod, role, explain_excess(requests, f.admitted[role], role)) for pod, role, requests in asked]
     steps: list[Step | None] = [report(f.build_event(EVENT_WORKLOAD_REFUSED, problem, warning=True)) for problem in plan.problems]
     steps += [_delete(plan.delete), *_delete_excess(f, plan.excess)]
     excessive = [(pod, excess) for pod, _, excess in judged if excess][: pacing.MOST_EXCESSIVE]

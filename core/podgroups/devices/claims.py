@@ -18,6 +18,7 @@ _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes"
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_MOST_REQUESTS = 32  # of a claim, as in the API
 _KEPT = 256  # matchers for which a slice remembers answers: more than all decisions ask for that are made at once
 _Answers = tuple[str | None, ...]
 
@@ -164,11 +165,15 @@ class ResourceSlice:
         return "" if taint is None else f"taint {taint[0]}:{taint[2]}"
 
 
+def read_pool(obj: Json) -> PoolId:
+    """Returns the pool of the devices of a ResourceSlice (JSON)."""
+    return PoolId(str(obj["spec"]["driver"]), str(obj["spec"]["pool"]["name"]))
+
+
 def read_slice(obj: Json) -> ResourceSlice:
     """Returns a ResourceSlice of resource.k8s.io/v1. A field of it or of a device that is not known here is the device's `unknown`; taints
     count only with effect NoSchedule or NoExecute."""
-    spec = obj["spec"]
-    pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
+    spec, pool = obj["spec"], read_pool(obj)
     unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
     devices = tuple(_read_device(device, pool.driver, unknown) for device in spec.get("devices") or ())
     generation, count = int(spec["pool"].get("generation") or 0), int(spec["pool"].get("resourceSliceCount") or 1)
@@ -250,6 +255,8 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
     if unknown:
         return ClaimSpec(problem=f"devices.{unknown}")
     requests = []
+    if len(devices.get("requests") or ()) > _MOST_REQUESTS:
+        return ClaimSpec(problem=f"devices.requests with {len(devices['requests'])} entries, more than {_MOST_REQUESTS},")
     for request in devices.get("requests") or ():
         name, exactly = f"devices.requests[{request['name']}]", request.get("exactly")
         if exactly is None:
@@ -275,6 +282,8 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
             expressions.append(str(selector["cel"]["expression"]))
         tolerations = DeviceTolerations(map(_read_toleration, exactly.get("tolerations") or ()))
         count = int(exactly.get("count") or 1)
+        if count < 1:
+            return ClaimSpec(problem=f"{name}.exactly.count {count}")
         requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
 
@@ -331,6 +340,11 @@ def _list_users(metadata: Json, status: Json) -> Iterator[str]:
     pods = [owner["name"] for owner in metadata.get("ownerReferences") or () if owner.get("kind") == "Pod"]
     pods += [user["name"] for user in status.get("reservedFor") or () if user.get("resource") == "pods"]
     yield from (f"{metadata['namespace']}/{name}" for name in pods)
+
+
+def find_first_user(claim: Json) -> str | None:
+    """Returns the pod (namespace/name) for which a ResourceClaim (JSON) counts: the first of its users by name; None where it has none."""
+    return min(_list_users(claim["metadata"], claim.get("status") or {}), default=None)
 
 
 class PodClaim(NamedTuple):

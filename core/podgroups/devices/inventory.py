@@ -5,7 +5,7 @@ Kept up to date by events; a decision reads it and changes nothing.
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,6 +44,7 @@ class Inventory:
         self._templates: dict[str, ClaimSpec] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Claim] = {}
+        self._by_user: dict[str, dict[str, Claim]] = {}  # claims by the pod that they count for
         self._taken: Counter[DeviceId] = Counter()
         self._pools: dict[PoolId, Pool] | None = None  # computed again when a slice has changed
         self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
@@ -75,6 +76,12 @@ class Inventory:
         if found is not None:
             self._taken.update(found.devices)
         _put(self._claims, key, found)
+        for user in before.users[:1] if before is not None else ():
+            self._by_user[user].pop(key)
+            if not self._by_user[user]:
+                del self._by_user[user]
+        if found is not None and found.users:
+            self._by_user.setdefault(found.users[0], {})[key] = found
 
     def record_claims(self, pod: str, kept: PlacedClaims | None) -> None:
         """Keeps what a pod, by uid, claims where it is placed, instead of what was kept before. Nothing is kept of one without claims, or
@@ -103,13 +110,29 @@ class Inventory:
         """Returns the ResourceClaim of this name, as it was last observed; None where it is not there."""
         return self._claims.get(f"{namespace}/{name}")
 
+    def find_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """Returns what claims made from a ResourceClaimTemplate ask for, as it was last observed; None where it is not there."""
+        return self._templates.get(f"{namespace}/{name}")
+
+    def find_class(self, name: str) -> tuple[str, ...] | None:
+        """Returns the expressions of a DeviceClass, as they were last observed; None where it is not there."""
+        return self._classes.get(name)
+
+    def list_claims_of(self, pod: str) -> list[Claim]:
+        """Returns the claims that count for a pod (namespace/name): of each claim it is the first of its users."""
+        return list(self._by_user.get(pod, {}).values())
+
+    def list_pods_with_devices(self, pools: Set[PoolId]) -> list[str]:
+        """Returns the pods (namespace/name) for which a claim counts that has a device of some pools."""
+        return [pod for pod, claims in self._by_user.items() if any(d.of_pool in pools for one in claims.values() for d in one.devices)]
+
     def compute_template_need(self, namespace: str, template: str) -> Need:
         """Returns the number of devices by matcher that a claim made from a template asks for.
 
         Raises NotServed where the template or a class is not there, or it asks for something that is not served or for more than
         `MOST_KINDS` unlike devices.
         """
-        spec = self._templates.get(f"{namespace}/{template}")
+        spec = self.find_template(namespace, template)
         if spec is None:
             raise NotServed(f"there is no ResourceClaimTemplate {template}")
         return self._compute_need(spec, f"ResourceClaimTemplate {template}: spec.spec")
@@ -133,7 +156,7 @@ class Inventory:
     def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
         """Returns whether a claim asks for exactly what a template does: the same requests in the same order, or the same problem. False
         where there is no such template."""
-        return claim.spec == self._templates.get(f"{namespace}/{template}")
+        return claim.spec == self.find_template(namespace, template)
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
         """Yields each slice of all pools, with the matchers that a decision will need for its devices and that have no answer yet, perhaps
@@ -157,7 +180,7 @@ class Inventory:
             raise NotServed(f"{where}.{spec.problem} is not served")
         need: Counter[Matcher] = Counter()
         for request in spec.requests:
-            of_class = self._classes.get(request.device_class)
+            of_class = self.find_class(request.device_class)
             if of_class is None:
                 raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")
             need[Matcher((*of_class, *request.expressions), request.tolerations, request.capacity)] += request.count
