@@ -6,7 +6,7 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
@@ -189,7 +189,7 @@ class PodFacts:
     unschedulable: str = ""  # the message of kube-scheduler
     created: str = ""
     dropped: bool = False  # deleted, and no kubelet has to end it any more: only finalizers keep the object
-    claimed: Resources = _NOTHING  # devices that its claims ask for, as quota counts them, by class
+    claimed: Resources = field(default_factory=lambda: _NOTHING)  # devices that its claims ask for, as quota counts them, by class
 
     @property
     def counted_requests(self) -> Resources:
@@ -329,7 +329,8 @@ class PodSetFacts:
     spares: int = 0  # nodes to be kept free beside those that its pods get
     lends: bool = False  # these, to workloads of lower priority, until it needs them
     spreading: Spreading | str | None = None  # its rules of topology spreading; a text: why these cannot be kept (`with_spreading`)
-    claimed: Resources = _NOTHING  # devices that the claims of one pod ask for, by class; in `requests`, too, if nodes are compared by them
+    # Devices that the claims of one pod ask for, by class; they are in `requests`, too, if nodes are compared by them.
+    claimed: Resources = field(default_factory=lambda: _NOTHING)
 
     @property
     def counted_requests(self) -> Resources:
