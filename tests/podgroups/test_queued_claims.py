@@ -16,6 +16,7 @@ from core.model.transformation import compute_quota_requests
 from core.plan.steps.excess import explain_excess, limit_to_admitted
 from core.podgroups.devices.claims import read_class, read_template
 from core.podgroups.devices.inventory import Inventory
+from core.podgroups.devices.node_devices import NodeDevices
 from core.podgroups.devices.queued_claims import QueuedClaims
 from core.queueing.flavors.quota_shortage import compute_pod_set_usage
 from core.state.facts import WorkloadFacts
@@ -36,10 +37,7 @@ def build_inventory(templates: dict[str, list[tuple[str, int]]]) -> Inventory:
     for name in CLASSES:
         found.observe_class(name, read_class(build_device_class(name)))
     for name, asked in templates.items():
-        requests = [
-            {"name": f"r{at}", "exactly": {"deviceClassName": device_class, "count": count}}
-            for at, (device_class, count) in enumerate(asked)
-        ]
+        requests = [{"name": f"r{at}", "exactly": {"deviceClassName": of, "count": count}} for at, (of, count) in enumerate(asked)]
         found.observe_template(f"{NAMESPACE}/{name}", read_template(build_template(name, {"devices": {"requests": requests}})))
     return found
 
@@ -123,8 +121,6 @@ def test_pods_of_a_job_with_extended_gpus_and_claims_may_not_request_more_of_the
 def test_claims_are_named_as_not_judged_where_nodes_are_not_compared_by_all_that_they_ask_for(
     expressions: list[str], capacity: Json | None, is_judged: bool
 ):
-    from core.podgroups.devices.node_devices import NodeDevices
-
     inventory = build_inventory({})
     exactly: Json = {"deviceClassName": "a", "selectors": [{"cel": {"expression": one}} for one in expressions]}
     requests = [{"name": "r", "exactly": exactly | ({"capacity": capacity} if capacity else {})}]
