@@ -65,7 +65,6 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
             kinds,
             run_on_own_loop(look.find),
             gates=settings.gates,
-            counts_devices=settings.counts_devices,
             most_ready_s=settings.most_ready_s,
         )
 

@@ -43,8 +43,8 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 class Reviews:
     """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
-    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. `counts_devices`: whether quota counts any devices that pods claim;
-    jobs with claims are refused otherwise, as with the gate DEVICES off."""
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. Without the gate DEVICES in `gates` jobs that claim devices
+    are refused, whatever its default: no quota counts these unless the file says as what."""
 
     def __init__(
         self,
@@ -54,10 +54,9 @@ class Reviews:
         *,
         gates: ChosenGates = NO_GATES,
         most_ready_s: float = MOST_READY_S,
-        counts_devices: bool = False,
     ) -> None:
         self._has_default_queue = has_default_queue
-        gates = ChosenGates({**gates.values, DEVICES: counts_devices and gates.is_on(DEVICES)})
+        gates = ChosenGates({DEVICES: False, **gates.values})
         self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()

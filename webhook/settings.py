@@ -15,7 +15,7 @@ from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
 from core.model.duration import InvalidDuration, parse_duration, show_duration
-from core.model.gates import DEVICES, NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
+from core.model.gates import DEVICES, GATES, NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
@@ -52,7 +52,6 @@ class Settings:
     gates: ChosenGates = NO_GATES
     most_ready_s: float = MOST_READY_S
     client_ca_file: Path | None = None  # None: every client that reaches the port may ask
-    counts_devices: bool = False  # whether quota counts any devices that pods claim
 
 
 def make_parser() -> OneLineParser:
@@ -171,10 +170,13 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
 
 
 def _read_gates(given: Given, file: ConfigurationFile) -> ChosenGates:
-    """Returns the gates that change something here; the reconciler checks whether all gates together make sense."""
-    values = {**file.gates}
+    """Returns the gates that change something here; the reconciler checks whether all gates together make sense. The gate DEVICES is there
+    only if the file maps any DeviceClass."""
+    values = {DEVICES: GATES[DEVICES].default, **file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values
+    if not file.resources.device_classes:
+        del values[DEVICES]
     return ChosenGates({name: value for name, value in values.items() if name in OF_THE_WEBHOOK})
 
 
@@ -200,7 +202,6 @@ def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
         _read_gates(given, file),
         given.get("max_timeout_on_workload", file.most_ready_s or MOST_READY_S),
         given.get("client_ca_file"),
-        bool(file.resources.device_classes),
     )
 
 

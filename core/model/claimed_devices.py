@@ -23,7 +23,7 @@ def is_devices(resource: str) -> bool:
     return resource.startswith(_OF_CLASS) or resource == UNCOUNTED_DEVICES
 
 
-def map_devices(amounts: Resources, classes: Mapping[str, str]) -> dict[str, int]:
+def convert_devices(amounts: Resources, classes: Mapping[str, str]) -> dict[str, int]:
     """Returns what the claimed devices among `amounts` count as for quota, by resource; a new dict. `classes`: the resource of each
     DeviceClass. Devices of another class, and other resources, are left out."""
     found: dict[str, int] = {}

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from core.model.claimed_devices import is_devices, map_devices
+from core.model.claimed_devices import convert_devices, is_devices
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources, add
 
@@ -18,7 +18,7 @@ def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[st
     if not rules.device_classes:
         return _compute_transformed(requests, rules)
     total = _compute_transformed({name: amount for name, amount in requests.items() if not is_devices(name)}, rules)
-    add(total, map_devices(requests, rules.device_classes))
+    add(total, convert_devices(requests, rules.device_classes))
     return total
 
 

@@ -111,7 +111,7 @@ class CountedDevices:
         """Counts the devices of all pools that have changed, and those that change meanwhile; returns when none is left. The event loop has
         its turns."""
         while self._dirty and self._on_nodes is not None:
-            pools = self._take_dirty()
+            pools = self._drain_dirty()
             self._on_nodes.read_classes()
             await self._devices.evaluate(self._on_nodes.list_missing(pools))
             changed = set[str]()
@@ -134,13 +134,13 @@ class CountedDevices:
             self._is_filled = True
             self._read_claiming()
         if self._on_nodes is not None:
-            pools, changed = self._take_dirty(), set[str]()
+            pools, changed = self._drain_dirty(), set[str]()
             self._on_nodes.read_classes()
             for pool in pools:
                 changed |= self._on_nodes.count_pool(pool)
             self._report(pools, changed)
 
-    def _take_dirty(self) -> list[PoolId]:
+    def _drain_dirty(self) -> list[PoolId]:
         pools = list(self._dirty)
         self._dirty.clear()
         self._has_dirty.clear()

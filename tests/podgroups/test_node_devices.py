@@ -118,7 +118,7 @@ def test_devices_of_unknown_pools_are_held_by_the_class_that_the_claim_names():
     assert dict(found.count_held([claim])) == {name_devices("big"): 2}
 
 
-def test_tainted_devices_are_neither_offered_nor_held():
+def test_tainted_devices_are_not_offered_and_not_held():
     inventory = Inventory()
     found = build_counted(inventory)
     inventory.observe_slice("s", read_slice(build_resource_slice("p", build_devices([1, 1], taints=frozenset({0})), node="n0")))

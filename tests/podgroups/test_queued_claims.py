@@ -132,7 +132,7 @@ def test_claims_are_named_as_not_judged_where_nodes_are_not_compared_by_all_that
     assert adjust(inventory, build_workload(["x"], 1)).pod_sets[0].requests == {"cpu": 1000}
 
 
-def test_devices_are_neither_excluded_nor_transformed():
+def test_devices_are_not_excluded_and_not_transformed():
     rules = ResourceRules(("example.com/",), (Transformation("nvidia.com/gpu", False, {"x": 1000}),), device_classes=CLASSES)
     requests = {"example.com/gpus": 5, "nvidia.com/gpu": 2, name_devices("a"): 3, name_devices("c"): 4, name_devices("unknown"): 7}
     assert compute_quota_requests(requests, rules) == {"x": 2, "example.com/gpus": 3, "nvidia.com/gpu": 4}

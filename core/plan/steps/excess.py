@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from core.model.admission import Admission
-from core.model.claimed_devices import UNCOUNTED_DEVICES, is_devices, map_devices
+from core.model.claimed_devices import UNCOUNTED_DEVICES, convert_devices, is_devices
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import PODS, Resources
 from core.model.quantity import format_quantity
@@ -30,7 +30,7 @@ def limit_to_admitted(
     limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
     found = list(facts.pod_sets)
     for i, (pod_set, given) in enumerate(zip(facts.pod_sets, admission.pod_sets, strict=False)):
-        devices = map_devices(pod_set.claimed, rules.device_classes)
+        devices = convert_devices(pod_set.claimed, rules.device_classes)
         most = {name: given.usage.get(name, 0) // given.count - devices.get(name, 0) for name in limited} if given.count else {}
         if most.keys() & pod_set.requests.keys() - given.usage.keys():
             template = read_template(pod_set.name)

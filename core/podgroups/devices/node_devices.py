@@ -61,11 +61,11 @@ class NodeDevices:
                     own.setdefault(one.node, Counter()).update(counts)
                 else:
                     shared.append((one.selector, counts))
-        self._keep(pool_id, own, shared, taken_by)
+        self._store(pool_id, own, shared, taken_by)
         changed = {node for node in was.keys() | own.keys() if was.get(node) != own.get(node)}
         return changed | ({ALL_NODES} if (shared_before or []) != shared else set())
 
-    def _keep(self, pool: PoolId, own: Mapping[str, Counter[str]], shared: list[_Shared], taken_by: Mapping[str, tuple[str, ...]]) -> None:
+    def _store(self, pool: PoolId, own: Mapping[str, Counter[str]], shared: list[_Shared], taken_by: Mapping[str, tuple[str, ...]]) -> None:
         for node, counts in own.items():
             self._own.setdefault(node, {})[pool] = counts
         self._taken_by.pop(pool, None)

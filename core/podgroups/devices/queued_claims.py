@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.model.admission import PodSetAdmission
-from core.model.claimed_devices import UNCOUNTED_DEVICES, map_devices, name_devices
+from core.model.claimed_devices import UNCOUNTED_DEVICES, convert_devices, name_devices
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources, add
 from core.model.quantity import saturate
@@ -103,7 +103,7 @@ class QueuedClaims:
         classes, others = self.rules.device_classes, compute_quota_requests(pod_set.requests, self.rules)
         reserved = {name: given.usage.get(name, 0) // given.count - others.get(name, 0) for name in classes.values()}
         reserved = {name: amount for name, amount in reserved.items() if amount > 0}
-        if map_devices(wanted, classes) == reserved:
+        if convert_devices(wanted, classes) == reserved:
             return wanted
         first = {resource: device_class for device_class, resource in reversed([*classes.items()])}
         return {name_devices(first[resource]): amount for resource, amount in reserved.items()}

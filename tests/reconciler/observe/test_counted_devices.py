@@ -373,7 +373,7 @@ async def test_devices_in_use_are_not_free_and_count_once():
     assert isinstance(judge(found), Admissible)
 
 
-async def test_a_pod_on_a_node_counts_what_was_reserved_until_its_claim_is_seen():
+async def test_a_pod_on_a_node_counts_its_reserved_devices_until_its_claim_is_seen():
     found = cluster(build_template(spec=build_claim_spec(2)), *list_slices({"a0": 8}))
     await count(found)
     admit(found, 1, 2)

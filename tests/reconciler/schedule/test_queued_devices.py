@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.model.configuration import ResourceRules
-from core.model.gates import DEVICES_ON_NODES, ChosenGates
+from core.model.gates import DEVICES, DEVICES_ON_NODES, ChosenGates
 from core.plan.steps import api_resources as r
 from core.resource import Resource
 from e2e import manifests
@@ -16,11 +16,9 @@ from e2e.nodes import NodePool, build_nodes
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
 from sim.apiserver.server import Change, Refused, Request
-from sim.apiserver.webhooks import Admission
 from sim.models.base import JOB, NODE, POD, Key, Model, get_key, is_over
 from sim.world import WORKLOADS, World
 from tests.podgroups.devices import CLASS, DRIVER, TEMPLATE, build_claim_spec, build_device_class, build_resource_slice
-from webhook.review import Reviews
 
 Json = dict[str, Any]
 GPUS = "example.com/gpus"
@@ -107,9 +105,8 @@ class Cluster:
     """Four nodes in two racks with so many devices each, and quota for `quota` of them."""
 
     def __init__(self, devices: list[int], *, quota: int = 100, on_nodes: bool = True) -> None:
-        self.world = world = World(1, [define(one) for one in WATCHED])
+        self.world = world = World(1, [define(one) for one in WATCHED], gates=ChosenGates({DEVICES: True}))
         _open.append(world)
-        world.server._admit = Admission(world.server, Reviews(world._has_default_queue, find=world._find, counts_devices=True).answer)
         self.claims = Claims(world.server, world.loop, world.clock.now)
         for node, count in zip(build_nodes(POOL), devices, strict=True):
             world.apply(make_ready(node, "True"))
