@@ -32,3 +32,8 @@ def convert_devices(amounts: Resources, classes: Mapping[str, str]) -> dict[str,
         if resource is not None:
             add(found, {resource: amount})
     return found
+
+
+def describe_devices(more: Resources) -> str:
+    """Returns a text about amounts of claimed devices that are more than was admitted, in their order."""
+    return ", ".join(name if name == UNCOUNTED_DEVICES else f"{name}: {amount} more" for name, amount in more.items())

@@ -140,5 +140,5 @@ def test_devices_are_not_excluded_and_not_transformed():
 
 def test_a_pod_with_more_devices_than_were_admitted_says_which_template_is_to_blame():
     text = explain_excess({"cpu": 1, name_devices("a"): 5}, {"cpu": 1, name_devices("a"): 2}, "main")
-    assert text.startswith("the pod claims 3 devices of class a beyond what was admitted of a pod of main, and stays gated.")
+    assert text.startswith("the pod claims more than was admitted of a pod of main (devices of class a: 3 more), and stays gated.")
     assert "ResourceClaimTemplate" in text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from core.model.admission import Admission
-from core.model.claimed_devices import UNCOUNTED_DEVICES, convert_devices, is_devices
+from core.model.claimed_devices import convert_devices, describe_devices, is_devices
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import PODS, Resources
 from core.model.quantity import format_quantity
@@ -42,11 +42,10 @@ def limit_to_admitted(
 
 
 def _explain_devices(more: Resources, pod_set: str) -> str:
-    shown = ", ".join(f"{amount} {name}" for name, amount in more.items() if name != UNCOUNTED_DEVICES) or UNCOUNTED_DEVICES
     return (
-        f"the pod claims {shown} beyond what was admitted of a pod of {pod_set}, and stays gated. A ResourceClaimTemplate that it names "
-        "was deleted, or created anew with other requests, since the job was counted. Create the template as it was, and delete the pod "
-        "if it has a claim of the other one; or suspend the job and resume it, so that it is counted anew"
+        f"the pod claims more than was admitted of a pod of {pod_set} ({describe_devices(more)}), and stays gated. A ResourceClaimTemplate "
+        "that it names was deleted, or created anew with other requests, since the job was counted. Create the template as it was, and "
+        "delete the pod if it has a claim of the other one; or suspend the job and resume it, so that it is counted anew"
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from core.model.admission import PodSetAdmission
-from core.model.claimed_devices import UNCOUNTED_DEVICES
+from core.model.claimed_devices import describe_devices
 from core.model.podset import Mode
 from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
 
@@ -77,10 +77,9 @@ def find_drift(
 def _list_device_drifts(pod_set: PodSetFacts, pods: Sequence[PodFacts]) -> Iterator[Drift]:
     over = []
     for pod in pods if pod_set.claimed else ():
-        more = {name: amount - pod_set.claimed.get(name, 0) for name, amount in sorted(pod.claimed.items())}
-        shown = [name if name == UNCOUNTED_DEVICES else f"{amount} {name}" for name, amount in more.items() if amount > 0]
-        if shown:
-            over.append(f"{pod.key.partition('/')[2]} ({', '.join(shown)})")
+        beyond = {name: amount - pod_set.claimed.get(name, 0) for name, amount in sorted(pod.claimed.items())}
+        if more := {name: amount for name, amount in beyond.items() if amount > 0}:
+            over.append(f"{pod.key.partition('/')[2]} ({describe_devices(more)})")
     if over:
         why = "its ResourceClaimTemplate was created anew since; suspend the job and resume it, so that it is counted anew"
         yield Drift(DriftKind.MORE_DEVICES, f"pod set {pod_set.name}: pods claim more than was admitted: {_format_some(over)}; {why}")

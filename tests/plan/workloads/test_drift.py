@@ -70,7 +70,7 @@ def is_one(found: list[tuple[DriftKind, str]], kind: DriftKind, *named: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("claimed", "says"), [({"d": 2}, ""), ({"d": 1}, ""), ({"d": 5}, "p (3 d)"), ({UNCOUNTED_DEVICES: 1}, "p (devices that no quota")]
+    ("claimed", "says"), [({"d": 2}, ""), ({"d": 1}, ""), ({"d": 5}, "p (d: 3 more)"), ({UNCOUNTED_DEVICES: 1}, "p (devices that no quota")]
 )
 def test_pods_that_claim_more_devices_than_were_admitted_are_drift(claimed: dict[str, int], says: str):
     facts = build_workload("a1")

@@ -227,7 +227,7 @@ def test_pods_made_from_a_changed_template_stay_gated_and_say_so(on_nodes: bool)
     cluster.world.delete(pod)
     cluster.run(60)
     assert len(cluster.places("job")) == 1
-    assert any("the pod claims 2 devices of class gpu.example.com beyond what was admitted of a pod of main" in m for m in cluster.messages)
+    assert any("claims more than was admitted of a pod of main (devices of class gpu.example.com: 2 more)" in m for m in cluster.messages)
     usage = cluster.workload("job")["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]
     assert usage[GPUS] == "4"
     changed = next(t for t in cluster.world.objects(*TEMPLATES))
