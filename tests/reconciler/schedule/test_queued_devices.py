@@ -9,6 +9,7 @@ import pytest
 
 from core.model.configuration import ResourceRules
 from core.model.gates import DEVICES, DEVICES_ON_NODES, ChosenGates
+from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL
 from core.plan.steps import api_resources as r
 from core.resource import Resource
 from e2e import manifests
@@ -25,6 +26,7 @@ GPUS = "example.com/gpus"
 POOL = NodePool(blocks=1, racks=2, nodes=2, labels={"pool": "a"})
 TEMPLATES, CLAIMS, SLICES = (("resource.k8s.io", plural) for plural in ("resourceclaimtemplates", "resourceclaims", "resourceslices"))
 WATCHED = (r.DEVICE_CLASSES, r.RESOURCE_CLAIM_TEMPLATES, r.RESOURCE_CLAIMS, r.RESOURCE_SLICES)
+_PRIORITY = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -104,7 +106,7 @@ def close_worlds() -> Iterator[None]:
 class Cluster:
     """Four nodes in two racks with so many devices each, and quota for `quota` of them."""
 
-    def __init__(self, devices: list[int], *, quota: int = 100, on_nodes: bool = True) -> None:
+    def __init__(self, devices: list[int], *, quota: int = 100, on_nodes: bool = True, has_topology: bool = True) -> None:
         self.world = world = World(1, [define(one) for one in WATCHED], gates=ChosenGates({DEVICES: True}))
         _open.append(world)
         self.claims = Claims(world.server, world.loop, world.clock.now)
@@ -114,10 +116,13 @@ class Cluster:
             world.apply(_bare(build_resource_slice(name, count, node=name)))
         world.apply(_bare(build_device_class()))
         world.apply(manifests.build_topology("t", POOL.levels))
-        world.apply(manifests.build_flavor("f", POOL.labels, "t"))
-        world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, GPUS: quota}}))
+        world.apply(manifests.build_flavor("f", POOL.labels, "t" if has_topology else None))
+        preemption = {"withinClusterQueue": "LowerPriority"}
+        world.apply(manifests.build_cluster_queue("cq", {"f": {"cpu": 100, GPUS: quota}}, preemption=preemption))
+        world.apply({**_PRIORITY, "metadata": {"name": "high"}, "value": 100})
         world.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
         world.apply(manifests.build_local_queue("main", "ns", "cq"))
+        self._has_topology = has_topology
         gates = ChosenGates({DEVICES_ON_NODES: on_nodes})
         world.start_reconciler(gates=gates, resource_rules=ResourceRules(device_classes={CLASS: GPUS}))
 
@@ -126,10 +131,12 @@ class Cluster:
         metadata = {"name": TEMPLATE, "namespace": "ns"}
         return self.world.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec})
 
-    def submit(self, name: str, pods: int, claim: Json | None = None) -> Json:
+    def submit(self, name: str, pods: int, claim: Json | None = None, **labels: str) -> Json:
         claims = [{"name": "gpu", **(claim or {"resourceClaimTemplateName": TEMPLATE})}]
-        job = manifests.build_job(name, "ns", pods=pods, gpus=0, pod_spec={"resourceClaims": claims}, required=POOL.rack_label)
-        return self.world.apply(job)
+        asked = {"required": POOL.rack_label} if self._has_topology else {}
+        return self.world.apply(
+            manifests.build_job(name, "ns", pods=pods, gpus=0, pod_spec={"resourceClaims": claims}, labels=labels, **asked)
+        )
 
     def run(self, seconds: float = 20) -> None:
         self.world.run_for(seconds)
@@ -183,6 +190,36 @@ def test_jobs_that_claim_devices_run_where_these_are_free_and_wait_otherwise():
     cluster.world.delete(first, propagationPolicy="Background")
     cluster.run(60)
     assert len(cluster.places("third")) == 1
+
+
+def test_a_job_of_higher_priority_preempts_for_devices_of_a_node():
+    """Quota is enough for both: the devices of one rack are not."""
+    cluster = Cluster([2, 0, 1, 0])
+    cluster.template(1)
+    cluster.submit("low", 2)
+    cluster.run()
+    a, *_ = cluster.nodes
+    assert cluster.places("low") == [a, a]
+    cluster.submit("high", 2, **{PRIORITY_CLASS_LABEL: "high"})
+    cluster.run(60)
+    assert cluster.places("high") == [a, a]
+    assert has_condition(cluster.workload("low"), "Preempted")
+
+
+def test_pods_without_a_gate_from_a_changed_template_are_reported():
+    cluster = Cluster([4, 4, 4, 4], has_topology=False, on_nodes=False)
+    template = cluster.template(1)
+    cluster.submit("job", 2)
+    cluster.run()
+    cluster.world.delete(template)
+    cluster.template(3)
+    pod = next(pod for pod in cluster.world.objects(*POD) if pod["metadata"]["name"].startswith("job-"))
+    cluster.world.delete(pod)
+    cluster.run(100)
+    assert len(cluster.places("job")) == 2
+    kept = next(each for each in cluster.workload("job")["status"]["conditions"] if each["type"] == PLACEMENT_KEPT)
+    assert (kept["status"], kept["reason"]) == ("False", "MoreDevices")
+    assert "devices of class gpu.example.com: 2 more" in kept["message"]
 
 
 def test_quota_of_devices_bounds_jobs_without_a_look_at_nodes():
