@@ -120,6 +120,12 @@ def _add_rules_of_jobs(parser: OneLineParser) -> None:
         f"false, but {DEVICES}: true)",
     )
     parser.add_argument(
+        "--count-devices",
+        action=argparse.BooleanOptionalAction,
+        help="accept jobs with claims of devices, since the reconciler's file has `resources.deviceClassMappings` "
+        "(default: whether the file of --config has; docs/queues.md)",
+    )
+    parser.add_argument(
         "--max-timeout-on-workload",
         type=_parse_duration,
         metavar="DURATION",
@@ -171,11 +177,11 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
 
 def _read_gates(given: Given, file: ConfigurationFile) -> ChosenGates:
     """Returns the gates that change something here; the reconciler checks whether all gates together make sense. The gate DEVICES is there
-    only if the file maps any DeviceClass."""
+    only if quota counts any devices: if the file maps a DeviceClass, unless `--count-devices` decides otherwise."""
     values = {DEVICES: GATES[DEVICES].default, **file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values
-    if not file.resources.device_classes:
+    if not given.get("count_devices", bool(file.resources.device_classes)):
         del values[DEVICES]
     return ChosenGates({name: value for name, value in values.items() if name in OF_THE_WEBHOOK})
 

@@ -123,6 +123,8 @@ def test_devices_are_counted_where_the_file_maps_classes(config: Callable[[str],
     assert parse(mapped, environ={}).gates.values == {DEVICES: True}
     assert parse([*mapped, "--feature-gates", f"{DEVICES}=false"], environ={}).gates.values == {DEVICES: False}
     assert parse([*files, "--feature-gates", f"{DEVICES}=true"], environ={}).gates.values == {}
+    assert parse([*files, "--count-devices"], environ={}).gates.values == {DEVICES: True}
+    assert parse([*mapped, "--no-count-devices"], environ={}).gates.values == {}
 
 
 @pytest.mark.parametrize(
