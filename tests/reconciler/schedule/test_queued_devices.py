@@ -131,9 +131,9 @@ class Cluster:
         metadata = {"name": TEMPLATE, "namespace": "ns"}
         return self.world.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec})
 
-    def submit(self, name: str, pods: int, claim: Json | None = None, **labels: str) -> Json:
+    def submit(self, name: str, pods: int, claim: Json | None = None, labels: dict[str, str] | None = None) -> Json:
         claims = [{"name": "gpu", **(claim or {"resourceClaimTemplateName": TEMPLATE})}]
-        asked = {"required": POOL.rack_label} if self._has_topology else {}
+        asked: dict[str, Any] = {"required": POOL.rack_label} if self._has_topology else {}
         return self.world.apply(
             manifests.build_job(name, "ns", pods=pods, gpus=0, pod_spec={"resourceClaims": claims}, labels=labels, **asked)
         )
@@ -200,7 +200,7 @@ def test_a_job_of_higher_priority_preempts_for_devices_of_a_node():
     cluster.run()
     a, *_ = cluster.nodes
     assert cluster.places("low") == [a, a]
-    cluster.submit("high", 2, **{PRIORITY_CLASS_LABEL: "high"})
+    cluster.submit("high", 2, labels={PRIORITY_CLASS_LABEL: "high"})
     cluster.run(60)
     assert cluster.places("high") == [a, a]
     assert has_condition(cluster.workload("low"), "Preempted")
