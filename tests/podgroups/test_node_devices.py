@@ -13,7 +13,7 @@ from core.model.claimed_devices import name_devices
 from core.podgroups.devices.claims import PoolId, read_claim, read_class, read_slice
 from core.podgroups.devices.inventory import Inventory
 from core.podgroups.devices.node_devices import ALL_NODES, NodeDevices
-from tests.podgroups.devices import DRIVER, build_claim, build_device_class, build_resource_slice
+from tests.podgroups.devices import DRIVER, build_claim, build_device_class, build_inventory, build_resource_slice
 
 NODES = ("n0", "n1", "n2")
 CLASSES = {"big": 'device.attributes["gpu.example.com"].size >= 2', "all": "true", "gone": None}
@@ -96,6 +96,7 @@ def test_offered_devices_equal_a_count_by_hand_after_any_changes(rounds: list[di
         changed = set[str]().union(*(found.count_pool(pool) for pool in sorted(dirty)))
         now = read_offered(found)
         assert now == count_by_hand(there)
+        assert list(inventory.pools.items()) == list(build_inventory(*there.values()).pools.items())
         assert ALL_NODES in changed or {node for node in NODES if before[node] != now[node]} <= changed
 
 

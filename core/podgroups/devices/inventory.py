@@ -46,15 +46,25 @@ class Inventory:
         self._claims: dict[str, Claim] = {}
         self._by_user: dict[str, dict[str, Claim]] = {}  # claims by the pod that they count for
         self._taken: Counter[DeviceId] = Counter()
-        self._pools: dict[PoolId, Pool] | None = None  # computed again when a slice has changed
+        self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
+        self._pools: dict[PoolId, Pool] = {}
+        self._stale: set[PoolId] = set()  # pools that have other slices than when `_pools` was computed
         self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
 
     # --- what is seen -----------------------------------------------------------------------------------
 
     def observe_slice(self, key: str, found: ResourceSlice | None) -> None:
         """Keeps a ResourceSlice as it is now (None: it is gone), by the key of its object."""
+        before = self._slices.get(key)
         _put(self._slices, key, found)
-        self._pools = None
+        if before is not None:
+            self._stale.add(before.pool)
+            del self._by_pool[before.pool][key]
+            if not self._by_pool[before.pool]:
+                del self._by_pool[before.pool]
+        if found is not None:
+            self._stale.add(found.pool)
+            self._by_pool.setdefault(found.pool, {})[key] = found
 
     def observe_template(self, key: str, found: ClaimSpec | None) -> None:
         """Keeps a ResourceClaimTemplate (namespace/name) as it is now (None: it is gone)."""
@@ -94,11 +104,17 @@ class Inventory:
     def pools(self) -> Mapping[PoolId, Pool]:
         """Returns all pools by id, in the order of driver and name, each with the slices of its newest generation alone. The map is kept
         until a slice is observed, and must not be changed."""
-        if self._pools is None:
-            by_pool: dict[PoolId, list[ResourceSlice]] = {}
-            for key in sorted(self._slices):
-                by_pool.setdefault(self._slices[key].pool, []).append(self._slices[key])
-            self._pools = {pool: _find_newest(pool, by_pool[pool]) for pool in sorted(by_pool)}
+        if self._stale:
+            pools = dict(self._pools)
+            for pool in self._stale:
+                slices = self._by_pool.get(pool)
+                if slices is None:
+                    pools.pop(pool, None)
+                else:
+                    pools[pool] = _find_newest(pool, [slices[key] for key in sorted(slices)])
+            is_sorted = pools.keys() <= self._pools.keys()
+            self._pools = pools if is_sorted else {pool: pools[pool] for pool in sorted(pools)}
+            self._stale.clear()
         return self._pools
 
     def is_free(self, device: DeviceId) -> bool:

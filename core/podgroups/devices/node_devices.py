@@ -57,10 +57,7 @@ class NodeDevices:
         for one in pool.slices if pool is not None else ():
             counts = self._count_slice(one, taken_by)
             if counts and pool is not None and not pool.problem:
-                if one.node:
-                    own.setdefault(one.node, Counter()).update(counts)
-                else:
-                    shared.append((one.selector, counts))
+                _add_slice(one, counts, own, shared)
         self._store(pool_id, own, shared, taken_by)
         changed = {node for node in was.keys() | own.keys() if was.get(node) != own.get(node)}
         return changed | ({ALL_NODES} if (shared_before or []) != shared else set())
@@ -120,6 +117,16 @@ class NodeDevices:
     def list_pools(self) -> list[PoolId]:
         """Returns the pools that are there, and those that were counted and are gone, in the order of their ids."""
         return sorted(self._inventory.pools.keys() | self._taken_by.keys() | self._shared.keys() | self._nodes.keys())
+
+
+def _add_slice(one: ResourceSlice, counts: Counter[str], own: dict[str, Counter[str]], shared: list[_Shared]) -> None:
+    """Adds the devices of a slice to those of its node, or of the nodes that reach it."""
+    if one.node:
+        own.setdefault(one.node, Counter()).update(counts)
+    elif (alike := next((found for selector, found in shared if selector == one.selector), None)) is not None:
+        alike.update(counts)
+    else:
+        shared.append((one.selector, counts))
 
 
 def _is_in_reach(node: str, labels: Mapping[str, str], selector: Json | None) -> bool:
