@@ -9,7 +9,7 @@ from typing import Never
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources
 from core.plan.steps import pacing
-from core.podgroups.devices.claims import PoolId, find_first_user, read_pod_claims, read_pool
+from core.podgroups.devices.claims import PoolId, list_counted_pods, read_pod_claims, read_pool
 from core.podgroups.devices.node_devices import ALL_NODES, NodeDevices
 from core.podgroups.devices.queued_claims import QueuedClaims
 from core.resource import Obj
@@ -87,8 +87,7 @@ class CountedDevices:
         self._read_workloads(map(build_object_key, self._workloads.list_by_index(_CLAIMING, _CLAIMING)))
 
     def _observe_claim(self, change: Change) -> None:
-        users = (find_first_user(claim) for claim in (change.old, change.new) if claim is not None)
-        self._read_pods(user for user in users if user is not None)
+        self._read_pods(pod for claim in (change.old, change.new) if claim is not None for pod in list_counted_pods(claim))
 
     def _observe_slice(self, change: Change) -> None:
         if self._on_nodes is not None:

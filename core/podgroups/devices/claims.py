@@ -18,6 +18,7 @@ _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes"
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_ENTRY = "resource.kubernetes.io/pod-claim-name"
 _MOST_REQUESTS = 32  # of a claim, as in the API
 _KEPT = 256  # matchers for which a slice remembers answers: more than all decisions ask for that are made at once
 _Answers = tuple[str | None, ...]
@@ -301,6 +302,13 @@ def _describe_unknown(obj: Json, known: Iterable[str]) -> str:
     return next((name for name in sorted(obj) if name not in known and obj[name]), "")
 
 
+class PodId(NamedTuple):
+    """A pod by key (namespace/name), and by uid: another one may get its name."""
+
+    key: str
+    uid: str
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A ResourceClaim: what it asks for, and once it is allocated its devices and the nodes that reach them (None: all)."""
@@ -312,6 +320,15 @@ class Claim:
     devices: tuple[DeviceId, ...] = ()
     selector: Json | None = None
     users: tuple[str, ...] = ()  # keys of pods that it was made for, or that it is reserved for
+
+    owner: PodId | None = None  # its controller
+    entry: str = ""  # of spec.resourceClaims of its owner: what it was made for
+    holder: PodId | None = None  # its devices are in use on the node of that pod
+
+    @property
+    def counted_for(self) -> set[PodId]:
+        """Returns its owner and its holder, which may be one pod, or none."""
+        return {pod for pod in (self.owner, self.holder) if pod is not None}
 
     @property
     def pools(self) -> Counter[PoolId]:
@@ -333,7 +350,22 @@ def read_claim(obj: Json) -> Claim:
         tuple(DeviceId(str(one["driver"]), str(one["pool"]), str(one["device"])) for one in results if not one.get("adminAccess")),
         _read_selector((allocation or {}).get("nodeSelector")),
         tuple(sorted(set(_list_users(metadata, status)))),
+        owner := _find_owner(metadata),
+        str((metadata.get("annotations") or {}).get(_ENTRY) or ""),
+        min(_list_holders(metadata, status), default=owner),
     )
+
+
+def _find_owner(metadata: Json) -> PodId | None:
+    """The pod that controls a claim; any user may write other owners."""
+    found = (one for one in metadata.get("ownerReferences") or () if one.get("controller") and one.get("kind") == "Pod")
+    return next((PodId(f"{metadata['namespace']}/{one['name']}", str(one.get("uid") or "")) for one in found), None)
+
+
+def _list_holders(metadata: Json, status: Json) -> Iterator[PodId]:
+    for one in status.get("reservedFor") or ():
+        if one.get("resource") == "pods":
+            yield PodId(f"{metadata['namespace']}/{one['name']}", str(one.get("uid") or ""))
 
 
 def _list_users(metadata: Json, status: Json) -> Iterator[str]:
@@ -342,9 +374,9 @@ def _list_users(metadata: Json, status: Json) -> Iterator[str]:
     yield from (f"{metadata['namespace']}/{name}" for name in pods)
 
 
-def find_first_user(claim: Json) -> str | None:
-    """Returns the pod (namespace/name) for which a ResourceClaim (JSON) counts: the first of its users by name; None where it has none."""
-    return min(_list_users(claim["metadata"], claim.get("status") or {}), default=None)
+def list_counted_pods(claim: Json) -> list[str]:
+    """Returns the pods (namespace/name) for which a ResourceClaim (JSON) counts: the one that controls it, and the first that holds it."""
+    return sorted({pod.key for pod in read_claim(claim).counted_for})
 
 
 class PodClaim(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.podgroups.devices.claims import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PoolId, ResourceSlice
+from core.podgroups.devices.claims import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PodId, PoolId, ResourceSlice
 from core.podgroups.devices.node_limits import MOST_KINDS
 
 Value = TypeVar("Value")
@@ -44,7 +44,7 @@ class Inventory:
         self._templates: dict[str, ClaimSpec] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Claim] = {}
-        self._by_user: dict[str, dict[str, Claim]] = {}  # claims by the pod that they count for
+        self._by_pod: dict[PodId, dict[str, Claim]] = {}  # claims by the pods that they count for
         self._taken: Counter[DeviceId] = Counter()
         self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
         self._pools: dict[PoolId, Pool] = {}
@@ -86,12 +86,13 @@ class Inventory:
         if found is not None:
             self._taken.update(found.devices)
         _put(self._claims, key, found)
-        for user in before.users[:1] if before is not None else ():
-            self._by_user[user].pop(key)
-            if not self._by_user[user]:
-                del self._by_user[user]
-        if found is not None and found.users:
-            self._by_user.setdefault(found.users[0], {})[key] = found
+        for pod in before.counted_for if before is not None else ():
+            self._by_pod[pod].pop(key)
+            if not self._by_pod[pod]:
+                del self._by_pod[pod]
+        if found is not None:
+            for pod in found.counted_for:
+                self._by_pod.setdefault(pod, {})[key] = found
 
     def record_claims(self, pod: str, kept: PlacedClaims | None) -> None:
         """Keeps what a pod, by uid, claims where it is placed, instead of what was kept before. Nothing is kept of one without claims, or
@@ -134,13 +135,13 @@ class Inventory:
         """Returns the expressions of a DeviceClass, as they were last observed; None where it is not there."""
         return self._classes.get(name)
 
-    def list_claims_of(self, pod: str) -> list[Claim]:
-        """Returns the claims that count for a pod (namespace/name): of each claim it is the first of its users."""
-        return list(self._by_user.get(pod, {}).values())
+    def list_claims_of(self, pod: PodId) -> list[Claim]:
+        """Returns the claims that a pod controls or holds (`Claim.owner`, `Claim.holder`)."""
+        return list(self._by_pod.get(pod, {}).values())
 
     def list_pods_with_devices(self, pools: Set[PoolId]) -> list[str]:
         """Returns the pods (namespace/name) for which a claim counts that has a device of some pools."""
-        return [pod for pod, claims in self._by_user.items() if any(d.of_pool in pools for one in claims.values() for d in one.devices)]
+        return [pod.key for pod, claims in self._by_pod.items() if any(d.of_pool in pools for one in claims.values() for d in one.devices)]
 
     def compute_template_need(self, namespace: str, template: str) -> Need:
         """Returns the number of devices by matcher that a claim made from a template asks for.

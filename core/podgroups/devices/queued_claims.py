@@ -14,7 +14,7 @@ from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources, add
 from core.model.quantity import saturate
 from core.model.transformation import compute_quota_requests
-from core.podgroups.devices.claims import ClaimSpec, NotServed, PodClaim, read_pod_claims
+from core.podgroups.devices.claims import Claim, ClaimSpec, NotServed, PodClaim, PodId, read_pod_claims
 from core.podgroups.devices.inventory import Inventory
 from core.podgroups.devices.node_devices import NodeDevices
 from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
@@ -112,25 +112,30 @@ class QueuedClaims:
         """Returns a copy of the facts of a pod (`obj`: the pod in JSON) with the devices that it claims; the facts themselves where it
         claims none.
 
-        `claimed` is what quota would count for a pod of a workload: by its claims, once these are made, else by the templates. If nodes are
-        compared by devices, `requests` of a pod on a node has the devices that are allocated for it, by each class that takes them. Where
+        `claimed` is what quota would count for a pod of a workload: each entry of spec.resourceClaims by the claim that was made for it,
+        else by the template. Other claims do not count there, like that of kube-scheduler for an extended resource. If nodes are compared
+        by devices, `requests` of a pod on a node has the devices that are allocated for it, by each class that takes them. Where
         none is known yet it has `reserved`: what was reserved for a pod of its pod set."""
-        named, own = read_pod_claims(obj), self.inventory.list_claims_of(pod.key)
+        named, own = read_pod_claims(obj), self.inventory.list_claims_of(me := PodId(pod.key, pod.uid))
         if not named and not own:
             return pod
-        claimed = self._count_claimed(pod, named, [claim.spec for claim in own])
+        entries = [str(entry["name"]) for entry in obj["spec"].get("resourceClaims") or ()]
+        claimed = self._count_claimed(pod, zip(entries, named, strict=True), [claim for claim in own if claim.owner == me])
         requests = pod.requests
         if self.on_nodes is not None and pod.node:
-            allocated = [claim for claim in own if claim.is_allocated]
+            allocated = [claim for claim in own if claim.is_allocated and claim.holder == me]
             held = self.on_nodes.count_held(allocated) if allocated else reserved
             requests = {**pod.requests, **held}
         return replace(pod, claimed=claimed, requests=requests)
 
-    def _count_claimed(self, pod: PodFacts, named: Collection[PodClaim], made: list[ClaimSpec]) -> Resources:
+    def _count_claimed(self, pod: PodFacts, named: Iterable[tuple[str, PodClaim]], made: Collection[Claim]) -> Resources:
         """A pod with claims that cannot be counted has one of UNCOUNTED_DEVICES, which no pod set has."""
         namespace = pod.key.partition("/")[0]
         try:
-            specs = made if len(made) >= len(named) else [self._find_spec(namespace, claim) for claim in named]
+            specs = list[ClaimSpec]()
+            for entry, claim in named:
+                of_entry = [one.spec for one in made if claim.template and one.entry == entry]
+                specs += of_entry or [self._find_spec(namespace, claim)]
             return _count(specs, self.rules.device_classes)
         except NotServed:
             return {UNCOUNTED_DEVICES: 1}

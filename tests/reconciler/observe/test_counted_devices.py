@@ -74,6 +74,13 @@ def put(found: Observed, obj: Obj, version: int = 1) -> None:
     informer.put({**obj, "metadata": {**obj["metadata"], **namespace, "resourceVersion": str(version)}})
 
 
+def make_for(pod: str, claim: Obj, uid: str = "", *, entry: str = "gpu", **owner: Any) -> Obj:
+    """A claim as the resource claim controller makes it for a pod."""
+    reference = {"kind": "Pod", "name": pod, "uid": uid or f"uid-{pod}", "controller": True, **owner}
+    notes = {"resource.kubernetes.io/pod-claim-name": entry} if entry else {}
+    return {**claim, "metadata": {"name": claim["metadata"]["name"], "ownerReferences": [reference], "annotations": notes}}
+
+
 def delete(found: Observed, kind: str) -> None:
     """All objects of a kind."""
     devices = found.devices
@@ -325,9 +332,55 @@ async def test_a_gated_pod_shows_that_its_template_has_changed():
     delete(found, "ResourceClaimTemplate")
     await settle(found)
     assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {UNCOUNTED_DEVICES: 1}
-    put(found, {**build_claim("c"), "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "u"}]}})
+    put(found, make_for("p", build_claim("c")))
     await settle(found)
     assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: 1}  # its claim was made before
+
+
+@pytest.mark.parametrize(
+    ("claim", "claimed"),
+    [
+        pytest.param(make_for("p", build_claim("c")), 1, id="its own"),
+        pytest.param(make_for("p", build_claim("c"), "before"), 4, id="of a pod that had its name before"),
+        pytest.param(make_for("p", build_claim("c"), controller=False), 4, id="of an owner that is no controller"),
+        pytest.param(make_for("p", build_claim("c"), kind="Job"), 4, id="of an owner that is no pod"),
+        pytest.param(make_for("p", build_claim("c"), entry=""), 4, id="for an extended resource"),
+        pytest.param(make_for("p", build_claim("c"), entry="other"), 4, id="for an entry that it has not"),
+    ],
+)
+async def test_a_pod_has_the_claim_of_its_uid_and_its_entry_alone(claim: Obj, claimed: int):
+    found = cluster(build_template(spec=build_claim_spec(4)))
+    pod = build_pod_json("p", workload="w", gated=True)
+    pod["spec"]["resourceClaims"] = CLAIMS
+    found.pods.put(versioned(pod))
+    put(found, claim)
+    await settle(found)
+    assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: claimed}
+
+
+async def test_each_entry_of_a_pod_counts_by_its_own_claim():
+    found = cluster(build_template(spec=build_claim_spec(4)))
+    pod = build_pod_json("p", workload="w", gated=True)
+    pod["spec"]["resourceClaims"] = [*CLAIMS, {"name": "more", "resourceClaimTemplateName": TEMPLATE}]
+    found.pods.put(versioned(pod))
+    put(found, make_for("p", build_claim("c")))
+    put(found, make_for("p", build_claim("extended"), entry=""))
+    await settle(found)
+    assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: 1 + 4}
+
+
+async def test_devices_of_a_claim_with_another_owner_count_on_the_node_of_their_holder():
+    """Any user can write an owner reference; `reservedFor` is kube-scheduler's."""
+    found = cluster(*list_slices({"a0": 4}))
+    await count(found)
+    pod = build_pod_json("p", node="a0", phase="Running")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    found.pods.put(versioned(pod))
+    claim = make_for("another", build_claim("c", [("a0", "a0-0")]))
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+    put(found, claim)
+    await count(found)
+    assert found.pod_facts[f"{NAMESPACE}/p"].requests[ROW] == 1
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -362,7 +415,7 @@ async def test_devices_in_use_are_not_free_and_count_once():
     pod["spec"]["resourceClaims"] = CLAIMS
     found.pods.put(versioned(pod))
     claim = build_claim("c", [("a0", "a0-0"), ("a0", "a0-1")])
-    put(found, {**claim, "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "uid-p"}]}})
+    put(found, make_for("p", claim))
     await count(found)
     submit(found, 3)
     outcome = judge(found)
@@ -394,7 +447,7 @@ async def test_a_claim_that_is_not_allocated_takes_nothing_from_a_node():
     pod["spec"]["resourceClaims"] = CLAIMS
     found.pods.put(versioned(pod))
     claim = build_claim("c", spec=build_claim_spec(2**62))
-    put(found, {**claim, "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "uid-p"}]}})
+    put(found, make_for("p", claim))
     await count(found)
     assert ROW not in found.pod_facts[f"{NAMESPACE}/p"].requests
 
@@ -431,7 +484,7 @@ async def test_the_ledger_has_no_drift_after_devices_have_changed():
     pod = build_pod_json("p", node="a0", workload="w", phase="Running")
     found.pods.put(versioned({**pod, "spec": {**pod["spec"], "resourceClaims": CLAIMS}}))
     claim = build_claim("c", [("a0", "a0-0")])
-    put(found, {**claim, "metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "uid-p"}]}})
+    put(found, make_for("p", claim))
     await count(found)
     put(found, build_resource_slice("a0", 1, node="a0"), 2)
     delete(found, "ResourceClaim")

@@ -73,7 +73,8 @@ class Claims(Model):
         template = self.find(TEMPLATES, (key[0], pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]))
         if claim is None and template is not None:
             owner = {"apiVersion": "v1", "kind": "Pod", "name": key[1], "uid": pod["metadata"]["uid"], "controller": True}
-            body = {"metadata": {"name": name[1], "ownerReferences": [owner]}, "spec": template["spec"]["spec"]}
+            notes = {"resource.kubernetes.io/pod-claim-name": pod["spec"]["resourceClaims"][0]["name"]}
+            body = {"metadata": {"name": name[1], "ownerReferences": [owner], "annotations": notes}, "spec": template["spec"]["spec"]}
             claim = self.server.create(Request("create", self.kind(CLAIMS), key[0], "", "", {}, body, user=self.user))
         if claim is not None and pod["spec"].get("nodeName") and not (claim.get("status") or {}).get("allocation"):
             self._allocate(pod, claim)
@@ -89,7 +90,8 @@ class Claims(Model):
             self.overdrawn.append(pod["metadata"]["name"])
             return
         results = [{"request": "gpus", "driver": DRIVER, "pool": node, "device": device} for device in free[:count]]
-        status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"resource": "pods", "name": pod["metadata"]["name"]}]}
+        holder = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": [holder]}
         self.patch(CLAIMS, get_key(claim), {"status": status}, "status")
 
 
