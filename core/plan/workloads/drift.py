@@ -76,12 +76,13 @@ def find_drift(
 
 def _list_device_drifts(pod_set: PodSetFacts, pods: Sequence[PodFacts]) -> Iterator[Drift]:
     over = []
-    for pod in pods if pod_set.claimed else ():
+    for pod in pods:
         beyond = {name: amount - pod_set.claimed.get(name, 0) for name, amount in sorted(pod.claimed.items())}
         if more := {name: amount for name, amount in beyond.items() if amount > 0}:
             over.append(f"{pod.key.partition('/')[2]} ({describe_devices(more)})")
     if over:
-        why = "its ResourceClaimTemplate was created anew since; suspend the job and resume it, so that it is counted anew"
+        why = "its ResourceClaimTemplate was created anew since, or the Workload counts no claims"
+        why += "; suspend the job and resume it, so that it is counted anew"
         yield Drift(DriftKind.MORE_DEVICES, f"pod set {pod_set.name}: pods claim more than was admitted: {_format_some(over)}; {why}")
 
 

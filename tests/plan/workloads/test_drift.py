@@ -79,6 +79,11 @@ def test_pods_that_claim_more_devices_than_were_admitted_are_drift(claimed: dict
     assert is_one(found, DriftKind.MORE_DEVICES, says, "pod set main", "ResourceClaimTemplate") if says else found == []
 
 
+def test_pods_with_devices_of_a_pod_set_with_none_are_drift():
+    found = drift(build_workload("a1"), [replace(build_pod("p", "a1"), claimed={"d": 1})], build_nodes(a1="r1"))
+    assert is_one(found, DriftKind.MORE_DEVICES, "p (d: 1 more)", "the Workload counts no claims")
+
+
 def test_where_pods_were_sent_is_no_drift():
     assert drift(build_workload("a1", "a2"), [build_pod("p", "a1"), build_pod("q", "a2")], build_nodes(a1="r1", a2="r1")) == []
 
