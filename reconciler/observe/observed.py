@@ -123,7 +123,8 @@ class Observed(Informers):
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
-        self.on_owner: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's than was known
+        # Called with pods that turned out to be another's than was known, or to claim other devices.
+        self.on_pod_read: list[Callable[[Obj], None]] = []
         self._index()
         self._fold_all()
         if counts and self.devices is not None:
@@ -201,7 +202,12 @@ class Observed(Informers):
         self._read_again(self.nodes, key, self._read_node, self.state.observe_node)
 
     def _read_pod_again(self, key: str) -> None:
+        before = self.pod_facts.get(key)
         self._read_again(self.pods, key, self._read_pod, self._observe_pod)
+        now, pod = self.pod_facts.get(key), self.pods.store.get(key)
+        if before is not None and now is not None and pod is not None and before.claimed != now.claimed:
+            for notify in self.on_pod_read:
+                notify(pod)
 
     def _read_again(self, informer: Informer, key: str, read: Callable[[Obj], Facts], observe: Callable[[str, Facts], None]) -> None:
         obj = informer.store.get(key)
@@ -310,7 +316,7 @@ class Observed(Informers):
         direct = replace(facts, owner_uid=(find_controller(pod) or {}).get("uid")) if facts is not None else None
         if facts is not None and direct is not None and facts.owner_uid != self._find_owner(key, direct):
             self._observe_pod(key, direct)
-            for notify in self.on_owner:
+            for notify in self.on_pod_read:
                 notify(pod)
 
     def _read_node(self, node: Obj) -> NodeFacts:

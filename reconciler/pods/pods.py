@@ -45,7 +45,7 @@ class Pods:
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
-        observed.on_owner.append(self._on_owner)
+        observed.on_pod_read.append(self._on_pod_read)
         for kind, parent in observed.parents.items():
             parent.add_handler(partial(self._on_parent, kind))
 
@@ -57,9 +57,9 @@ class Pods:
             count = self._observed.pods.store.count_by_index("unit", str(unit))
             self._queue.add_after(unit, max(pacing.UNITS_BATCH_S, count / pacing.PODS_A_SECOND), "pod changed")
 
-    def _on_owner(self, pod: Obj) -> None:
+    def _on_pod_read(self, pod: Obj) -> None:
         unit = find_pod_unit(pod)
-        if unit is not None and unit.source in PARENTS:
+        if unit is not None:
             self._queue.add_after(unit, pacing.UNITS_BATCH_S, "its pods are known")
 
     def _on_workload(self, change: Change) -> None:

@@ -90,6 +90,7 @@ class UngateDecision:
 
     pods: Sequence[PodFacts]
     ungatings: Ungatings
+    leaves_out: bool = False  # gated pods that request more than their pod set
 
     @property
     def places(self) -> Mapping[str, Mapping[str, str]]:
@@ -105,6 +106,7 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
     it."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
+    named = len(pods)
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
         pods = [pod for pod in pods if not (pod.gated and find_excess(pod, f.facts.pod_sets))]
     own = {pod.key for pod in pods}
@@ -112,7 +114,7 @@ def decide_ungating(f: UngatingFacts) -> UngateDecision:
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
     found = plan_ungating(f.facts, f.admission, pods, f.places.list_level_values, f.nodes.is_up, is_ready, others, is_elastic=is_elastic)
-    return UngateDecision(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]))
+    return UngateDecision(pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]), len(pods) < named)
 
 
 def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
@@ -122,7 +124,7 @@ def plan_pods(f: UngatingFacts, decided: UngateDecision) -> Plan:
     for it."""
     ungatings, ranked = decided.ungatings, any(action.by_rank for action in decided.ungatings.actions)
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
-    again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
+    again_s = pacing.PODS_HELD_S if ungatings.held else pacing.EXCESS_S if ungatings.excessive or decided.leaves_out else None
     return make_plan(
         *_plan_strays(f, ungatings.strays),
         _plan_finalizer(f) if ungatings.actions else None,

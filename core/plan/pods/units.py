@@ -486,8 +486,9 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
     excessive = [(pod, excess) for pod, _, excess in judged if excess][: pacing.MOST_EXCESSIVE]
     steps += [report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, True)) for pod, excess in excessive]
     start = [(pod, role) for pod, role, excess in judged if not excess][: pacing.MOST_STARTED]
+    again_s = pacing.EXCESS_S if excessive else None  # what a pod requests may be known late
     if not start:
-        return make_plan(*steps)
+        return make_plan(*steps, again_s=again_s)
     try:
         infos = {info.name: info for info in start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")}
     except MissingFlavor as error:
@@ -500,7 +501,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         Log("pods started", {"workload": build_object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
     )
-    return make_plan(*steps, started)
+    return make_plan(*steps, started, again_s=again_s)
 
 
 def _find_role(f: UnitFacts, pod: Obj) -> str:

@@ -192,3 +192,12 @@ def test_no_state_lets_a_pod_past_its_admission_or_gives_quota_away_too_early():
         if workload is not None and not is_condition_true(workload, FINISHED) and {RELEASE, FINISH, DROP_FINALIZER} & set(planned.names):
             assert not runs, shown
     assert count > 1_000
+
+
+def test_unit_with_a_pod_that_claims_more_than_was_admitted_is_looked_at_again():
+    pods, workload = (make_pod("a"), make_pod("b")), make_workload(QUOTA_RESERVED, ADMITTED)
+    facts = make_facts(*pods, workload=workload, find_claimed=lambda pod: {"d": 1} if pod["metadata"]["name"] == "a" else {})
+    found = plan(facts)
+    assert START in found.names
+    assert found.again_s == pacing.EXCESS_S
+    assert plan(replace(facts, find_claimed=lambda _: {})).again_s is None

@@ -337,6 +337,17 @@ async def test_a_gated_pod_shows_that_its_template_has_changed():
     assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: 1}  # its claim was made before
 
 
+async def test_a_gated_pod_that_claims_other_devices_brings_its_workload_back():
+    found, seen = cluster(build_template()), list[str]()
+    found.on_pod_read.append(lambda pod: seen.append(pod["metadata"]["name"]))
+    pod = build_pod_json("p", workload="w", gated=True)
+    pod["spec"]["resourceClaims"] = CLAIMS
+    found.pods.put(versioned(pod))
+    put(found, build_template(spec=build_claim_spec(4)), 2)
+    await settle(found)
+    assert seen == ["p"]
+
+
 @pytest.mark.parametrize(
     ("claim", "claimed"),
     [
