@@ -96,9 +96,10 @@ class QueuedClaims:
                 raise NotServed(f"there is no DeviceClass {device_class}; create it")
 
     def _find_admitted(self, pod_set: PodSetFacts, given: PodSetAdmission, wanted: dict[str, int]) -> dict[str, int]:
-        """What quota was reserved for of one pod. Where the template is another one now, and several classes count as one resource, it is
+        """What quota was reserved for of one pod. It is what the templates ask for where the admission has none of the resources: they had
+        other names then, or quota counted no devices. Where the template is another one now, and several classes count as one resource, it is
         not known of which class it was: it is taken for the first."""
-        if not given.count:
+        if not given.count or given.usage.keys().isdisjoint(self.rules.device_classes.values()):
             return wanted
         classes, others = self.rules.device_classes, compute_quota_requests(pod_set.requests, self.rules)
         reserved = {name: given.usage.get(name, 0) // given.count - others.get(name, 0) for name in classes.values()}
