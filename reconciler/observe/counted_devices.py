@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Never
+from typing import Any, Never
 
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources
 from core.plan.steps import pacing
-from core.podgroups.devices.claims import PoolId, list_counted_pods, read_pod_claims, read_pool
+from core.podgroups.devices.claims import PoolId, read_claim, read_pod_claims, read_pool
 from core.podgroups.devices.node_devices import ALL_NODES, NodeDevices
 from core.podgroups.devices.queued_claims import QueuedClaims
 from core.resource import Obj
@@ -73,6 +73,8 @@ class CountedDevices:
     # --- what is observed -----------------------------------------------------------------------------------------
 
     def _observe_template(self, change: Change) -> None:
+        if _get_spec(change.old) == _get_spec(change.new):
+            return
         key = build_object_key(change.obj)
         self._read_workloads(map(build_object_key, self._workloads.list_by_index(_TEMPLATES, key)))
         self._read_pods(map(build_object_key, self._pods.list_by_index(_TEMPLATES, key)))
@@ -80,17 +82,19 @@ class CountedDevices:
     def _observe_class(self, change: Change) -> None:
         if change.old is None or change.new is None:
             self._read_claiming()
-        if self._on_nodes is not None and (change.old or {}).get("spec") != (change.new or {}).get("spec"):
+        if self._on_nodes is not None and _get_spec(change.old) != _get_spec(change.new):
             self._mark_pools(self._on_nodes.list_pools())
 
     def _read_claiming(self) -> None:
         self._read_workloads(map(build_object_key, self._workloads.list_by_index(_CLAIMING, _CLAIMING)))
 
     def _observe_claim(self, change: Change) -> None:
-        self._read_pods(pod for claim in (change.old, change.new) if claim is not None for pod in list_counted_pods(claim))
+        before, now = (read_claim(claim) if claim is not None else None for claim in (change.old, change.new))
+        if before != now:
+            self._read_pods(pod.key for claim in (before, now) if claim is not None for pod in claim.counted_for)
 
     def _observe_slice(self, change: Change) -> None:
-        if self._on_nodes is not None:
+        if self._on_nodes is not None and _get_spec(change.old) != _get_spec(change.new):
             self._mark_pools(read_pool(found) for found in (change.old, change.new) if found is not None)
 
     def _mark_pools(self, pools: Iterable[PoolId]) -> None:
@@ -148,6 +152,10 @@ class CountedDevices:
     def _report(self, pools: list[PoolId], changed: set[str]) -> None:
         self._read_nodes(self._nodes.list_keys() if ALL_NODES in changed else changed)
         self._read_pods(self._devices.inventory.list_pods_with_devices(set(pools)))
+
+
+def _get_spec(obj: Obj | None) -> Any:
+    return obj.get("spec") if obj is not None else None
 
 
 def _list_templates(pod: Obj) -> list[str]:

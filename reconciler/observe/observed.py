@@ -99,9 +99,10 @@ class Observed(Informers):
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
         self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
         self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
+        self._woken_at = 0  # `state.changes` when the scheduler was last woken for nodes or pods
         # Nodes that have other devices, and pods that claim others.
-        self._nodes_to_read = Again(self._read_node_again, pacing.READ_AT_ONCE, clock, self._wake)
-        self._pods_to_read = Again(self._read_pod_again, pacing.READ_AT_ONCE, clock, self._wake)
+        self._nodes_to_read = Again(self._read_node_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
+        self._pods_to_read = Again(self._read_pod_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
         self.again = (self._to_read, self._to_own, self._nodes_to_read, self._pods_to_read)
         reserves, counts = self.state.reserves_daemon_sets, bool(self.state.resource_rules.device_classes)
         super().__init__(
@@ -219,6 +220,12 @@ class Observed(Informers):
             self.set_aside.add(informer.resource, key, obj, error)
         else:
             self.set_aside.remove(informer.resource, key)
+
+    def _wake_if_changed(self) -> None:
+        """Claims of running pods come and go all the time: most of them help no workload that waits."""
+        if self._woken_at != self.state.changes:
+            self._woken_at = self.state.changes
+            self._wake()
 
     def _wake(self) -> None:
         for wake in self.state.on_free:

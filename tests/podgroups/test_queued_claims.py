@@ -145,7 +145,7 @@ def test_a_pod_with_more_devices_than_were_admitted_says_which_template_is_to_bl
 
 
 @pytest.mark.parametrize(("usage", "claimed"), [({"cpu": 2000, "old.com/gpus": 8}, 4), ({"cpu": 2000, "example.com/gpus": 2}, 1)])
-def test_an_admission_without_any_mapped_resource_counts_what_the_templates_ask_for(usage: dict[str, int], claimed: int):
+def test_an_admission_without_any_mapped_resource_counts_by_the_templates(usage: dict[str, int], claimed: int):
     """The mapping had another resource when it was admitted."""
     facts = adjust(build_inventory({"x": [("a", 4)]}), build_workload(["x"], 2), usage, 2)
     assert facts.pod_sets[0].claimed == {name_devices("a"): claimed}

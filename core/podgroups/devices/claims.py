@@ -374,11 +374,6 @@ def _list_users(metadata: Json, status: Json) -> Iterator[str]:
     yield from (f"{metadata['namespace']}/{name}" for name in pods)
 
 
-def list_counted_pods(claim: Json) -> list[str]:
-    """Returns the pods (namespace/name) for which a ResourceClaim (JSON) counts: the one that controls it, and the first that holds it."""
-    return sorted({pod.key for pod in read_claim(claim).counted_for})
-
-
 class PodClaim(NamedTuple):
     """A claim that a pod names: made for it from a template, or one that is there for many. `name` is empty until it is made."""
 

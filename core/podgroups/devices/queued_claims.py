@@ -22,6 +22,7 @@ from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
 Json = Mapping[str, Any]
 _UNJUDGED = "resourceClaims"
 _SHOWN = 3
+_MOST_CLAIMS = 64  # of a pod: a Workload that was made by hand may have any number
 _NO_DEVICES: Resources = {}
 
 
@@ -63,6 +64,8 @@ class QueuedClaims:
     ) -> PodSetFacts:
         wanted, is_judged = dict[str, int](), False
         try:
+            if len(named) > _MOST_CLAIMS:
+                raise NotServed(f"spec.resourceClaims has {len(named)} entries; at most {_MOST_CLAIMS} are counted")
             specs = [self._find_spec(namespace, claim) for claim in named]
             wanted = _count(specs, self.rules.device_classes)
             self._check_classes(specs)
@@ -97,8 +100,8 @@ class QueuedClaims:
 
     def _find_admitted(self, pod_set: PodSetFacts, given: PodSetAdmission, wanted: dict[str, int]) -> dict[str, int]:
         """What quota was reserved for of one pod. It is what the templates ask for where the admission has none of the resources: they had
-        other names then, or quota counted no devices. Where the template is another one now, and several classes count as one resource, it is
-        not known of which class it was: it is taken for the first."""
+        other names then, or quota counted no devices. Where the template is another one now, and several classes count as one resource,
+        it is not known of which class it was: it is taken for the first."""
         if not given.count or given.usage.keys().isdisjoint(self.rules.device_classes.values()):
             return wanted
         classes, others = self.rules.device_classes, compute_quota_requests(pod_set.requests, self.rules)

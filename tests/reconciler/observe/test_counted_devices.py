@@ -218,10 +218,14 @@ def test_counts_near_the_largest_number_are_cut_where_no_quota_has_them(number: 
     assert "more than its whole nominal quota of 100" in outcome.message
 
 
-def test_a_pod_with_a_thousand_claims_is_counted_whole():
+@pytest.mark.parametrize("number", [64, 65, 10_000])
+def test_a_pod_with_more_than_64_claims_is_not_counted(number: int):
     found = cluster(build_template(), bounds=False, quota=10_000)
-    submit(found, 2, [{"name": f"c{number}", "resourceClaimTemplateName": TEMPLATE} for number in range(1_000)])
-    assert find_usage(found)[GPUS] == 2_000
+    submit(found, 2, [{"name": f"c{number}", "resourceClaimTemplateName": TEMPLATE} for number in range(number)])
+    if number <= 64:
+        assert find_usage(found)[GPUS] == 2 * number
+    else:
+        assert f"spec.resourceClaims has {number} entries; at most 64 are counted" in read(found).refused
 
 
 # --- what comes late ------------------------------------------------------------------------------------------------
@@ -392,6 +396,25 @@ async def test_devices_of_a_claim_with_another_owner_count_on_the_node_of_their_
     put(found, claim)
     await count(found)
     assert found.pod_facts[f"{NAMESPACE}/p"].requests[ROW] == 1
+
+
+async def test_events_that_change_no_claim_and_no_template_read_nothing_again():
+    found = cluster(build_template(), bounds=False)
+    submit(found)
+    pod = build_pod_json("p", workload="w", gated=True)
+    found.pods.put(versioned({**pod, "spec": {**pod["spec"], "resourceClaims": CLAIMS}}))
+    claim = make_for("p", build_claim("c"))
+    put(found, claim)
+    await settle(found)
+    woken: list[int] = []
+    found.state.on_free.append(lambda: woken.append(1))
+    noted = {**build_template(), "metadata": {**build_template()["metadata"], "labels": {"a": "b"}}}
+    put(found, noted, 2)
+    put(found, {**claim, "metadata": {**claim["metadata"], "labels": {"a": "b"}}}, 2)
+    assert [list(again._keys) for again in found.again] == [[]] * len(found.again)
+    put(found, make_for("p", build_claim("c", [("a0", "a0-0")])), 3)
+    await settle(found)
+    assert woken == []  # a claim of a gated pod frees nothing
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
