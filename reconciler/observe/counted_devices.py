@@ -55,7 +55,8 @@ class CountedDevices:
         devices.templates.add_handler(self._observe_template)
         devices.classes.add_handler(self._observe_class)
         devices.claims.add_handler(self._observe_claim)
-        devices.slices.add_handler(self._observe_slice)
+        if devices.slices is not None:
+            devices.slices.add_handler(self._observe_slice)
         devices.on_listed.append(self._read_claiming)
 
     def adjust_workload(self, facts: WorkloadFacts, workload: Obj) -> WorkloadFacts:
@@ -128,7 +129,7 @@ class CountedDevices:
             self._report(pools, changed)
 
     def _find_lack(self) -> str:
-        return "" if self._is_filled else self._devices.lack
+        return "" if self._is_filled or self._devices.may_count else self._devices.lack
 
     def count_now(self) -> None:
         """Does what `settle` does at once, for callers that have filled the informers, without any API server: what these do not have is

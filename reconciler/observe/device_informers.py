@@ -26,20 +26,22 @@ _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 class Devices(Served):
     """Informers of all that DRA has, and what is folded from them."""
 
-    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer]) -> None:
+    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer], *, reads_slices: bool = True) -> None:
+        """`reads_slices`: whether ResourceSlices are watched; quota alone needs none."""
         self.inventory = Inventory()
         self.classes = make(r.DEVICE_CLASSES, remove_managed_fields)
         self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, remove_managed_fields)
-        self.slices = make(r.RESOURCE_SLICES, _slim_slice)
+        self.slices = make(r.RESOURCE_SLICES, _slim_slice) if reads_slices else None
         self.claims = make(r.RESOURCE_CLAIMS, remove_managed_fields)
-        super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
+        of_slices = (self.slices,) if self.slices is not None else ()
+        super().__init__(client, clock, (self.classes, self.templates, *of_slices, self.claims))
         self._budgets: dict[Matcher, _Budget] = {}
-        self.on_listed: list[Callable[[], None]] = []  # called once all have been listed
+        self.on_listed: list[Callable[[], None]] = []  # called once `may_count`
         # For each informer, how its objects are read, and the method that gets them.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
             (self.templates, read_template, self.inventory.observe_template),
-            (self.slices, read_slice, self.inventory.observe_slice),
+            *((one, read_slice, self.inventory.observe_slice) for one in of_slices),
             (self.claims, read_claim, self.inventory.observe_claim),
         )
 
@@ -47,8 +49,13 @@ class Devices(Served):
         super()._run(group)
         group.create_task(self._wait_listed())
 
+    @property
+    def may_count(self) -> bool:
+        """Returns whether all classes and templates have been listed, by which claims are counted."""
+        return not self.are_missing and self.classes.synced and self.templates.synced
+
     async def _wait_listed(self) -> None:
-        for informer in self.informers:
+        for informer in (self.classes, self.templates):
             await informer.wait_synced()
         for notify in self.on_listed:
             notify()

@@ -114,6 +114,7 @@ class Observed(Informers):
             reserves_daemon_sets=reserves,
             places_groups=places_groups,
             counts_devices=counts,
+            bounds_devices=bounds_devices,
         )
         self.counted: CountedDevices | None = None  # None: quota counts no devices
         self.pod_defaults = PodDefaults()

@@ -12,6 +12,7 @@ from core.model.claimed_devices import UNCOUNTED_DEVICES, name_devices
 from core.model.configuration import ResourceRules
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED
 from core.placement.algorithms.profile import STANDARD
+from core.plan.steps import api_resources as r
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
@@ -207,6 +208,23 @@ def test_claims_of_an_api_that_is_not_listed_make_the_job_wait():
     outcome = judge(found)
     assert isinstance(outcome, NotAdmissible)
     assert "claims of its pods cannot be counted: the API server does not serve" in outcome.message
+
+
+async def test_quota_alone_reads_no_slices_and_waits_for_templates_and_classes_only():
+    rules = ResourceRules(device_classes={CLASS: GPUS})
+    found = Observed(Client.make_offline(), ManualClock(), resource_rules=rules)
+    assert found.devices is not None
+    assert r.RESOURCE_SLICES not in {informer.resource for informer in found.devices.informers}
+    found.devices.templates.fill([])
+    submit(found)
+    assert "have not been listed yet" in read(found).refused
+    found.devices.classes.fill([])
+    put(found, build_device_class())
+    put(found, build_template())
+    for notify in found.devices.on_listed:
+        notify()
+    await settle(found)
+    assert read(found).refused == ""
 
 
 @pytest.mark.parametrize("number", [2**62, 2**63 - 1])
