@@ -112,9 +112,9 @@ class CountedDevices:
             await self.settle()
 
     async def settle(self) -> None:
-        """Counts the devices of all pools that have changed, and those that change meanwhile; returns when none is left. The event loop has
-        its turns."""
-        while self._dirty and self._on_nodes is not None:
+        """Counts the devices of all pools that have changed. Those that change meanwhile are left to `run`: drivers may write without end.
+        The event loop has its turns."""
+        if self._dirty and self._on_nodes is not None:
             pools = self._drain_dirty()
             self._on_nodes.read_classes()
             await self._devices.evaluate(self._on_nodes.list_missing(pools))

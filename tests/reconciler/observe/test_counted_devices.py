@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -507,14 +508,31 @@ async def test_a_claim_that_is_not_allocated_takes_nothing_from_a_node():
 async def test_slices_that_come_while_others_are_evaluated_are_counted_too():
     found = cluster(build_template(), *list_slices({"a0": 1}))
     assert found.counted is not None
-    counting = asyncio.create_task(found.counted.settle())
+    counting = asyncio.create_task(found.counted.run())
     await asyncio.sleep(0)
     put(found, build_resource_slice("a0", 6, node="a0"), 2)
     put(found, build_resource_slice("b0", 2, node="b0"))
-    await counting
+    await settle(found)
+    counting.cancel()
     await settle(found)
     offered = {name: node.state.allocatable.get(ROW, 0) for name, node in found.state.nodes.items()}
     assert offered == {"a0": 6, "a1": 0, "b0": 2, "b1": 0}
+
+
+async def test_a_driver_that_writes_without_end_does_not_keep_a_replica_from_its_start(monkeypatch: pytest.MonkeyPatch):
+    found, versions = cluster(build_template(), *list_slices({"a0": 1})), itertools.count(2)
+    assert found.counted is not None
+    assert found.devices is not None
+    evaluate = found.devices.evaluate
+
+    async def write_and_evaluate(*slices: Any) -> None:
+        await evaluate(*slices)
+        put(found, build_resource_slice("a0", 1 + (version := next(versions)) % 2, node="a0"), version)
+        assert version < 100
+
+    monkeypatch.setattr(found.devices, "evaluate", write_and_evaluate)
+    await found.counted.settle()
+    assert next(versions) == 3
 
 
 async def test_a_class_that_changes_counts_the_devices_of_all_nodes_anew():
