@@ -47,6 +47,8 @@ TESTS: Mapping[str, str] = {
     "TASRejectFalseUnconstrainedTopology": "webhook/reviews/test_gated_rules.py",
     "TopologyAwareWorkloadScheduling": "webhook/reviews/test_group_reviews.py",
     "WorkloadBasicPolicyDesiredCount": "podgroups/test_acting.py",
+    "KueueDRAIntegration": "reconciler/observe/test_counted_devices.py",
+    "KueueDRADeviceFeasibility": "reconciler/observe/test_counted_devices.py",
 }
 """The file of tests that shows most of what a gate switches, or of what topogate always does in its place."""
 

@@ -24,6 +24,7 @@ from core.jobs.pod_rules import (
     ADDED_RESOURCE_NAMES,
     ADDED_TOLERATIONS,
     ADDED_VALUES,
+    MAX_CLAIMS,
     MAX_GRACE_S,
     MAX_HOST_PORTS,
     MAX_POD_TERMS,
@@ -204,6 +205,7 @@ LIMITS = (
     ("expressions and values of node affinity, and entries of `nodeSelector`, in all", str(MAX_SELECTOR_ENTRIES)),
     ("tolerations", str(MAX_TOLERATIONS)),
     ("host ports", str(MAX_HOST_PORTS)),
+    ("`resourceClaims`, where quota counts their devices", str(MAX_CLAIMS)),
     ("different names of resources, of all containers", str(MAX_RESOURCE_NAMES)),
     ("seconds to end (`terminationGracePeriodSeconds`, and the grace period of a deletion)", str(MAX_GRACE_S)),
     ("values (arguments, variables, ...) in all pod templates of its object; maps and lists count as one each", str(MAX_TEMPLATE_VALUES)),
@@ -234,14 +236,15 @@ def render() -> str:
         "## Limits of what a pod asks for",
         "They have no honest use beyond. The webhook refuses a new or changed object in a queue if a pod template of it exceeds one; the "
         "policy "
-        "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names, values and bytes, and not of what a "
-        "writer of the status of Workloads creates, such as an administrator. Pods that name their Workload "
+        "`topogate-limits` does the same of pods behind a gate of topogate's, but for resource names, claims, values and bytes, and not "
+        "of what a writer of the status of Workloads creates, such as an administrator. Pods that name their Workload "
         f"(`{n.WORKLOAD_ANNOTATION}`) are exempt: the template of their job was judged, and the start of the job adds to it. The changes "
         "by which topogate starts and stops a job are not judged either. A pod that is queued itself has more than its template: there is "
         f"room for {ADDED_TOLERATIONS} more tolerations (the API server adds two, of nodes that are not ready or unreachable), "
         f"{ADDED_NODE_ENTRIES} more entries for nodes, {ADDED_RESOURCE_NAMES} more names of resources, {ADDED_VALUES} more values and "
         f"{ADDED_BYTES} more bytes, which the API server, flavors and other webhooks add. ResourceClaims of queued jobs are "
-        "refused until quota counts their devices; pods of a PodGroup without a queue may have them ([podgroups.md](podgroups.md)).",
+        "refused unless quota counts their devices ([queues.md](queues.md#devices-that-pods-claim)); pods of a PodGroup without a queue "
+        "may have them ([podgroups.md](podgroups.md)).",
         _format_table(("of one pod", "at most"), LIMITS),
         "## Limits of what a PodGroup asks for",
         "More `draConstraints` are refused when the PodGroup is created. A PodGroup that exceeds another limit gets no place: its "

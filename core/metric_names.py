@@ -34,7 +34,7 @@ ACTIVE, INADMISSIBLE = "active", "inadmissible"
 SUCCESS = "success"
 PENDING_QUEUE, TERMINATING = "pending", "terminating"
 FOUND, REFUSED = "found", "refused"
-DRIFTS = ("Outside", "Relabelled", "Split")
+DRIFTS = ("MoreDevices", "Outside", "Relabelled", "Split")
 HELD, MISSING, LENT = "held", "missing", "lent"
 USABLE, CORDONED, NOT_READY = "usable", "cordoned", "not_ready"
 LEADS = "leader"  # a replica that does not lead counts nothing
@@ -330,7 +330,8 @@ PAUSED = Instrument(
 DRIFTED_WORKLOADS = Instrument(
     "topogate_drifted_workloads",
     Kind.GAUGE,
-    "Workloads of which pods run elsewhere than they were placed, by the gravest kind, at the last audit (docs/nodes.md)",
+    "Workloads of which pods run elsewhere than they were placed, or with more devices, by the gravest kind, at the last audit "
+    "(docs/nodes.md)",
     (Label("kind", frozenset(DRIFTS)),),
 )
 SPARE_NODES = Instrument(

@@ -8,6 +8,7 @@ from functools import partial
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
 from core.model.gates import (
+    DEVICES_ON_NODES,
     ELASTIC_JOBS,
     ELASTIC_JOBS_WITH_TOPOLOGY,
     LOCAL_QUEUE_METRICS,
@@ -97,6 +98,7 @@ class Reconciler:
             places_groups=behaviour.gates.is_on(POD_GROUPS),
             partial_slices=behaviour.gates.is_on(PARTIAL_SLICES),
             spreads=behaviour.gates.is_on(SPREADING),
+            bounds_devices=behaviour.gates.is_on(DEVICES_ON_NODES),
         )
         client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)

@@ -20,7 +20,7 @@ from core.model.configuration import (
     SecondPass,
     WebhookRules,
 )
-from core.model.gates import DESIRED_COUNT, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
+from core.model.gates import DESIRED_COUNT, DEVICES, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
 from core.model.node_health_rules import HealthRules
 from core.model.own_pods_ready import OwnPodsReady
 from core.model.plugin_choice import GroupPluginRules
@@ -142,7 +142,7 @@ def _build_settings(given: Given, file: Configuration, gates: ChosenGates, profi
         file.second_pass,
         file.node_health.with_gates(gates),
         file.fair_sharing,
-        file.resources,
+        file.resources if gates.is_on(DEVICES) else replace(file.resources, device_classes={}),
         file.lease,
         (*file.warnings, *_list_unused(file, gates)),
         None if qps is None else (qps, int(given.get("kube_api_burst") or 2 * qps)),

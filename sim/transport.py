@@ -11,7 +11,7 @@ from typing import Any
 
 from core.runtime.http.errors import KubeError, NotLeading, Unreachable, build_error
 from core.runtime.http.transport import Fence, Transport
-from sim.apiserver.routes import find_request, handle_request
+from sim.apiserver.routes import find_request, find_served, handle_request
 from sim.apiserver.server import Refused, Request, Server, to_bytes
 from sim.loop import NOBODY, Process
 
@@ -92,6 +92,9 @@ class SimTransport(Transport):
         if is_lost or delay >= limit:
             await asyncio.sleep(min(delay, limit))
             raise Unreachable(f"{method} {path}: {'the connection was refused' if is_lost else f'no answer within {limit:g} s'}")
+        if method == "GET" and (served := find_served(self._server, path)) is not None:
+            await asyncio.sleep(delay)
+            return to_bytes(served)
         try:
             request = find_request(self._server, method, path, params or {}, body, content_type, self._sender.user)
         except Refused as refused:

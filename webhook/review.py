@@ -20,7 +20,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.schema_check import build_spec_shape, find_misshapen
 from core.jobs.templated import TemplatedKind
-from core.model.gates import NO_GATES, POD_GROUPS, ChosenGates
+from core.model.gates import DEVICES, NO_GATES, POD_GROUPS, ChosenGates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, OWN_GROUP, PODGROUP_GATE, QUEUE_NAME_LABEL, TRACEPARENT_ANNOTATION, VERSION
 from core.runtime.report.telemetry import build_context, build_links, get_current_traceparent, make_tracer
@@ -44,7 +44,9 @@ Handler = Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]
 
 class Reviews:
     """Answers reviews by path. `gates`: those of `OF_THE_WEBHOOK` change what is answered. `most_ready_s`: the longest
-    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. `list_name_warnings`: `KnownNames.list_warnings`."""
+    time that a job may ask for by WAIT_FOR_PODS_READY, in seconds. `list_name_warnings`: `KnownNames.list_warnings`.
+    Without the gate DEVICES in `gates` jobs that claim devices are refused, whatever its default: no quota counts these
+    unless the file says as what."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Reviews:
         list_name_warnings: ListNameWarnings = list_no_warnings,
     ) -> None:
         self._has_default_queue, self._list_name_warnings = has_default_queue, list_name_warnings
+        gates = ChosenGates({DEVICES: False, **gates.values})
         self._gates, self._most_ready_s = gates, most_ready_s
         self.handlers: dict[str, Handler] = {}
         self._beginnings: set[str] = set()

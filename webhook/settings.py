@@ -15,7 +15,7 @@ from core.api.files.mistakes import InvalidFile
 from core.model.configuration import Address
 from core.model.configuration import Configuration as ConfigurationFile
 from core.model.duration import InvalidDuration, parse_duration, show_duration
-from core.model.gates import NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
+from core.model.gates import DEVICES, GATES, NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import VARIABLE_PREFIX
 from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
@@ -116,7 +116,14 @@ def _add_rules_of_jobs(parser: OneLineParser) -> None:
         "--feature-gates",
         action="append",
         metavar="NAME=BOOL,...",
-        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: false)",
+        help=f"as the reconciler's, of which these change something here: {', '.join(sorted(OF_THE_WEBHOOK))} (default of each: "
+        f"false, but {DEVICES}: true)",
+    )
+    parser.add_argument(
+        "--count-devices",
+        action=argparse.BooleanOptionalAction,
+        help="accept jobs with claims of devices, since the reconciler's file has `resources.deviceClassMappings` "
+        "(default: whether the file of --config has; docs/queues.md)",
     )
     parser.add_argument(
         "--max-timeout-on-workload",
@@ -169,10 +176,13 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
 
 
 def _read_gates(given: Given, file: ConfigurationFile) -> ChosenGates:
-    """Returns the gates that change something here; the reconciler checks whether all gates together make sense."""
-    values = {**file.gates}
+    """Returns the gates that change something here; the reconciler checks whether all gates together make sense. The gate DEVICES is there
+    only if quota counts any devices: if the file maps a DeviceClass, unless `--count-devices` decides otherwise."""
+    values = {DEVICES: GATES[DEVICES].default, **file.gates}
     for _, texts in given.layers.get("feature_gates", ()):
         values |= read_gates(texts).values
+    if not given.get("count_devices", bool(file.resources.device_classes)):
+        del values[DEVICES]
     return ChosenGates({name: value for name, value in values.items() if name in OF_THE_WEBHOOK})
 
 

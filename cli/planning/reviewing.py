@@ -12,6 +12,7 @@ from core.jobs.contract import JobKind
 from core.jobs.kinds.pod import Pod
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.objects import OBJECTS
+from core.model.gates import DEVICES, ChosenGates
 from core.names import DEFAULT_LOCAL_QUEUE, GROUP, MANAGED_NAMESPACE_LABEL, QUEUE_NAME_LABEL, VERSION
 from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
@@ -38,7 +39,8 @@ class Reviewing:
     def __init__(self, outlook: Outlook, kinds: Sequence[JobKind]) -> None:
         self._state = outlook.state
         self._informers = {str(informer.resource): informer for informer in outlook.observed.informers}
-        self._reviews = Reviews(self._has_default_queue, kinds, self._find, gates=outlook.settings.gates)
+        gates = ChosenGates({**outlook.settings.gates.values, DEVICES: bool(outlook.settings.resources.device_classes)})
+        self._reviews = Reviews(self._has_default_queue, kinds, self._find, gates=gates)
         self._now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _has_default_queue(self, namespace: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from core.jobs.contract import ErrorType, FieldError, Json
+from core.model.gates import DEVICES
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 MAX_POD_TERMS = 16  # of affinity and anti-affinity between pods, required or preferred, and spread constraints
@@ -16,6 +17,7 @@ MAX_TOLERATIONS = 64
 CHOOSES_NODES = "topogate chooses the nodes of a queued job"
 MAX_RESOURCE_NAMES = 64
 MAX_HOST_PORTS = 64
+MAX_CLAIMS = 64  # of one pod: each is read at every change of the templates that they name
 # A pod has more than its template: the API server adds tolerations of not-ready and unreachable nodes, what its RuntimeClass asks for and a
 # volume; flavors and other webhooks add theirs.
 ADDED_TOLERATIONS, ADDED_NODE_ENTRIES, ADDED_RESOURCE_NAMES, ADDED_VALUES, ADDED_BYTES = 16, 32, 8, 1_000, 20_000
@@ -27,7 +29,8 @@ POD_TERMS = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringS
 
 def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[FieldError]:
     """Yields the errors in the spec of a pod at a path of a queued object, which may hold anything. They are a node name, resource claims,
-    a grace period over `MAX_GRACE_S`, and more terms, expressions, tolerations, resource names or host ports than accepted.
+    a grace period over `MAX_GRACE_S`, and more terms, expressions, tolerations, resource names, host ports or claims than accepted. The
+    gate DEVICES lifts the one of claims that are made from a template.
 
     `is_pod`: it is no template, so that it may have what others add to pods. Its node is then not looked at, as `core.jobs.kinds.pod`
     judges it.
@@ -35,12 +38,7 @@ def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[F
     node = spec.get("nodeName")
     if node and not is_pod:
         yield FieldError(ErrorType.FORBIDDEN, f"{path}.nodeName", node, CHOOSES_NODES)
-    claims = _list(spec.get("resourceClaims"))
-    if claims:
-        accepted = (
-            "no quota counts the devices of ResourceClaims yet: request an extended resource such as nvidia.com/gpu, or take the queue off"
-        )
-        yield FieldError(ErrorType.FORBIDDEN, f"{path}.resourceClaims", [_get(claim, "name") for claim in claims], accepted)
+    yield from _check_claims(f"{path}.resourceClaims", _list(spec.get("resourceClaims")))
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace > MAX_GRACE_S:
         accepted = f"at most {MAX_GRACE_S} seconds are accepted: a pod that ends holds its quota until it is gone"
@@ -49,6 +47,23 @@ def check_pod_spec(path: str, spec: Json, *, is_pod: bool = False) -> Iterator[F
         if count > most + (added if is_pod else 0):
             besides = _explain_added(added) if is_pod and added else ""
             yield FieldError(ErrorType.TOO_MANY, field, count, f"at most {most} {what} are expected{besides}")
+
+
+def _check_claims(path: str, claims: list[Any]) -> Iterator[FieldError]:
+    if claims:
+        accepted = (
+            "no quota counts the devices of ResourceClaims: request an extended resource such as nvidia.com/gpu, take the queue off, or "
+            "ask an administrator for resources.deviceClassMappings"
+        )
+        names = [_get(claim, "name") for claim in claims[:MAX_CLAIMS]]
+        yield FieldError(ErrorType.FORBIDDEN, path, names, accepted, DEVICES)
+    if len(claims) > MAX_CLAIMS:
+        yield FieldError(ErrorType.TOO_MANY, path, len(claims), f"at most {MAX_CLAIMS} claims of one pod are expected")
+        return
+    for i, claim in enumerate(claims):
+        if named := _get(claim, "resourceClaimName"):
+            accepted = "quota counts devices by pod, and pods share this claim: name a ResourceClaimTemplate in resourceClaimTemplateName"
+            yield FieldError(ErrorType.FORBIDDEN, f"{path}[{i}].resourceClaimName", named, accepted)
 
 
 def _count_all(path: str, spec: Json) -> tuple[tuple[str, int, int, int, str], ...]:

@@ -74,11 +74,13 @@ class Transformation:
 @dataclass(frozen=True, slots=True)
 class ResourceRules:
     """Which resources quota does not look at, and which count as others; an input is transformed once at most. `counts_spares`: nodes
-    that a workload asks to be kept free use quota, too."""
+    that a workload asks to be kept free use quota, too. `device_classes`: the resource as which quota counts a device, by DeviceClass; if
+    there are none, jobs that claim devices are refused."""
 
     excluded_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     counts_spares: bool = True
+    device_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

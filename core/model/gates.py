@@ -66,6 +66,8 @@ REPLACE_MULTIPLE = "TASReplaceMultipleFailedNodes"
 WORKLOAD_PODS_READY = "WorkloadLevelWaitForPodsReady"
 MAX_NOT_READY = "WaitForPodsReadyMaxNotReady"
 REJECT_FALSE_UNCONSTRAINED = "TASRejectFalseUnconstrainedTopology"
+DEVICES = "KueueDRAIntegration"
+DEVICES_ON_NODES = "KueueDRADeviceFeasibility"
 PROFILE_GATES = (PROFILE_MIXED, PROFILE_BEST_FIT, PROFILE_LEAST_FREE, PROFILE_MOST_FREE)  # at most one of them is on
 
 GATES: Mapping[str, Gate] = {
@@ -103,6 +105,8 @@ GATES: Mapping[str, Gate] = {
     WORKLOAD_PODS_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     MAX_NOT_READY: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     REJECT_FALSE_UNCONSTRAINED: Gate(False, Stage.UNKNOWN, Effect.SWITCHES, is_newer=True),
+    DEVICES: Gate(True, Stage.BETA, Effect.SWITCHES),
+    DEVICES_ON_NODES: Gate(False, Stage.ALPHA, Effect.SWITCHES, is_newer=True),
     POD_GROUPS: Gate(False, Stage.OWN, Effect.SWITCHES),
     DESIRED_COUNT: Gate(False, Stage.OWN, Effect.SWITCHES),
 }
@@ -127,7 +131,7 @@ class ChosenGates:
 
 NO_GATES = ChosenGates({})
 OF_THE_WEBHOOK = frozenset(
-    {GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY},
+    {DEVICES, GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS, REJECT_FALSE_UNCONSTRAINED, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY},
 )
 """Gates that change something in the webhook, too."""
 
@@ -137,12 +141,15 @@ def read_gates(texts: Iterable[str]) -> ChosenGates:
     ignored. Only what was set is in `values`. A `false` for what topogate always does is left out, with a warning; deprecated and removed
     gates have a warning, too.
 
-    Raises BadGates where a name is unknown, a value is missing or no boolean, or two of `PROFILE_GATES` are on.
+    Raises BadGates where a name is unknown, a value is missing or no boolean, two of `PROFILE_GATES` are on, or DEVICES_ON_NODES without
+    DEVICES.
     """
     values = dict(_read(part.strip()) for text in texts for part in text.split(",") if part.strip())
     on = [name for name in PROFILE_GATES if values.get(name)]
     if len(on) > 1:
         raise BadGates(f"{' and '.join(on)} exclude each other: one of them at most can be true")
+    if values.get(DEVICES_ON_NODES) and not values.get(DEVICES, GATES[DEVICES].default):
+        raise BadGates(f"{DEVICES_ON_NODES}=true needs {DEVICES}=true")
     old = (name for name in values if GATES[name].stage in (Stage.DEPRECATED, Stage.REMOVED))
     stays_on = [name for name, value in values.items() if not value and GATES[name].effect is Effect.ALWAYS]
     return ChosenGates(

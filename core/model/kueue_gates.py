@@ -13,7 +13,7 @@ _OTHER = """
     ConcurrentAdmission CustomMetricLabels DeferRayServiceFinalizationForRedisCleanup DisableWaitForPodsReady
     FailureRecoveryPolicy FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing
     FastQuotaReleaseInPodIntegration FinishOrphanedWorkloads FlavorFungibility FlavorFungibilityPreserveScanProgress
-    KueueDRAIntegration KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource
+    KueueDRAIntegrationConsumableCapacity KueueDRAIntegrationExtendedResource
     KueueDRAIntegrationPartitionableDevices KueueDRARejectWorkloadsWhenDRADisabled LWSImmutableGroupSize
     ManagedJobsNamespaceSelectorAlwaysRespected MetricForWorkloadCreationLatency MetricsForCohorts MultiKueue
     MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueIncrementalDispatcherConfig
@@ -30,7 +30,7 @@ _OTHER = """
 # Those that are new in 0.20 (docs/migration.md). What is newer still is not known, and draws a warning, too.
 _NEWER = """
     AdmissionFairSharingAnchorAtQuotaReservation ConfigurablePreemptions DeploymentJobUIDLabel DynamicQuotaOrchestration
-    FairSharingReevaluatePreemptionCandidates FairSharingRefill KueueDRADeviceFeasibility KueueDRAIntegrationDeviceTaints
+    FairSharingReevaluatePreemptionCandidates FairSharingRefill KueueDRAIntegrationDeviceTaints
     KueueDRAIntegrationPrioritizedList PodGroupSchedulingShapeOrdering PodIntegrationCountSucceededPodsAsReady
     RayServiceValidateUpgradeStrategy WaitForPodsReadyUnscheduledTimeout
 """

@@ -2,8 +2,9 @@
 
 from fractions import Fraction
 
+from core.model.claimed_devices import convert_devices, is_devices
 from core.model.configuration import ResourceRules
-from core.model.pod_resources import Resources
+from core.model.pod_resources import Resources, add
 
 
 def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[str, int]:
@@ -11,8 +12,17 @@ def compute_quota_requests(requests: Resources, rules: ResourceRules) -> dict[st
 
     Resources with an excluded prefix are left out first, also as inputs and factors. Outputs are neither excluded nor transformed again;
     what several inputs come to is summed. Of several transformations of one input the last holds. Where nothing is asked for of the
-    resource to multiply by, the factor is one.
+    resource to multiply by, the factor is one. Claimed devices (`core.model.claimed_devices`) count as the resources of their classes:
+    these amounts are neither excluded nor transformed. Devices of other classes are left out.
     """
+    if not rules.device_classes:
+        return _compute_transformed(requests, rules)
+    total = _compute_transformed({name: amount for name, amount in requests.items() if not is_devices(name)}, rules)
+    add(total, convert_devices(requests, rules.device_classes))
+    return total
+
+
+def _compute_transformed(requests: Resources, rules: ResourceRules) -> dict[str, int]:
     if not rules.excluded_prefixes and not rules.transformations:
         return dict(requests)
     asked = {name: amount for name, amount in requests.items() if not name.startswith(rules.excluded_prefixes)}

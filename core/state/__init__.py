@@ -1,4 +1,4 @@
 """The cluster folded from events, with the one ledger of usage.
 
-Imported by `cli`, `core.plan`, `core.queueing`, `reconciler`.
+Imported by `cli`, `core.plan`, `core.podgroups`, `core.queueing`, `reconciler`.
 """

@@ -6,13 +6,14 @@ Two objects with equal facts are the same to topogate, which is how heartbeats c
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import Any
 
 from core.model.admission import Admission, decode_admission
+from core.model.claimed_devices import is_devices
 from core.model.node_health_rules import parse_threshold
 from core.model.pod_resources import PODS, Resources, add, compute_pod_requests, list_zero_requests, parse_resources
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, read_pod_traits, read_template_traits
@@ -57,6 +58,7 @@ from core.placement.topology.free_capacity import NodeState
 from core.placement.topology.node_eligibility import read_taints
 
 Json = Mapping[str, Any]
+_NOTHING: Resources = {}
 
 
 def build_object_key(obj: Json) -> str:
@@ -64,19 +66,6 @@ def build_object_key(obj: Json) -> str:
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-class NamespaceFacts(NamedTuple):
-    """A Namespace: its labels, and whether it is being deleted."""
-
-    labels: Mapping[str, str]
-    is_ending: bool
-
-    @classmethod
-    def read(cls, namespace: Json) -> "NamespaceFacts":
-        """Returns the facts of a Namespace (JSON)."""
-        metadata = namespace["metadata"]
-        return cls(dict(metadata.get("labels") or {}), bool(metadata.get("deletionTimestamp")))
 
 
 def find_controller(obj: Json) -> Json | None:
@@ -200,6 +189,14 @@ class PodFacts:
     unschedulable: str = ""  # the message of kube-scheduler
     created: str = ""
     dropped: bool = False  # deleted, and no kubelet has to end it any more: only finalizers keep the object
+    claimed: Resources = field(default_factory=lambda: _NOTHING)  # devices that its claims ask for, as quota counts them, by class
+
+    @property
+    def counted_requests(self) -> Resources:
+        """Returns what is compared with the admission of its workload: its requests, and the devices that its claims ask for."""
+        if not self.claimed:
+            return self.requests
+        return {**{name: amount for name, amount in self.requests.items() if not is_devices(name)}, **self.claimed}
 
     @property
     def holds(self) -> bool:
@@ -332,6 +329,13 @@ class PodSetFacts:
     spares: int = 0  # nodes to be kept free beside those that its pods get
     lends: bool = False  # these, to workloads of lower priority, until it needs them
     spreading: Spreading | str | None = None  # its rules of topology spreading; a text: why these cannot be kept (`with_spreading`)
+    # Devices that the claims of one pod ask for, by class; they are in `requests`, too, if nodes are compared by them.
+    claimed: Resources = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def counted_requests(self) -> Resources:
+        """Returns what quota counts of one pod, before `ResourceRules` are applied: its requests and the devices that it claims."""
+        return {**self.requests, **self.claimed} if self.claimed else self.requests
 
     @classmethod
     def read(cls, pod_set: Json, namespace: str = "", labels: Labels | None = None, reclaimed: int = 0) -> "PodSetFacts":

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.model.quantity import parse_canonical, parse_quantity
 from core.model.quota_tree import FlavorResource, Quota, QuotaOwner
@@ -14,6 +14,19 @@ NEVER, LOWER_PRIORITY, LOWER_OR_NEWER, ANY = "Never", "LowerPriority", "LowerOrN
 TRY_NEXT, STOP = "TryNextFlavor", "MayStopSearch"  # what to do with a flavor that would serve, at a price
 GOES_ON, HOLD_AND_DRAIN = "None", "HoldAndDrain"  # stopPolicy; Hold is the third
 _OLD_NAMES = {"Borrow": STOP, "Preempt": STOP}  # as v1beta1 wrote them
+
+
+class NamespaceFacts(NamedTuple):
+    """A Namespace: its labels, and whether it is being deleted."""
+
+    labels: Mapping[str, str]
+    is_ending: bool
+
+    @classmethod
+    def read(cls, namespace: Json) -> "NamespaceFacts":
+        """Returns the facts of a Namespace (JSON)."""
+        metadata = namespace["metadata"]
+        return cls(dict(metadata.get("labels") or {}), bool(metadata.get("deletionTimestamp")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,11 @@ def find_overbooked(
                 if missing > 0 and _is_in(judged.get(values[-1]), assigned["levels"], values) and values[-1] not in unhealthy:
                     _add(used[values[-1]], {**of_each, "pods": 1}, missing)
                     promised.setdefault(values[-1], []).append(f"{missing} of {'/'.join(key)}")
+    offered = {name for node in nodes for name in (node.get("status") or {}).get("allocatable") or ()}  # others only quota counts
     for host, amounts in used.items():
         has = read_amounts((judged[host].get("status") or {}).get("allocatable"))
         for resource, amount in amounts.items():
-            if amount > has.get(resource, 0) and host in promised:
+            if amount > has.get(resource, 0) and host in promised and resource in offered:
                 shown, there = show_amount(amount), show_amount(has.get(resource, 0))
                 yield f"host {host} has {there} {resource}, and {shown} are used or promised: {', '.join(sorted(promised[host]))} to come"
 

@@ -5,6 +5,7 @@ from functools import partial
 from core.jobs.contract import JobKind
 from core.model.pod_resources import Resources, compute_pod_requests
 from core.names import MAIN_POD_SET
+from core.plan.jobs.prebuilt import find_more_claims
 from core.plan.steps.excess import limit_to_admitted
 from core.plan.workloads.desired_workload import get_admitted_counts
 from core.resource import Obj
@@ -50,13 +51,14 @@ def _read_template(observed: Observed, key: str, pod_set: str) -> Resources:
 
 def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
     """Returns, as text, the first thing that was made for a running job beyond the admission of its `workload`: more pods of a pod set in
-    one part, larger ones, or an unknown pod set. Looks only at parts that the job itself controls, and that are neither suspended nor
-    finished. Empty if there is none, or nothing is admitted. The controller of a job that refers to its templates reads these when it makes
-    a part. It makes a part that was deleted by what they are then."""
+    one part, larger ones, ones with other claims if quota counts these, or an unknown pod set. Looks only at parts that the job itself
+    controls, and that are neither suspended nor finished. Empty if there is none, or nothing is admitted. The controller of a job that
+    refers to its templates reads these when it makes a part. It makes a part that was deleted by what they are then."""
     facts = observed.state.workloads.facts.get(build_object_key(workload))
     if facts is None or facts.admission is None:
         return ""
     counts = get_admitted_counts(workload)
+    templates = {each.get("name") or MAIN_POD_SET: each.get("template") or {} for each in workload["spec"]["podSets"]}
     requests = {pod_set.name: pod_set.requests for pod_set in limit_facts(observed, facts).pod_sets}
     for kind, part in find_parts(observed, job):
         owner = find_controller(part)
@@ -71,4 +73,6 @@ def find_excess_of_parts(observed: Observed, job: Obj, workload: Obj) -> str:
             asked = compute_pod_requests(pod_set.template.get("spec") or {})
             if any(amount > requests[pod_set.name].get(name, 0) for name, amount in asked.items()):
                 return f"the pods of {named} request more as {pod_set.name} than was admitted"
+            if observed.counted is not None and (more := find_more_claims(pod_set.template, templates[pod_set.name])):
+                return f"the pods of {named} claim devices as {pod_set.name} that were not admitted: {', '.join(more[:3])}"
     return ""

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import NODE_REPLACEMENT, PARTIAL_ADMISSION, PARTIAL_SLICES, RECLAIMABLE_PODS, SPREADING
+from core.model.gates import DEVICES_ON_NODES, NODE_REPLACEMENT, PARTIAL_ADMISSION, PARTIAL_SLICES, RECLAIMABLE_PODS, SPREADING
 from core.podgroups.acting import GroupStep
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, Member
@@ -41,6 +41,7 @@ class Outlook:
             places_groups=True,
             partial_slices=settings.gates.is_on(PARTIAL_SLICES),
             spreads=settings.gates.is_on(SPREADING),
+            bounds_devices=settings.gates.is_on(DEVICES_ON_NODES),
         )
         self.state = self.observed.state
 

@@ -1,8 +1,10 @@
-"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by."""
+"""Devices and claims on them (DRA), as informers keep them up to date: what groups of pods with constraints on devices are placed by, and
+what claims of queued pods are counted by."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,25 +26,48 @@ _Fold = tuple[Informer, Callable[[Any], Any], Callable[[str, Any], None]]
 class Devices(Served):
     """Informers of all that DRA has, and what is folded from them."""
 
-    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer]) -> None:
+    def __init__(self, client: Client, clock: Clock, make: Callable[[Resource, Transform], Informer], *, reads_slices: bool = True) -> None:
+        """`reads_slices`: whether ResourceSlices are watched; quota alone needs none."""
         self.inventory = Inventory()
         self.classes = make(r.DEVICE_CLASSES, remove_managed_fields)
         self.templates = make(r.RESOURCE_CLAIM_TEMPLATES, remove_managed_fields)
-        self.slices = make(r.RESOURCE_SLICES, _slim_slice)
+        self.slices = make(r.RESOURCE_SLICES, _slim_slice) if reads_slices else None
         self.claims = make(r.RESOURCE_CLAIMS, remove_managed_fields)
-        super().__init__(client, clock, (self.classes, self.templates, self.slices, self.claims))
+        of_slices = (self.slices,) if self.slices is not None else ()
+        super().__init__(client, clock, (self.classes, self.templates, *of_slices, self.claims))
         self._budgets: dict[Matcher, _Budget] = {}
+        self.on_listed: list[Callable[[], None]] = []  # called once `may_count`
         # For each informer, how its objects are read, and the method that gets them.
         self.folds: tuple[_Fold, ...] = (
             (self.classes, read_class, self.inventory.observe_class),
             (self.templates, read_template, self.inventory.observe_template),
-            (self.slices, read_slice, self.inventory.observe_slice),
+            *((one, read_slice, self.inventory.observe_slice) for one in of_slices),
             (self.claims, read_claim, self.inventory.observe_claim),
         )
 
+    def _run(self, group: asyncio.TaskGroup) -> None:
+        super()._run(group)
+        group.create_task(self._wait_listed())
+
+    @property
+    def may_count(self) -> bool:
+        """Returns whether all classes and templates have been listed, by which claims are counted."""
+        return not self.are_missing and self.classes.synced and self.templates.synced
+
+    async def _wait_listed(self) -> None:
+        for informer in (self.classes, self.templates):
+            await informer.wait_synced()
+        for notify in self.on_listed:
+            notify()
+
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
-        """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices, and stores the answers in the
-        slices. The event loop has its turns meanwhile. Unknown templates are passed over.
+        """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices (`evaluate`). Unknown templates
+        are passed over."""
+        await self.evaluate(self.inventory.to_judge(namespace, templates))
+
+    async def evaluate(self, slices: Iterable[tuple[ResourceSlice, Sequence[Matcher]]]) -> None:
+        """Evaluates selectors for the devices of slices, each with those that have no answer yet, and stores the answers in the slices. The
+        event loop has its turns meanwhile.
 
         Expressions may take too long for the devices of one slice, or for those of all slices within `pacing.DEVICES_BUDGET_S` seconds.
         Refusals are stored then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take
@@ -50,7 +75,7 @@ class Devices(Served):
         now = self._clock.monotonic()
         self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
         turn = _Turn(self._clock)
-        for one, missing in self.inventory.to_judge(namespace, templates):
+        for one, missing in slices:
             for matcher in missing:
                 budget = self._budgets.setdefault(matcher, _Budget(now + pacing.DEVICES_BUDGET_S))
                 if budget.refusal:

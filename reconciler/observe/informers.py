@@ -58,6 +58,8 @@ class Informers:
         *,
         reserves_daemon_sets: bool,
         places_groups: bool,
+        counts_devices: bool,
+        bounds_devices: bool,
     ) -> None:
         self.set_aside = SetAside()
 
@@ -88,7 +90,8 @@ class Informers:
         self.local_queues = make_informer(r.LOCAL_QUEUES)
         self.pod_groups = make_informer(r.POD_GROUPS)
         self.node_topologies = make_informer(r.NODE_TOPOLOGIES)
-        self.devices = Devices(client, clock, make_informer) if places_groups else None
+        reads_slices = places_groups or bounds_devices
+        self.devices = Devices(client, clock, make_informer, reads_slices=reads_slices) if places_groups or counts_devices else None
         self.native = NativeGroups(client, clock, make_informer) if places_groups else None
         self.workloads = make_informer(r.WORKLOADS)
         self.kinds = {r.build_key(kind): kind for kind in kinds}

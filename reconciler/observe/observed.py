@@ -44,7 +44,6 @@ from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
 from core.state.facts import (
     FlavorFacts,
-    NamespaceFacts,
     NodeFacts,
     PodFacts,
     TopologyFacts,
@@ -56,7 +55,8 @@ from core.state.facts import (
 )
 from core.state.owners import Owners, is_orphaned, mark_uid, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
-from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts
+from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts, NamespaceFacts
+from reconciler.observe.counted_devices import CountedDevices
 from reconciler.observe.indexes import add_indexes, find_owned, list_workloads_of_pod, show_as_owner
 from reconciler.observe.informers import Informers
 from reconciler.observe.installed_kinds import InstalledKinds, is_served
@@ -88,6 +88,7 @@ class Observed(Informers):
         places_groups: bool = False,
         partial_slices: bool = False,
         spreads: bool = False,
+        bounds_devices: bool = False,
     ) -> None:
         self._spreads = spreads
         self._reclaims_pods, self._keeps_spares, self._partial_slices = reclaims_pods, keeps_spares, partial_slices
@@ -95,10 +96,24 @@ class Observed(Informers):
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
         self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
         self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
-        self.again = (self._to_read, self._to_own)
-        reserves = self.state.reserves_daemon_sets
-        read_again = self._to_read.add
-        super().__init__(client, clock, namespace, kinds, read_again, reserves_daemon_sets=reserves, places_groups=places_groups)
+        self._woken_at = 0  # `state.changes` when the scheduler was last woken for nodes or pods
+        # Nodes that have other devices, and pods that claim others.
+        self._nodes_to_read = Again(self._read_node_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
+        self._pods_to_read = Again(self._read_pod_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
+        self.again = (self._to_read, self._to_own, self._nodes_to_read, self._pods_to_read)
+        reserves, counts = self.state.reserves_daemon_sets, bool(self.state.resource_rules.device_classes)
+        super().__init__(
+            client,
+            clock,
+            namespace,
+            kinds,
+            self._to_read.add,
+            reserves_daemon_sets=reserves,
+            places_groups=places_groups,
+            counts_devices=counts,
+            bounds_devices=bounds_devices,
+        )
+        self.counted: CountedDevices | None = None  # None: quota counts no devices
         self.pod_defaults = PodDefaults()
         self.provisioning: dict[str, ProvisioningConfig] = {}
         self.pod_facts: dict[str, PodFacts] = {}
@@ -107,9 +122,20 @@ class Observed(Informers):
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
-        self.on_owner: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's than was known
+        # Called with pods that turned out to be another's than was known, or to claim other devices.
+        self.on_pod_read: list[Callable[[Obj], None]] = []
         self._index()
         self._fold_all()
+        if counts and self.devices is not None:
+            self.counted = CountedDevices(
+                self.devices,
+                self.state.resource_rules,
+                clock,
+                (self.workloads, self._to_read.add),
+                (self.pods, self._pods_to_read.add),
+                (self.nodes, self._nodes_to_read.add),
+                bounds_nodes=bounds_devices,
+            )
         self._by_resource = {informer.resource: informer for informer in self.informers}
 
     def _index(self) -> None:
@@ -136,9 +162,9 @@ class Observed(Informers):
         self._fold(self.provisioning_configs, ProvisioningConfig.read, self._observe_config)
         self._fold(self.cohorts, CohortFacts.read, state.observe_cohort)
         self._fold(self.local_queues, LocalQueueFacts.read, state.observe_local_queue)
-        self._fold(self.nodes, NodeFacts.read, state.observe_node, self._replace_unreadable_node)
+        self._fold(self.nodes, self._read_node, state.observe_node, self._replace_unreadable_node)
         self._fold(self.daemon_sets, DaemonSetFacts.read, state.observe_daemon_set)
-        self._fold(self.pods, PodFacts.read, self._observe_pod, self._replace_unreadable_pod)
+        self._fold(self.pods, self._read_pod, self._observe_pod, self._replace_unreadable_pod)
         for of_devices, read, observe in self.devices.folds if self.devices is not None else ():
             self._fold(of_devices, read, observe)
         self._fold(self.workloads, self._read_workload, state.observe_workload)
@@ -172,15 +198,35 @@ class Observed(Informers):
             self._to_read.add(self.workloads.store.list_keys())
 
     def _read_workload_again(self, key: str) -> None:
-        workload = self.workloads.store.get(key)
-        if workload is None:
+        self._read_again(self.workloads, key, self._read_workload, self.state.observe_workload)
+
+    def _read_node_again(self, key: str) -> None:
+        self._read_again(self.nodes, key, self._read_node, self.state.observe_node)
+
+    def _read_pod_again(self, key: str) -> None:
+        before = self.pod_facts.get(key)
+        self._read_again(self.pods, key, self._read_pod, self._observe_pod)
+        now, pod = self.pod_facts.get(key), self.pods.store.get(key)
+        if before is not None and now is not None and pod is not None and before.claimed != now.claimed:
+            for notify in self.on_pod_read:
+                notify(pod)
+
+    def _read_again(self, informer: Informer, key: str, read: Callable[[Obj], Facts], observe: Callable[[str, Facts], None]) -> None:
+        obj = informer.store.get(key)
+        if obj is None:
             return
         try:
-            self.state.observe_workload(key, self._read_workload(workload))
+            observe(key, read(obj))
         except Exception as error:
-            self.set_aside.add(self.workloads.resource, key, workload, error)
+            self.set_aside.add(informer.resource, key, obj, error)
         else:
-            self.set_aside.remove(self.workloads.resource, key)
+            self.set_aside.remove(informer.resource, key)
+
+    def _wake_if_changed(self) -> None:
+        """Claims of running pods come and go all the time: most of them help no workload that waits."""
+        if self._woken_at != self.state.changes:
+            self._woken_at = self.state.changes
+            self._wake()
 
     def _wake(self) -> None:
         for wake in self.state.on_free:
@@ -278,8 +324,21 @@ class Observed(Informers):
         direct = replace(facts, owner_uid=(find_controller(pod) or {}).get("uid")) if facts is not None else None
         if facts is not None and direct is not None and facts.owner_uid != self._find_owner(key, direct):
             self._observe_pod(key, direct)
-            for notify in self.on_owner:
+            for notify in self.on_pod_read:
                 notify(pod)
+
+    def _read_node(self, node: Obj) -> NodeFacts:
+        facts = NodeFacts.read(node)
+        return self.counted.adjust_node(facts) if self.counted is not None else facts
+
+    def _read_pod(self, pod: Obj) -> PodFacts:
+        facts = PodFacts.read(pod)
+        if self.counted is None:
+            return facts
+        workload = self.state.workloads.facts.get(facts.workload or "")
+        pod_sets = workload.pod_sets if workload is not None and workload.admission is not None else ()
+        reserved = next((pod_set.claimed for pod_set in pod_sets if pod_set.name == facts.pod_set), {})
+        return self.counted.adjust_pod(facts, pod, reserved)
 
     def _read_workload(self, workload: Obj) -> WorkloadFacts:
         if not self._reclaims_pods:
@@ -290,6 +349,7 @@ class Observed(Informers):
         if refused:
             facts = replace(facts, refused=refused)
         facts = self.volumes.adjust(facts, adjusted)
+        facts = self.counted.adjust_workload(facts, adjusted) if self.counted is not None else facts
         facts = with_partial_slices(facts) if self._partial_slices else facts
         facts = with_spreading(facts, workload) if self._spreads else facts
         return facts if self._keeps_spares else facts.copy_without_spares()
@@ -343,7 +403,11 @@ class Observed(Informers):
         await InstalledKinds(self.definitions, self.optional, group, self._is_used).start()
         for built_in in self.built_in:
             await built_in.start(group)
-        await self._to_own.refold_all()
+        if self.counted is not None:
+            await self.counted.settle()
+            start_eternal(group, "devices of nodes", self.counted.run())
+        for again in self.again:
+            await again.refold_all()
 
     def _is_used(self, informer: Informer) -> bool:
         """Whether a Workload, a pod or a job that has been listed has a controller of an informer's kind."""
@@ -364,7 +428,10 @@ class Observed(Informers):
         for built_in in self.built_in:
             for informer in built_in.informers if await built_in.is_served() else ():
                 await list_one(informer)
-        await self._to_own.refold_all()
+        if self.counted is not None:
+            await self.counted.settle()
+        for again in self.again:
+            await again.refold_all()
 
     def fill(self, objects: Mapping[Resource, Iterable[Obj]]) -> None:
         """Replaces all objects, and the state folded from them, by those at hand, by resource, without any API server. A resource that is
@@ -373,8 +440,11 @@ class Observed(Informers):
         self.volumes.expect_all(bool(objects.get(r.VOLUME_CLAIMS)))
         for informer in self.informers:
             informer.fill(objects.get(informer.resource, ()))
-        while self._to_own.refold_some():
-            pass
+        if self.counted is not None:
+            self.counted.count_now()
+        for again in self.again:
+            while again.refold_some():
+                pass
 
     def find_pod_group(self, key: str) -> Obj | None:
         """Returns the PodGroup with a key (namespace/name): ours, else kube-scheduler's own; None where there is neither."""

@@ -68,7 +68,7 @@ def slim_pod(pod: Obj) -> Obj:
         | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
-        | (_pick(spec, "resourceClaims", "schedulingGroup") if member else {})
+        | _pick(spec, "resourceClaims", *(("schedulingGroup",) if member else ()))
         | (_pick(spec, "tolerations") if waits else {})  # its flavor's are added when it starts
         | (
             _pick(spec, "affinity", "tolerations", "topologySpreadConstraints", "volumes", "priority")

@@ -45,7 +45,7 @@ class Pods:
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
-        observed.on_owner.append(self._on_owner)
+        observed.on_pod_read.append(self._on_pod_read)
         for kind, parent in observed.parents.items():
             parent.add_handler(partial(self._on_parent, kind))
 
@@ -57,9 +57,9 @@ class Pods:
             count = self._observed.pods.store.count_by_index("unit", str(unit))
             self._queue.add_after(unit, max(pacing.UNITS_BATCH_S, count / pacing.PODS_A_SECOND), "pod changed")
 
-    def _on_owner(self, pod: Obj) -> None:
+    def _on_pod_read(self, pod: Obj) -> None:
         unit = find_pod_unit(pod)
-        if unit is not None and unit.source in PARENTS:
+        if unit is not None:
             self._queue.add_after(unit, pacing.UNITS_BATCH_S, "its pods are known")
 
     def _on_workload(self, change: Change) -> None:
@@ -128,7 +128,7 @@ class Pods:
             pods,
             observed.list_live_pods(build_object_key(workload)) if workload is not None else (),
             facts,
-            {pod_set.name: pod_set.requests for pod_set in limited},
+            {pod_set.name: pod_set.counted_requests for pod_set in limited},
             observed.state.flavors,
             read_classes(observed),
             describe_place(observed.state, admission) if admission is not None else "",

@@ -40,9 +40,9 @@ class Ungater:
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
         observed.workloads.add_handler(self._on_workload)
-        observed.on_owner.append(self._on_owner)
+        observed.on_pod_read.append(self._on_pod_read)
 
-    def _on_owner(self, pod: Obj) -> None:
+    def _on_pod_read(self, pod: Obj) -> None:
         for workload in list_workloads_of_pod(pod):
             self._queue.add_after(workload, pacing.UNGATING_BATCH_S, "its pods are known")
 

@@ -89,7 +89,9 @@ class DriftAudit:
         self.counts = {kind: found[kind] for kind in DriftKind}
 
     async def _find_drifts(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:
-        if facts.admission is None or not facts.runs or all(given.assignment is None for given in facts.admission.pod_sets):
+        if facts.admission is None or not facts.runs:
+            return ()
+        if all(given.assignment is None for given in facts.admission.pod_sets) and self._observed.counted is None:
             return ()
         pods = self._observed.list_pods(find_family(workload))
         nodes = self._observed.state.nodes

@@ -39,6 +39,13 @@ def _parse(body: bytes) -> Any:
         return json.loads(body)
 
 
+def find_served(server: Server, path: str) -> Json | None:
+    """The resources of an API group and version, where a path names one that has any; None for any other path."""
+    root, _, group_version = path.strip("/").partition("/")
+    found = [kind.plural for kind in server.kinds.values() if root == "apis" and kind.api_version == group_version]
+    return {"groupVersion": group_version, "resources": [{"name": plural} for plural in sorted(found)]} if found else None
+
+
 def handle_request(server: Server, request: Request) -> Json:
     """The answer to anything but a watch. Raises Refused."""
     answer: Json = getattr(server, _METHODS[request.verb])(request)

@@ -92,6 +92,10 @@ def write_file(values: Configuration, version: str) -> Json:
             }
             for one in values.resources.transformations
         ],
+        "deviceClassMappings": [
+            {"name": name, "deviceClassNames": [one for one, resource in values.resources.device_classes.items() if resource == name]}
+            for name in sorted(set(values.resources.device_classes.values()))
+        ],
     }
     file["integrations"] = {"frameworks": ["pod"], "externalFrameworks": ["Foo.v1.example.com"], "labelKeysToCopy": ["team"]}
     lease = values.lease
@@ -184,13 +188,17 @@ def configurations(draw: st.DrawFn) -> Configuration:
     gates = draw(st.dictionaries(st.sampled_from(_switches), st.booleans()))
     if profile not in (None, "kep"):
         gates.pop("TASBalancedPlacement", None)
+    if gates.get("KueueDRADeviceFeasibility"):
+        gates.pop("KueueDRAIntegration", None)
     strategies = st.lists(st.sampled_from(PreemptionStrategy), min_size=1, unique=True).map(tuple)
     return Configuration(
         pods_ready=draw(st.none() | _pods_ready),
         second_pass=SecondPass(pause, pause + draw(_seconds)),
         fair_sharing=draw(st.none() | st.builds(FairSharing, strategies)),
         resources=ResourceRules(
-            draw(st.lists(st.sampled_from(["networking.example.com/", "hugepages-"])).map(tuple)), draw(_transformations)
+            draw(st.lists(st.sampled_from(["networking.example.com/", "hugepages-"])).map(tuple)),
+            draw(_transformations),
+            device_classes=draw(st.dictionaries(st.sampled_from(["gpu.example.com", "mig", "x.y/z"]), st.sampled_from(["gpus", "a/b"]))),
         ),
         lease=LeaseRules(draw(_maybe), draw(st.none() | _names), renewed + draw(_seconds), renewed, draw(_seconds)),
         webhook=WebhookRules(draw(st.sampled_from([None, "::1"])), draw(st.none() | _ports), draw(st.sampled_from([None, "/certs"]))),

@@ -249,6 +249,16 @@ def test_where_metrics_and_probes_are_served(text: str, address: Address | None)
     assert read(health={"healthProbeBindAddress": text}).health == address
 
 
+def test_device_class_mappings_with_sources_are_left_out_with_a_warning():
+    """Quota counts devices, not their counters; what is not counted must not run."""
+    plain = {"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com", "mig.example.com"]}
+    counted = {"name": "example.com/memory", "deviceClassNames": ["shared"], "sources": [{"counter": {"name": "memory"}}]}
+    found = read(resources={"deviceClassMappings": [plain, counted]})
+    assert found.resources.device_classes == {"gpu.example.com": "example.com/gpus", "mig.example.com": "example.com/gpus"}
+    (warning,) = found.warnings
+    assert warning.startswith("ignored: resources.deviceClassMappings[1].sources: quota counts devices")
+
+
 def test_our_own_block():
     block = {
         "secondPass": {"baseDelay": "1s", "timeout": "1m"},
@@ -306,6 +316,10 @@ def test_configuration_with_default_gates_of_kueue_is_read():
         (
             {"TASProfileBestFit": True, "TASProfileLeastFreeCapacity": True},
             "featureGates: TASProfileBestFit and TASProfileLeastFreeCapacity exclude each other",
+        ),
+        (
+            {"KueueDRADeviceFeasibility": True, "KueueDRAIntegration": False},
+            "featureGates: KueueDRADeviceFeasibility=true needs KueueDRAIntegration=true",
         ),
     ],
 )

@@ -120,6 +120,29 @@ from tests.api.configuring import (
             {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"] * 2}},
             "fairSharing.preemptionStrategies[1]: LessThanInitialShare is given twice; leave one out",
         ),
+        *(
+            ({"resources": {"deviceClassMappings": mappings}}, f"resources.deviceClassMappings{said}")
+            for mappings, said in (
+                ([{"name": "a"}], "[0].deviceClassNames: it is missing; it has to be given"),
+                (
+                    [{"name": "pods", "deviceClassNames": ["c"]}],
+                    '[0].name: "pods" is not accepted; devices need a resource of their own, such as example.com/gpus',
+                ),
+                (
+                    [{"name": "a", "deviceClassNames": ["c d"]}],
+                    '[0].deviceClassNames[0]: "c d" is not accepted; the name of a DeviceClass such as gpu.example.com is expected',
+                ),
+                (
+                    [{"name": "a", "deviceClassNames": ["c"]}, {"name": "b", "deviceClassNames": ["c"]}],
+                    "[1].deviceClassNames[0]: c counts as a already; leave one out",
+                ),
+                ([{"name": "a", "deviceClassNames": ["c", "c"]}], "[0].deviceClassNames[1]: c counts as a already; leave one out"),
+                (
+                    [{"name": "a", "deviceClassNames": ["c"]}, {"name": "a", "deviceClassNames": ["d"]}],
+                    "[1].name: a has a mapping already; put all its classes there",
+                ),
+            )
+        ),
         (
             {"resources": {"transformations": [{"strategy": "Retain"}]}},
             "resources.transformations[0].input: it is missing; it has to be given",

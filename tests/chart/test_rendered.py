@@ -17,7 +17,7 @@ from certs.rotation import KINDS as KINDS_OF_CONFIGURATION
 from certs.rotation import SECRETS, CertificateTarget
 from core.api.schema import CRD_DIR
 from core.jobs.kinds.registry import KINDS
-from core.model.gates import GATES, GROUPED_SLICES, OF_THE_WEBHOOK, PARTIAL_SLICES, POD_GROUPS
+from core.model.gates import DEVICES, GATES, GROUPED_SLICES, OF_THE_WEBHOOK, PARTIAL_SLICES, POD_GROUPS
 from core.names import OLD_VERSION, OWN_GROUP, OWN_VERSION, VERSION
 from core.runtime.rbac_rules import list_rights as rights_on
 from reconciler import rbac
@@ -310,11 +310,38 @@ def test_kueue_values_of_the_chart_have_the_same_effect(tmp_path: Path):
 
 def test_webhook_gets_the_gates_and_the_longest_time_that_it_judges_jobs_by(tmp_path: Path):
     gates = dict.fromkeys(OF_THE_WEBHOOK, True)
-    config = {"waitForPodsReady": {"maxTimeoutOnWorkload": "3h"}}
+    mapping = {"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com"]}
+    config = {"waitForPodsReady": {"maxTimeoutOnWorkload": "3h"}, "resources": {"deviceClassMappings": [mapping]}}
     (container,) = get_pods(render(tmp_path, {"reconciler": {"featureGates": gates}, "config": config}))["webhook"]["containers"]
     settings = webhook.settings.parse(container["args"], environ={})
     assert settings.gates.values == gates
     assert settings.most_ready_s == 10800.0
+
+
+@pytest.mark.parametrize(
+    ("mappings", "gates", "is_on"),
+    [
+        ([{"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com"]}], {}, True),
+        ([{"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com"]}], {DEVICES: False}, False),
+        ([{"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com"], "sources": []}], {}, False),
+        ([{"name": "example.com/gpus", "deviceClassNames": ["gpu.example.com"], "sources": None}], {}, True),
+        ([], {DEVICES: True}, False),
+        (None, {}, False),
+    ],
+)
+def test_webhook_accepts_claims_just_where_the_reconciler_counts_their_devices(
+    tmp_path: Path, mappings: list[dict[str, Any]] | None, gates: dict[str, bool], *, is_on: bool
+):
+    config = {"resources": {"deviceClassMappings": mappings}} if mappings is not None else {}
+    objects = render(tmp_path, {"config": config, "reconciler": {"featureGates": gates}})
+    (container,) = get_pods(objects)["webhook"]["containers"]
+    assert webhook.settings.parse(container["args"], environ={}).gates.values.get(DEVICES, False) is is_on
+    (*files,) = (obj for obj in objects if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-reconciler"))
+    path = tmp_path / "config.yaml"
+    path.write_text(files[0]["data"]["config.yaml"] if files else "")
+    arguments = get_pods(objects)["reconciler"]["containers"][0]["args"]
+    here = [f"--config={path}" if word.startswith("--config=") else word for word in arguments]
+    assert bool(reconciler.settings.parse(here, environ={}).resources.device_classes) is is_on
 
 
 @pytest.mark.parametrize("gate", [POD_GROUPS, PARTIAL_SLICES, GROUPED_SLICES])

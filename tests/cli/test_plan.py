@@ -18,6 +18,7 @@ from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
 from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, build_job, build_node, build_nodes, build_queues
 from tests.cli.lives import NOW, build_queued_job, decide_documents
+from tests.podgroups.devices import build_device_class, build_resource_slice, build_template
 
 
 def place_by_engine(cluster: list[Any], request: PodSetRequest) -> dict[str, int]:
@@ -344,6 +345,28 @@ def test_slices_in_a_group_are_planned_where_the_configuration_has_the_gate(topo
     config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **gates})
     planned = topogate.run("plan", "-f", wanted, "--nodes", cluster, "--config", config, "-o", "json")
     assert (planned.code, planned.data["jobs"][0]["outcome"]) == (0, "admitted")
+
+
+def test_claims_of_devices_are_planned_where_the_configuration_maps_their_class(topogate: Commands):
+    job = build_job("a", 4, 0, required=RACK)
+    job["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    slices = [build_resource_slice(name, 2, node=name) for name in ("n-0-0-0", "n-0-0-1", "n-0-0-2", "n-1-1-0", "n-1-1-1")]
+    there = *build_nodes(), *build_queues(), build_device_class(), *slices, build_template(namespace="default")
+    wanted, cluster = topogate.write("job.yaml", job), topogate.write("cluster.yaml", *there)
+    refused = topogate.run("plan", "-f", wanted, "--nodes", cluster)
+    assert (refused.code, "resources.deviceClassMappings" in refused.err) == (2, True)
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    mapping = {"resources": {"deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu.example.com"]}]}}
+    config = topogate.write("config.yaml", {**head, **mapping})
+    run = "plan", "-f", wanted, "--nodes", cluster, "--config", config
+    planned = topogate.run(*run, "-o", "json", "--feature-gates", "KueueDRADeviceFeasibility=true")
+    assert (planned.code, planned.data["jobs"][0]["outcome"]) == (0, "admitted")
+    assert "n-1-1-0" in str(planned.data)
+    wide = {**job, "metadata": {**job["metadata"], "name": "b"}, "spec": {**job["spec"], "parallelism": 7, "completions": 7}}
+    waiting = topogate.run("plan", "-f", topogate.write("wide.yaml", wide), *run[3:], "--feature-gates", "KueueDRADeviceFeasibility=true")
+    assert waiting.code == 3
+    assert "devices of class gpu.example.com" in waiting.out
+    assert "nvidia.com/gpu" in topogate.run(*run, "-o", "json").out
 
 
 def test_files_may_be_json(topogate: Commands, tmp_path: Path):

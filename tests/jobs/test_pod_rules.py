@@ -17,6 +17,7 @@ from core.jobs.pod_rules import (
     ADDED_RESOURCE_NAMES,
     ADDED_TOLERATIONS,
     ADDED_VALUES,
+    MAX_CLAIMS,
     MAX_GRACE_S,
     MAX_HOST_PORTS,
     MAX_POD_TERMS,
@@ -29,6 +30,7 @@ from core.jobs.pod_rules import (
     check_pod_spec,
     check_size,
 )
+from core.model.gates import DEVICES
 from core.names import MEMBER_OF_LABEL, QUEUE_NAME_LABEL
 from tests.jobs.test_changes import build_job_object
 from tests.webhook.asking import Webhook, get_causes
@@ -207,6 +209,25 @@ def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
     del pod["metadata"]["labels"]  # type: ignore[attr-defined]
     assert Webhook().validate(pod)["allowed"]
     assert [error.value for error in Pod().validate_create(pod).errors] == [["gpu"]]
+
+
+@pytest.mark.parametrize(
+    ("claims", "fields"),
+    [
+        ([{"name": "a", "resourceClaimTemplateName": "t"}], []),
+        ([{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "c"}], ["[1].resourceClaimName"]),
+        ([{"name": f"c{number}", "resourceClaimTemplateName": "t"} for number in range(MAX_CLAIMS)], []),
+        ([{"name": f"c{number}", "resourceClaimTemplateName": "t"} for number in range(1_000)], [""]),
+    ],
+    ids=["template", "shared", "most", "1,000"],
+)
+def test_claims_made_from_templates_are_accepted_where_quota_counts_devices(claims: list[dict[str, str]], fields: list[str]) -> None:
+    job = with_spec(build_job_object("Job"), {"resourceClaims": claims})
+    webhook = Webhook(**{DEVICES: True})
+    path = "spec.template.spec.resourceClaims"
+    judged = webhook.validate(job)
+    assert (list(get_causes(judged)) if not judged["allowed"] else []) == [f"{path}{field}" for field in fields]
+    assert path in get_causes(Webhook().validate(job))
 
 
 def test_member_of_pod_group_is_refused_in_a_queue_only() -> None:

@@ -104,6 +104,17 @@ def test_prebuilt_workload_is_compared_by_fields_of_quota_or_placement():
         assert told is None or told in str(found)
 
 
+@pytest.mark.parametrize(("of_job", "of_workload"), [("a", ""), ("", "a"), ("a", "b"), ("a", "a")])
+def test_a_prebuilt_workload_with_other_claims_is_another(of_job: str, of_workload: str):
+    asked = build_job("w")
+    workload = build_workload(asked)
+    for spec, name in ((asked["spec"]["template"]["spec"], of_job), (workload["spec"]["podSets"][0]["template"]["spec"], of_workload)):
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}] if name else []
+    found = find_difference(Job().list_pod_sets(asked), workload)
+    assert (found is None) == (of_job == of_workload)
+    assert found is None or "pod set main: the spec.resourceClaims of the job" in found
+
+
 def test_a_request_that_only_names_ranks_may_be_left_out():
     asked = build_job("w")
     del asked["spec"]["template"]["metadata"]["annotations"]

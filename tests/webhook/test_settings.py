@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.model.gates import GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS
+from core.model.gates import DEVICES, GROUPED_SLICES, PARTIAL_SLICES, POD_GROUPS
 from e2e.warm import run_to_its_end
 from webhook.settings import parse
 
@@ -110,6 +110,17 @@ def test_gates_of_the_webhook_come_from_the_file_the_environment_or_a_flag_as_th
         assert sliced.gates.values == {name: True}
     both = [*files, "--feature-gates", f"TASBalancedPlacement=true,{POD_GROUPS}=true"]
     assert parse(both, environ={"TOPOGATE_FEATURE_GATES": f"{POD_GROUPS}=false"}).gates.is_on(POD_GROUPS)
+
+
+def test_devices_are_counted_where_the_file_maps_classes(config: Callable[[str], str]):
+    files = ["--cert-file=a", "--key-file=b"]
+    text = "resources: {deviceClassMappings: [{name: example.com/gpus, deviceClassNames: [gpu.example.com]}]}\n"
+    mapped = [*files, "--config", config(text)]
+    assert parse(mapped, environ={}).gates.values == {DEVICES: True}
+    assert parse([*mapped, "--feature-gates", f"{DEVICES}=false"], environ={}).gates.values == {DEVICES: False}
+    assert parse([*files, "--feature-gates", f"{DEVICES}=true"], environ={}).gates.values == {}
+    assert parse([*files, "--count-devices"], environ={}).gates.values == {DEVICES: True}
+    assert parse([*mapped, "--no-count-devices"], environ={}).gates.values == {}
 
 
 @pytest.mark.parametrize(

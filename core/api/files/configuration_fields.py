@@ -149,6 +149,7 @@ Thousandths = Annotated[int, BeforeValidator(_parse_thousandths)]
 """A quantity; in thousandths of a whole unit, rounded up."""
 ResourceName = Annotated[str, match_pattern(LABEL_NAME, "the name of a resource such as nvidia.com/gpu")]
 ResourcePrefix = Annotated[str, match_pattern(r"[A-Za-z0-9][-A-Za-z0-9_./]*", "the beginning of a resource's name such as example.com/")]
+DeviceClassName = Annotated[str, match_pattern(LABEL_NAME, "the name of a DeviceClass such as gpu.example.com")]
 LabelKey = Annotated[str, match_pattern(LABEL_NAME, "the key of a label", longest=317)]
 Namespace = Annotated[Annotated[str, match_pattern(DNS_LABEL, "the name of a namespace", longest=63)] | None, EMPTY_IS_NONE]
 ObjectName = Annotated[Annotated[str, match_pattern(DNS_SUBDOMAIN, "the name of an object")] | None, EMPTY_IS_NONE]

@@ -181,6 +181,12 @@ def _build_resources(block: Resources, ours: Topogate) -> ResourceRules:
             for entry in block.transformations or ()
         ),
         counts_spares=spares.count_in_quota is not False,
+        device_classes={
+            device_class: one.name
+            for one in block.device_class_mappings or ()
+            if one.sources is None
+            for device_class in one.device_class_names
+        },
     )
 
 

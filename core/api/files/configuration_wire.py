@@ -15,6 +15,7 @@ from core.api.files.configuration_fields import (
     EMPTY_IS_NONE,
     BindAddress,
     Count,
+    DeviceClassName,
     Duration,
     Framework,
     Gates,
@@ -127,6 +128,29 @@ class TransformationEntry(Strict):
     outputs: dict[ResourceName, Thousandths] | None = None
 
 
+MOST_MAPPINGS, MOST_CLASSES = 16, 8
+"""Of `deviceClassMappings`, and DeviceClasses of each, as in Kueue."""
+_MISLEADING = ("cpu", "pods")  # quota counts these in thousandths, and by itself
+
+
+class DeviceClassMapping(Strict):
+    """Devices of some classes count as one resource."""
+
+    name: ResourceName
+    device_class_names: Annotated[list[DeviceClassName], Field(min_length=1, max_length=MOST_CLASSES)]
+    sources: Annotated[
+        Any,
+        Ignored("quota counts devices, not their counters and capacity: the mapping is left out, and jobs that claim such devices wait"),
+    ] = None
+
+    @field_validator("name")
+    @classmethod
+    def _validate_name(cls, name: str) -> str:
+        if name in _MISLEADING:
+            raise refuse("devices need a resource of their own, such as example.com/gpus")
+        return name
+
+
 class Resources(Strict):
     """What quota looks at."""
 
@@ -142,8 +166,33 @@ class Resources(Strict):
             "none",
         ),
     ] = None
-    device_class_mappings: Annotated[Any, _UNSERVED] = None
+    device_class_mappings: Annotated[
+        Annotated[list[DeviceClassMapping], Field(max_length=MOST_MAPPINGS)] | None,
+        Says(
+            "as which resource (`name`) quota counts the devices of some DeviceClasses (`deviceClassNames`) that pods claim "
+            "([queues.md](queues.md#devices-that-pods-claim)); at most "
+            f"{MOST_MAPPINGS} mappings with {MOST_CLASSES} classes each",
+            "none: jobs with `resourceClaims` are refused",
+        ),
+    ] = None
     quota_check_strategy: Annotated[Any, _UNSERVED] = None
+
+    @field_validator("device_class_mappings")
+    @classmethod
+    def _validate_unique_mappings(cls, given: list[DeviceClassMapping] | None) -> list[DeviceClassMapping] | None:
+        mistakes, names, classes = list[Mistake](), set[str](), dict[str, str]()
+        for index, one in enumerate(given or ()):
+            if one.name in names:
+                mistakes.append(Mistake(f"[{index}].name", f"{one.name} has a mapping already; put all its classes there"))
+            names.add(one.name)
+            for at, device_class in enumerate(one.device_class_names):
+                if device_class in classes:
+                    accepted = f"{device_class} counts as {classes[device_class]} already; leave one out"
+                    mistakes.append(Mistake(f"[{index}].deviceClassNames[{at}]", accepted))
+                classes.setdefault(device_class, one.name)
+        if mistakes:
+            raise refuse_inside(mistakes)
+        return given
 
     @field_validator("transformations")
     @classmethod

@@ -1,5 +1,6 @@
 """A Workload that was created for a job beforehand: which job owns it, and whether it requests what the job will run."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,6 +10,7 @@ from core.jobs.templates import remove_start, with_gate
 from core.model.podset import Mode
 from core.names import JOB_UID_LABEL, RESOURCE_IN_USE_FINALIZER, UNCONSTRAINED_TOPOLOGY
 from core.placement.refusals import truncate
+from core.podgroups.devices.claims import read_pod_claims
 from core.state.facts import PodSetFacts
 
 Json = Mapping[str, Any]
@@ -64,7 +66,18 @@ def find_difference(wanted: Sequence[PodSetTemplate], workload: Json) -> str | N
                 continue
             shown = [truncate(str(value), _MAX_SHOWN_CHARS) for value in (one, two)]
             return f"pod set {pod_set.name}: {_COMPARED[field.name]} of the job: {shown[0]}, of the Workload: {shown[1]}"
+        if find_more_claims(pod_set.template, its_template := other.get("template") or {}) or find_more_claims(
+            its_template, pod_set.template
+        ):
+            return f"pod set {pod_set.name}: the spec.resourceClaims of the job are others than those of the Workload"
     return None
+
+
+def find_more_claims(template: Json, admitted: Json) -> list[str]:
+    """Returns the names of the templates and claims in spec.resourceClaims of a pod template that those of `admitted` have not, or not so
+    often, sorted."""
+    more = Counter(read_pod_claims({"spec": template.get("spec")})) - Counter(read_pod_claims({"spec": admitted.get("spec")}))
+    return sorted(claim.template or claim.name for claim in more.elements())
 
 
 def _is_implied(topology: Any) -> bool:

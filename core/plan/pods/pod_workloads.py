@@ -201,12 +201,12 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
 
 def has_other_request(wanted: DesiredWorkload, workload: Json) -> bool:
     """Returns whether a parent's present pods (`wanted`) differ from those of its workload. Compared are the queue, and name, number,
-    requests, topology request and node rules of each pod set. What does not matter for where they run, such as an image, may change
+    requests, claims, topology request and node rules of each pod set. What does not matter for where they run, such as an image, may change
     meanwhile. Raises InvalidQuantity where requests cannot be read."""
 
     def reduce_to_essence(pod_set: Json) -> tuple[Any, ...]:
         spec = pod_set["template"].get("spec") or {}
-        place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName"))
+        place = (spec.get(part) or None for part in ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "resourceClaims"))
         return pod_set["name"], pod_set["count"], compute_pod_requests(spec), pod_set.get("topologyRequest"), *place
 
     if wanted.queue != workload["spec"].get("queueName"):

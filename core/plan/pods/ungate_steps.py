@@ -95,10 +95,11 @@ class PodsPlan:
     places: Mapping[str, Mapping[str, str]]
 
 
-def _decide(f: UngatingFacts) -> tuple[Sequence[PodFacts], Ungatings]:
-    """The pods of the Workload's own, and what is to be done with them."""
+def _decide(f: UngatingFacts) -> tuple[Sequence[PodFacts], Ungatings, bool]:
+    """The pods of the Workload's own, what is to be done with them, and whether gated pods that request too much are left out of them."""
     # Where the workload has lost its owner, no pod is its own (`Observed._find_owner`).
     pods = [pod for pod in f.naming if pod.owner_uid == f.facts.owner_uid is not None]
+    named = len(pods)
     if f.is_unowned:  # its pods are not made by a template that was judged: quota limits what each requests, too
         pods = [pod for pod in pods if not (pod.gated and find_excess(pod, f.facts.pod_sets))]
     own = {pod.key for pod in pods}
@@ -106,7 +107,7 @@ def _decide(f: UngatingFacts) -> tuple[Sequence[PodFacts], Ungatings]:
     is_elastic = SLICE_NAME in (f.workload["metadata"].get("annotations") or {})
     is_ready = partial(_has_ready_node, f)
     found = plan_ungating(f.facts, f.admission, pods, f.places.list_level_values, f.is_up, is_ready, others, is_elastic=is_elastic)
-    return pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED])
+    return pods, replace(found, actions=found.actions[: pacing.MOST_UNGATED]), len(pods) < named
 
 
 def plan_pods(f: UngatingFacts) -> PodsPlan:
@@ -117,10 +118,10 @@ def plan_pods(f: UngatingFacts) -> PodsPlan:
 
     The Workload is looked at again after 10 s while pods are held, after 60 s while some request too much. The order of ranks is reported
     in any case, since users of those that run look for it. It takes long where there are many pods; another thread may do it."""
-    own, ungatings = _decide(f)
+    own, ungatings, leaves_out = _decide(f)
     ranked = any(action.by_rank for action in ungatings.actions)
     excessive = [(pod, message) for each, message in ungatings.excessive[: pacing.MOST_EXCESSIVE] if (pod := f.find_pod(each)) is not None]
-    again_s = pacing.EXCESS_S if ungatings.excessive and not ungatings.held else pacing.PODS_HELD_S if ungatings.held else None
+    again_s = pacing.PODS_HELD_S if ungatings.held else pacing.EXCESS_S if ungatings.excessive or leaves_out else None
     plan = make_plan(
         *_plan_strays(f, ungatings.strays),
         _plan_finalizer(f) if ungatings.actions else None,

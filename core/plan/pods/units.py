@@ -142,6 +142,11 @@ class UnitFacts:
     examples: Mapping[str, Obj] | None = None
     waited_s: float = 0.0
 
+    def find_claimed(self, pod: Obj) -> Resources:
+        """Returns the devices that the claims of a pod ask for, by class."""
+        seen = self.seen.get(build_object_key(pod))
+        return seen.claimed if seen is not None and seen.uid == pod["metadata"]["uid"] else {}
+
     def is_own(self, pod: Obj) -> bool:
         """Returns whether a pod was made for the source; True where that is gone."""
         return self.source is None or is_made_for(self.source, pod, self.seen.get(build_object_key(pod)))
@@ -490,14 +495,16 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         return NOTHING
     roles = [(pod, _find_role(f, pod)) for pod in f.pods]
     plan = plan_start(counts, roles, deletes_excess=f.unit.source == GROUP, reclaimed=read_reclaimed_pods(workload))
-    judged = [(pod, role, explain_excess(compute_pod_requests(pod["spec"]), f.admitted[role], role)) for pod, role in plan.start]
+    asked = ((pod, role, {**compute_pod_requests(pod["spec"]), **f.find_claimed(pod)}) for pod, role in plan.start)
+    judged = [(pod, role, explain_excess(requests, f.admitted[role], role)) for pod, role, requests in asked]
     steps: list[Step | None] = [report(f.build_event(EVENT_WORKLOAD_REFUSED, problem, warning=True)) for problem in plan.problems]
     steps += [_delete(plan.delete), *_delete_excess(f, plan.excess)]
     excessive = [(pod, excess) for pod, _, excess in judged if excess][: pacing.MOST_EXCESSIVE]
     steps += [report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, excess, True)) for pod, excess in excessive]
     start = [(pod, role) for pod, role, excess in judged if not excess][: pacing.MOST_STARTED]
+    again_s = pacing.EXCESS_S if excessive else None  # what a pod requests may be known late
     if not start:
-        return make_plan(*steps)
+        return make_plan(*steps, again_s=again_s)
     try:
         infos = {info.name: info for info in start_infos(workload, f.facts.admission, f.flavors, workload["spec"].get("queueName") or "")}
     except MissingFlavor as error:
@@ -510,7 +517,7 @@ def _start(f: UnitFacts, workload: Obj, counts: Mapping[str, int]) -> Plan:
         Log("pods started", {"workload": build_object_key(workload), "count": len(start)}),
         Span(t.START, workload, attributes, follows_decision=True, causes=tuple(pod for pod, _ in start)),
     )
-    return make_plan(*steps, started)
+    return make_plan(*steps, started, again_s=again_s)
 
 
 def _find_role(f: UnitFacts, pod: Obj) -> str:

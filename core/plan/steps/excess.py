@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from core.model.admission import Admission
+from core.model.claimed_devices import convert_devices, describe_devices, is_devices
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import PODS, Resources
 from core.model.quantity import format_quantity
@@ -29,7 +30,8 @@ def limit_to_admitted(
     limited = [name for name in covered if name not in counted_as_others and name != PODS and not name.startswith(rules.excluded_prefixes)]
     found = list(facts.pod_sets)
     for i, (pod_set, given) in enumerate(zip(facts.pod_sets, admission.pod_sets, strict=False)):
-        most = {name: given.usage.get(name, 0) // given.count for name in limited} if given.count else {}
+        devices = convert_devices(pod_set.claimed, rules.device_classes)
+        most = {name: given.usage.get(name, 0) // given.count - devices.get(name, 0) for name in limited} if given.count else {}
         if most.keys() & pod_set.requests.keys() - given.usage.keys():
             template = read_template(pod_set.name)
             most |= {name: template.get(name, 0) for name in most.keys() - given.usage.keys()}
@@ -37,6 +39,14 @@ def limit_to_admitted(
             requests = {name: min(amount, most.get(name, amount)) for name, amount in pod_set.requests.items()}
             found[i] = replace(pod_set, requests=requests)
     return facts if tuple(found) == facts.pod_sets else replace(facts, pod_sets=tuple(found))
+
+
+def _explain_devices(more: Resources, pod_set: str) -> str:
+    return (
+        f"the pod claims more than was admitted of a pod of {pod_set} ({describe_devices(more)}), and stays gated. A ResourceClaimTemplate "
+        "that it names was deleted, or created anew with other requests, since the job was counted. Create the template as it was, and "
+        "delete the pod if it has a claim of the other one; or suspend the job and resume it, so that it is counted anew"
+    )
 
 
 def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
@@ -49,6 +59,8 @@ def explain_excess(asked: Resources, admitted: Resources, pod_set: str) -> str:
     more = {name: amount - admitted.get(name, 0) for name, amount in sorted(asked.items()) if amount > admitted.get(name, 0)}
     if not more:
         return ""
+    if devices := {name: amount for name, amount in more.items() if is_devices(name)}:
+        return _explain_devices(devices, pod_set)
     shown = ", ".join(f"{format_quantity(name, amount)} {name}" for name, amount in more.items())
     return (
         f"the pod requests {shown} more than the pods that were admitted as {pod_set}, and stays gated. If an admission webhook "

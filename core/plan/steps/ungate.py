@@ -155,16 +155,17 @@ def _send_with_room(
 
 def _find_excessive(pod_set: PodSetFacts, planned: Sequence[Ungate]) -> dict[str, tuple[PodFacts, str]]:
     """Pods by key that request more than was admitted of one, each with a message; those that are alike are judged once."""
-    admitted = dict(pod_set.requests)
+    admitted = dict(pod_set.counted_requests)
     for name, amount in OF_CONTROLLERS.items():
         admitted[name] = max(amount, admitted.get(name, 0))
     admitted[PODS] = 1
     judged: dict[frozenset[tuple[str, int]], str] = {}
     over: dict[str, tuple[PodFacts, str]] = {}
     for pod in (action.pod for action in planned):
-        alike = frozenset(pod.requests.items())
+        asked = pod.counted_requests
+        alike = frozenset(asked.items())
         if alike not in judged:
-            judged[alike] = explain_excess(pod.requests, admitted, pod_set.name)
+            judged[alike] = explain_excess(asked, admitted, pod_set.name)
         if judged[alike]:
             over[pod.key] = pod, judged[alike]
     return over
@@ -174,8 +175,8 @@ def find_excess(pod: PodFacts, pod_sets: Sequence[PodSetFacts]) -> str:
     """Returns the first resource that a pod requests beyond its pod set, for which quota was reserved, as a sentence without its subject.
     Empty if it requests no more, or is of none of these pod sets. The number of pods is not compared."""
     for pod_set in pod_sets:
-        for resource, amount in pod.requests.items() if pod.pod_set == pod_set.name else ():
-            asked = pod_set.requests.get(resource, 0)
+        for resource, amount in pod.counted_requests.items() if pod.pod_set == pod_set.name else ():
+            asked = pod_set.counted_requests.get(resource, 0)
             if resource != PODS and amount > asked:
                 few, many = format_quantity(resource, asked), format_quantity(resource, amount)
                 return f"requests {many} {resource}; a pod of pod set {pod_set.name} requests {few}"

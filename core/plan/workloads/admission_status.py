@@ -159,7 +159,7 @@ def build_waiting_status(
     status["resourceRequests"] = [
         {"name": pod_set.name, "resources": {name: format_quantity(name, amount * pod_set.count) for name, amount in counted.items()}}
         for pod_set in facts.pod_sets
-        for counted in (compute_quota_requests(pod_set.requests, rules or ResourceRules()),)
+        for counted in (compute_quota_requests(pod_set.counted_requests, rules or ResourceRules()),)
     ]
     return _with(workload, status, _list_waiting_conditions(workload, reason, message) + _end_backoff(status, now), now)
 

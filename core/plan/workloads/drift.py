@@ -5,6 +5,7 @@ without ending pods that run.
     Outside        where the assignment does not send them          a pod was bound by hand
     Relabelled     where they were sent, which is elsewhere now     a node was moved to another rack, or got another label, or lost one
     Split          in several domains though one is required        the same, of a level above
+    MoreDevices    with more devices than quota was reserved for    a ResourceClaimTemplate was created anew, and no gate held the pods
 """
 
 from collections import Counter
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from core.model.admission import PodSetAdmission
+from core.model.claimed_devices import describe_devices
 from core.model.podset import Mode
 from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
 
@@ -27,6 +29,7 @@ class DriftKind(Enum):
     OUTSIDE = "Outside"
     RELABELLED = "Relabelled"
     SPLIT = "Split"
+    MORE_DEVICES = "MoreDevices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +51,39 @@ def find_drift(
     levels: Levels,
     departure: Departure = _is_never_gone,
 ) -> tuple[Drift, ...]:
-    """Returns all differences between assignment and pods of a workload: those of kind SPLIT first, then RELABELLED, then OUTSIDE. It is
-    empty without an admission. Pods that end, or are on nodes that are gone, are left out. `pods` are those of the workload, `nodes` all
-    nodes by name. `levels` returns those of a pod set's topology; a required level that is not one of them is not judged. `departure`
-    returns why a node has left a pod set's flavor or topology, empty if it has not."""
+    """Returns all differences between admission and pods of a workload: those of kind SPLIT first, then RELABELLED, OUTSIDE and
+    MORE_DEVICES. It is empty without an admission. Pods that end, or are on nodes that are gone, are left out.
+
+    `pods` are those of the workload, `nodes` all nodes by name. `levels` returns those of a pod set's topology; a required level that is
+    not one of them is not judged. `departure` returns why a node has left a pod set's flavor or topology, empty if it has not."""
     if workload.admission is None:
         return ()
     there = [pod for pod in pods if pod.node in nodes and not pod.terminal and not pod.terminating]
     found: list[Drift] = []
     for pod_set, given in zip(workload.pod_sets, workload.admission.pod_sets, strict=False):
+        own = [pod for pod in there if pod.pod_set == pod_set.name]
+        found += _list_device_drifts(pod_set, own)
         if given.assignment is not None:
-            own = [pod for pod in there if pod.pod_set == pod_set.name]
             found += _list_place_drifts(given, own, nodes, departure)
             found += _list_domain_drifts(f"pods of pod set {pod_set.name}", _find_required_level(pod_set), own, nodes, levels(given))
     together = workload.together
     placed = [given for given in workload.admission.pod_sets if given.assignment is not None]
     if together is not None and together.required and placed:
         found += _list_domain_drifts("its pods", together.level, there, nodes, levels(placed[0]))
-    order = [DriftKind.SPLIT, DriftKind.RELABELLED, DriftKind.OUTSIDE]
+    order = [DriftKind.SPLIT, DriftKind.RELABELLED, DriftKind.OUTSIDE, DriftKind.MORE_DEVICES]
     return tuple(sorted(found, key=lambda drift: order.index(drift.kind)))
+
+
+def _list_device_drifts(pod_set: PodSetFacts, pods: Sequence[PodFacts]) -> Iterator[Drift]:
+    over = []
+    for pod in pods:
+        beyond = {name: amount - pod_set.claimed.get(name, 0) for name, amount in sorted(pod.claimed.items())}
+        if more := {name: amount for name, amount in beyond.items() if amount > 0}:
+            over.append(f"{pod.key.partition('/')[2]} ({describe_devices(more)})")
+    if over:
+        why = "its ResourceClaimTemplate was created anew since, or the Workload counts no claims"
+        why += "; suspend the job and resume it, so that it is counted anew"
+        yield Drift(DriftKind.MORE_DEVICES, f"pod set {pod_set.name}: pods claim more than was admitted: {_format_some(over)}; {why}")
 
 
 def _find_required_level(pod_set: PodSetFacts) -> str | None:

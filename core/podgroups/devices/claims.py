@@ -18,6 +18,8 @@ _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes"
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
 _OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_ENTRY = "resource.kubernetes.io/pod-claim-name"
+_MOST_REQUESTS = 32  # of a claim, as in the API
 _KEPT = 256  # matchers for which a slice remembers answers: more than all decisions ask for that are made at once
 _Answers = tuple[str | None, ...]
 
@@ -164,11 +166,15 @@ class ResourceSlice:
         return "" if taint is None else f"taint {taint[0]}:{taint[2]}"
 
 
+def read_pool(obj: Json) -> PoolId:
+    """Returns the pool of the devices of a ResourceSlice (JSON)."""
+    return PoolId(str(obj["spec"]["driver"]), str(obj["spec"]["pool"]["name"]))
+
+
 def read_slice(obj: Json) -> ResourceSlice:
     """Returns a ResourceSlice of resource.k8s.io/v1. A field of it or of a device that is not known here is the device's `unknown`; taints
     count only with effect NoSchedule or NoExecute."""
-    spec = obj["spec"]
-    pool = PoolId(str(spec["driver"]), str(spec["pool"]["name"]))
+    spec, pool = obj["spec"], read_pool(obj)
     unknown = next((name for name in sorted(spec) if name not in _OF_SLICES and spec[name]), "")
     devices = tuple(_read_device(device, pool.driver, unknown) for device in spec.get("devices") or ())
     generation, count = int(spec["pool"].get("generation") or 0), int(spec["pool"].get("resourceSliceCount") or 1)
@@ -250,6 +256,8 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
     if unknown:
         return ClaimSpec(problem=f"devices.{unknown}")
     requests = []
+    if len(devices.get("requests") or ()) > _MOST_REQUESTS:
+        return ClaimSpec(problem=f"devices.requests with {len(devices['requests'])} entries, more than {_MOST_REQUESTS},")
     for request in devices.get("requests") or ():
         name, exactly = f"devices.requests[{request['name']}]", request.get("exactly")
         if exactly is None:
@@ -275,6 +283,8 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
             expressions.append(str(selector["cel"]["expression"]))
         tolerations = DeviceTolerations(map(_read_toleration, exactly.get("tolerations") or ()))
         count = int(exactly.get("count") or 1)
+        if count < 1:
+            return ClaimSpec(problem=f"{name}.exactly.count {count}")
         requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
 
@@ -292,6 +302,13 @@ def _describe_unknown(obj: Json, known: Iterable[str]) -> str:
     return next((name for name in sorted(obj) if name not in known and obj[name]), "")
 
 
+class PodId(NamedTuple):
+    """A pod by key (namespace/name), and by uid: another one may get its name."""
+
+    key: str
+    uid: str
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A ResourceClaim: what it asks for, and once it is allocated its devices and the nodes that reach them (None: all)."""
@@ -303,6 +320,15 @@ class Claim:
     devices: tuple[DeviceId, ...] = ()
     selector: Json | None = None
     users: tuple[str, ...] = ()  # keys of pods that it was made for, or that it is reserved for
+
+    owner: PodId | None = None  # its controller
+    entry: str = ""  # of spec.resourceClaims of its owner: what it was made for
+    holder: PodId | None = None  # its devices are in use on the node of that pod
+
+    @property
+    def counted_for(self) -> set[PodId]:
+        """Returns its owner and its holder, which may be one pod, or none."""
+        return {pod for pod in (self.owner, self.holder) if pod is not None}
 
     @property
     def pools(self) -> Counter[PoolId]:
@@ -324,7 +350,22 @@ def read_claim(obj: Json) -> Claim:
         tuple(DeviceId(str(one["driver"]), str(one["pool"]), str(one["device"])) for one in results if not one.get("adminAccess")),
         _read_selector((allocation or {}).get("nodeSelector")),
         tuple(sorted(set(_list_users(metadata, status)))),
+        owner := _find_owner(metadata),
+        str((metadata.get("annotations") or {}).get(_ENTRY) or ""),
+        min(_list_holders(metadata, status), default=owner),
     )
+
+
+def _find_owner(metadata: Json) -> PodId | None:
+    """The pod that controls a claim; any user may write other owners."""
+    found = (one for one in metadata.get("ownerReferences") or () if one.get("controller") and one.get("kind") == "Pod")
+    return next((PodId(f"{metadata['namespace']}/{one['name']}", str(one.get("uid") or "")) for one in found), None)
+
+
+def _list_holders(metadata: Json, status: Json) -> Iterator[PodId]:
+    for one in status.get("reservedFor") or ():
+        if one.get("resource") == "pods":
+            yield PodId(f"{metadata['namespace']}/{one['name']}", str(one.get("uid") or ""))
 
 
 def _list_users(metadata: Json, status: Json) -> Iterator[str]:

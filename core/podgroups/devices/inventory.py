@@ -5,11 +5,11 @@ Kept up to date by events; a decision reads it and changes nothing.
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.podgroups.devices.claims import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PoolId, ResourceSlice
+from core.podgroups.devices.claims import Claim, ClaimSpec, DeviceId, Matcher, NotServed, PodClaim, PodId, PoolId, ResourceSlice
 from core.podgroups.devices.node_limits import MOST_KINDS
 
 Value = TypeVar("Value")
@@ -44,16 +44,27 @@ class Inventory:
         self._templates: dict[str, ClaimSpec] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Claim] = {}
+        self._by_pod: dict[PodId, dict[str, Claim]] = {}  # claims by the pods that they count for
         self._taken: Counter[DeviceId] = Counter()
-        self._pools: dict[PoolId, Pool] | None = None  # computed again when a slice has changed
+        self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
+        self._pools: dict[PoolId, Pool] = {}
+        self._stale: set[PoolId] = set()  # pools that have other slices than when `_pools` was computed
         self.kept: dict[str, PlacedClaims] = {}  # by uid of pods
 
     # --- what is seen -----------------------------------------------------------------------------------
 
     def observe_slice(self, key: str, found: ResourceSlice | None) -> None:
         """Keeps a ResourceSlice as it is now (None: it is gone), by the key of its object."""
+        before = self._slices.get(key)
         _put(self._slices, key, found)
-        self._pools = None
+        if before is not None:
+            self._stale.add(before.pool)
+            del self._by_pool[before.pool][key]
+            if not self._by_pool[before.pool]:
+                del self._by_pool[before.pool]
+        if found is not None:
+            self._stale.add(found.pool)
+            self._by_pool.setdefault(found.pool, {})[key] = found
 
     def observe_template(self, key: str, found: ClaimSpec | None) -> None:
         """Keeps a ResourceClaimTemplate (namespace/name) as it is now (None: it is gone)."""
@@ -75,6 +86,13 @@ class Inventory:
         if found is not None:
             self._taken.update(found.devices)
         _put(self._claims, key, found)
+        for pod in before.counted_for if before is not None else ():
+            self._by_pod[pod].pop(key)
+            if not self._by_pod[pod]:
+                del self._by_pod[pod]
+        if found is not None:
+            for pod in found.counted_for:
+                self._by_pod.setdefault(pod, {})[key] = found
 
     def record_claims(self, pod: str, kept: PlacedClaims | None) -> None:
         """Keeps what a pod, by uid, claims where it is placed, instead of what was kept before. Nothing is kept of one without claims, or
@@ -87,11 +105,17 @@ class Inventory:
     def pools(self) -> Mapping[PoolId, Pool]:
         """Returns all pools by id, in the order of driver and name, each with the slices of its newest generation alone. The map is kept
         until a slice is observed, and must not be changed."""
-        if self._pools is None:
-            by_pool: dict[PoolId, list[ResourceSlice]] = {}
-            for key in sorted(self._slices):
-                by_pool.setdefault(self._slices[key].pool, []).append(self._slices[key])
-            self._pools = {pool: _find_newest(pool, by_pool[pool]) for pool in sorted(by_pool)}
+        if self._stale:
+            pools = dict(self._pools)
+            for pool in self._stale:
+                slices = self._by_pool.get(pool)
+                if slices is None:
+                    pools.pop(pool, None)
+                else:
+                    pools[pool] = _find_newest(pool, [slices[key] for key in sorted(slices)])
+            is_sorted = pools.keys() <= self._pools.keys()
+            self._pools = pools if is_sorted else {pool: pools[pool] for pool in sorted(pools)}
+            self._stale.clear()
         return self._pools
 
     def is_free(self, device: DeviceId) -> bool:
@@ -103,13 +127,29 @@ class Inventory:
         """Returns the ResourceClaim of this name, as it was last observed; None where it is not there."""
         return self._claims.get(f"{namespace}/{name}")
 
+    def find_template(self, namespace: str, name: str) -> ClaimSpec | None:
+        """Returns what claims made from a ResourceClaimTemplate ask for, as it was last observed; None where it is not there."""
+        return self._templates.get(f"{namespace}/{name}")
+
+    def find_class(self, name: str) -> tuple[str, ...] | None:
+        """Returns the expressions of a DeviceClass, as they were last observed; None where it is not there."""
+        return self._classes.get(name)
+
+    def list_claims_of(self, pod: PodId) -> list[Claim]:
+        """Returns the claims that a pod controls or holds (`Claim.owner`, `Claim.holder`)."""
+        return list(self._by_pod.get(pod, {}).values())
+
+    def list_pods_with_devices(self, pools: Set[PoolId]) -> list[str]:
+        """Returns the pods (namespace/name) for which a claim counts that has a device of some pools."""
+        return [pod.key for pod, claims in self._by_pod.items() if any(d.of_pool in pools for one in claims.values() for d in one.devices)]
+
     def compute_template_need(self, namespace: str, template: str) -> Need:
         """Returns the number of devices by matcher that a claim made from a template asks for.
 
         Raises NotServed where the template or a class is not there, or it asks for something that is not served or for more than
         `MOST_KINDS` unlike devices.
         """
-        spec = self._templates.get(f"{namespace}/{template}")
+        spec = self.find_template(namespace, template)
         if spec is None:
             raise NotServed(f"there is no ResourceClaimTemplate {template}")
         return self._compute_need(spec, f"ResourceClaimTemplate {template}: spec.spec")
@@ -133,7 +173,7 @@ class Inventory:
     def is_equivalent(self, claim: Claim, namespace: str, template: str) -> bool:
         """Returns whether a claim asks for exactly what a template does: the same requests in the same order, or the same problem. False
         where there is no such template."""
-        return claim.spec == self._templates.get(f"{namespace}/{template}")
+        return claim.spec == self.find_template(namespace, template)
 
     def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
         """Yields each slice of all pools, with the matchers that a decision will need for its devices and that have no answer yet, perhaps
@@ -157,7 +197,7 @@ class Inventory:
             raise NotServed(f"{where}.{spec.problem} is not served")
         need: Counter[Matcher] = Counter()
         for request in spec.requests:
-            of_class = self._classes.get(request.device_class)
+            of_class = self.find_class(request.device_class)
             if of_class is None:
                 raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")
             need[Matcher((*of_class, *request.expressions), request.tolerations, request.capacity)] += request.count

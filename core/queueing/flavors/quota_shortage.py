@@ -78,7 +78,7 @@ class QuotaShortage:
 def compute_pod_set_usage(pod_set: PodSetFacts, queue: ClusterQueueFacts, rules: ResourceRules) -> dict[str, int]:
     """Returns the canonical amounts, by resource, that all pods of a pod set take from quota, as `rules` transform them. `pods` is there
     only where the queue covers it; resources that are requested with zero are there with 0."""
-    usage = {resource: amount * pod_set.count for resource, amount in compute_quota_requests(pod_set.requests, rules).items()}
+    usage = {resource: amount * pod_set.count for resource, amount in compute_quota_requests(pod_set.counted_requests, rules).items()}
     usage |= {resource: 0 for resource in pod_set.none_of if resource not in usage}
     if any(PODS in group.resources for group in queue.groups):
         usage[PODS] = usage.get(PODS, 0) + pod_set.count

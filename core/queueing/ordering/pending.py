@@ -240,7 +240,7 @@ def _build_pod_set_key(pod_set: PodSetFacts) -> Hashable:
         pod_set.name,
         pod_set.count,
         pod_set.min_count,
-        frozenset(pod_set.requests.items()),
+        frozenset(pod_set.counted_requests.items()),
         pod_set.topology,
         frozenset(pod_set.node_selector.items()),
         repr(pod_set.affinity),

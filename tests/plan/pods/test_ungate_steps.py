@@ -84,6 +84,14 @@ def test_pods_of_a_workload_lead_to_these_steps(
     assert (found.names, found.again_s) == (names, again_s)
 
 
+def test_unowned_workload_with_a_pod_that_requests_more_is_looked_at_again():
+    f = build_facts(build_gated_pod(0, "9"))
+    unowned = {**f.workload, "metadata": {**f.workload["metadata"], "ownerReferences": []}}
+    f = replace(f, workload=unowned)
+    assert f.is_unowned
+    assert (plan(f).names, plan(f).again_s) == ((), pacing.EXCESS_S)
+
+
 @pytest.mark.parametrize(
     ("stray", "waits_for_nodes", "write"),
     [

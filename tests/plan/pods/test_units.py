@@ -217,3 +217,12 @@ def test_pod_is_made_for_its_source_where_its_controller_or_its_root_is(owner: s
     assert f.is_own(pod) is is_own
     assert replace(f, seen={"ns/a": replace(read_pod(pod), owner_uid="uid-sts")}).is_own(pod), "by what is above its controller"
     assert replace(f, source=None).is_own(pod)
+
+
+def test_unit_with_a_pod_that_claims_more_than_was_admitted_is_looked_at_again():
+    pods, workload = (make_pod("a"), make_pod("b")), make_workload(QUOTA_RESERVED, ADMITTED)
+    facts = make_facts(*pods, workload=workload, seen={"ns/a": replace(read_pod(pods[0]), claimed={"d": 1})})
+    found = plan(facts)
+    assert START in found.names
+    assert found.again_s == pacing.EXCESS_S
+    assert plan(replace(facts, seen={})).again_s is None

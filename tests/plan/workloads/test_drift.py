@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.admission import Admission, PodSetAdmission, encode_admission
+from core.model.claimed_devices import UNCOUNTED_DEVICES
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, WORKLOAD_REQUIRED_TOPOLOGY
 from core.plan.workloads.drift import DriftKind, find_drift
@@ -66,6 +67,21 @@ def drift(facts: WorkloadFacts, pods: list[PodFacts], there: Nodes) -> list[tupl
 def is_one(found: list[tuple[DriftKind, str]], kind: DriftKind, *named: str) -> bool:
     """Whether there is one difference, of a kind, and its text has these names and amounts."""
     return [each for each, _ in found] == [kind] and all(name in found[0][1] for name in named)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "says"), [({"d": 2}, ""), ({"d": 1}, ""), ({"d": 5}, "p (d: 3 more)"), ({UNCOUNTED_DEVICES: 1}, "p (devices that no quota")]
+)
+def test_pods_that_claim_more_devices_than_were_admitted_are_drift(claimed: dict[str, int], says: str):
+    facts = build_workload("a1")
+    facts = replace(facts, pod_sets=(replace(facts.pod_sets[0], claimed={"d": 2}),))
+    found = drift(facts, [replace(build_pod("p", "a1"), claimed=claimed)], build_nodes(a1="r1"))
+    assert is_one(found, DriftKind.MORE_DEVICES, says, "pod set main", "ResourceClaimTemplate") if says else found == []
+
+
+def test_pods_with_devices_of_a_pod_set_with_none_are_drift():
+    found = drift(build_workload("a1"), [replace(build_pod("p", "a1"), claimed={"d": 1})], build_nodes(a1="r1"))
+    assert is_one(found, DriftKind.MORE_DEVICES, "p (d: 1 more)", "the Workload counts no claims")
 
 
 def test_where_pods_were_sent_is_no_drift():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs.templated import MAX_POD_SETS
+from core.model.configuration import ResourceRules
 from core.resource import Obj
 from core.runtime.clock import SystemClock
 from reconciler.jobs.child_objects import find_excess_of_parts, limit_facts
@@ -36,8 +37,8 @@ def _replicated(name: str, pods: int, **requests: str) -> Obj:
 class Parts:
     """A TrainJob that was admitted with one pod of one CPU, and its JobSet."""
 
-    def __init__(self, *covered: str) -> None:
-        self.observed = Observed(None, SystemClock())  # type: ignore[arg-type]
+    def __init__(self, *covered: str, rules: ResourceRules | None = None) -> None:
+        self.observed = Observed(None, SystemClock(), resource_rules=rules)  # type: ignore[arg-type]
         queue = build_cluster_queue_json("q", {"f": "100"})
         queue["spec"]["resourceGroups"][0]["coveredResources"] = list(covered)
         queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [{"name": name, "nominalQuota": "100"} for name in covered]
@@ -86,6 +87,18 @@ def test_jobset_with_larger_pods_is_excess(requests: dict[str, str]):
     workload = parts.admit(cpu="1", memory="1Gi")
     parts.make(_replicated("node", 1, **requests))
     assert parts.explain(workload)
+
+
+@pytest.mark.parametrize(("admitted", "made", "says"), [("", "a", "a"), ("a", "b", "b"), ("a", "a", ""), ("a", "", "")])
+def test_jobset_with_claims_that_were_not_admitted_is_excess(admitted: str, made: str, says: str):
+    parts = Parts("cpu", rules=ResourceRules(device_classes={"gpu": "example.com/gpus"}))
+    workload, replicated = parts.admit(cpu="1"), _replicated("node", 1, cpu="1")
+    templates = workload["spec"]["podSets"][0]["template"], replicated["template"]["spec"]["template"]
+    for template, name in zip(templates, (admitted, made), strict=True):
+        template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}] if name else []
+    parts.make(replicated)
+    wanted = f"the pods of JobSet set claim devices as node that were not admitted: {says}" if says else ""
+    assert parts.explain(workload) == wanted
 
 
 def test_jobset_as_admitted_is_no_excess_after_its_queue_covers_another_resource():

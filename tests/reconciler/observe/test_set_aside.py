@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.model.configuration import ResourceRules
 from core.names import EVENT_SET_ASIDE
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import api_resources as r
@@ -33,6 +34,7 @@ FIELDS = {
         "flavorFungibility", "namespaceSelector", "stopPolicy", "admissionChecks", "parameters", "controllerName", "clusterQueue",
         "fairSharing", "replicatedJobs", "leaderWorkerTemplate", "runPolicy", "mpiReplicaSpecs", "pytorchReplicaSpecs", "headGroupSpec",
         "workerGroupSpecs", "components", "driver", "executor", "minCount", "topologyConstraint", "provisioningClassName",
+        "resourceClaims", "pool", "devices",
     ),
     "status": ("allocatable", "conditions", "phase", "reason", "admission", "requeueState", "reclaimablePods", "unhealthyNodes",
                "admissionChecks", "resourceClaimStatuses", "active", "ready"),
@@ -67,7 +69,9 @@ class Gates:
 
 def whole() -> tuple[Reconciler, Deciding]:
     clock = ManualClock()
-    reconciler = Reconciler(Client.make_offline(), clock, Behaviour(STANDARD, gates=Gates()))  # type: ignore[arg-type]
+    counts = ResourceRules(device_classes={"gpu.example.com": "example.com/gpus"})
+    behaviour = Behaviour(STANDARD, gates=Gates(), resource_rules=counts)  # type: ignore[arg-type]
+    reconciler = Reconciler(Client.make_offline(), clock, behaviour)
     return reconciler, reconciler._prepare()
 
 

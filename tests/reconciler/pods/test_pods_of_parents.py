@@ -222,7 +222,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
     harness.run()
     assert list_started(harness) == set(), "nobody knows yet whose they are"
     told = []
-    harness.observed.on_owner.append(lambda pod: told.append(pod["metadata"]["name"]))
+    harness.observed.on_pod_read.append(lambda pod: told.append(pod["metadata"]["name"]))
     for name, owner in (("lws-0", ("Pod", "lws-0")), ("lws", ("LeaderWorkerSet", "lws"))):
         harness.put(
             {"kind": "StatefulSet", "metadata": {"name": name, "uid": f"uid-StatefulSet-{name}", **owned(owner)}, "spec": {"replicas": 1}}

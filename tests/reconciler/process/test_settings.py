@@ -216,6 +216,12 @@ def test_configuration_file_sets_values_that_no_flag_sets(config: Callable[[str]
     assert [said.split(": ")[1] for said in settings.warnings] == ["integrations.frameworks"]
 
 
+def test_mapped_device_classes_count_unless_their_gate_is_off(config: Callable[[str], list[str]]):
+    text = "resources: {deviceClassMappings: [{name: example.com/gpus, deviceClassNames: [gpu.example.com]}]}\n"
+    assert parse(config(text)).resources.device_classes == {"gpu.example.com": "example.com/gpus"}
+    assert parse([*config(text), "--feature-gates", "KueueDRAIntegration=false"]).resources.device_classes == {}
+
+
 def test_without_a_file_and_with_an_empty_one_all_stands_at_the_defaults(config: Callable[[str], list[str]]):
     for settings in (parse([]), parse(config(""))):
         assert (settings.namespace, settings.leader_elect) == ("topogate-system", True)
