@@ -14,6 +14,7 @@ from core.model.configuration import ResourceRules
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.resource import Obj
@@ -525,14 +526,63 @@ async def test_a_driver_that_writes_without_end_does_not_keep_a_replica_from_its
     assert found.devices is not None
     evaluate = found.devices.evaluate
 
-    async def write_and_evaluate(*slices: Any) -> None:
-        await evaluate(*slices)
+    async def write_and_evaluate(*slices: Any) -> list[Any]:
+        refused = await evaluate(*slices)
         put(found, build_resource_slice("a0", 1 + (version := next(versions)) % 2, node="a0"), version)
         assert version < 100
+        return refused
 
     monkeypatch.setattr(found.devices, "evaluate", write_and_evaluate)
     await found.counted.settle()
     assert next(versions) == 3
+
+
+async def test_a_class_that_cannot_be_evaluated_is_named_until_it_can():
+    found = cluster(build_template(), *list_slices({"a0": 3}))
+    put(found, build_device_class(CLASS, "device.nothing"), 2)
+    submit(found)
+    await count(found)
+    outcome = judge(found)
+    assert isinstance(outcome, NotAdmissible)
+    assert f"devices of DeviceClass {CLASS} cannot be counted: 'device.nothing' cannot be evaluated" in outcome.message
+    put(found, build_device_class(), 3)
+    await count(found)
+    assert isinstance(judge(found), Admissible)
+
+
+async def test_a_class_that_used_up_its_time_is_counted_when_it_has_some_again(monkeypatch: pytest.MonkeyPatch):
+    found = cluster(build_template(), *list_slices({"a0": 3}))
+    assert found.counted is not None
+    monkeypatch.setattr(pacing, "DEVICES_CPU_S", -1.0)
+    submit(found)
+    await count(found)
+    assert f"devices of DeviceClass {CLASS} cannot be counted: " in read(found).refused
+    monkeypatch.undo()
+    await found.counted._clock.sleep(pacing.DEVICES_BUDGET_S)
+    found.counted._retry_refused()
+    await count(found)
+    assert read(found).refused == ""
+    assert found.state.nodes["a0"].state.allocatable[ROW] == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices"),
+    [
+        ({"tolerations": [{"operator": "Exists"}]}, [{"name": "d", "taints": [{"key": "t", "effect": "NoSchedule"}]}]),
+        ({}, [{"name": "d", "consumesCounters": [{"counterSet": "c"}]}]),
+        ({}, [{"name": "d", "allowMultipleAllocations": True}]),
+        ({}, [{"name": "d", "nodeName": "a0"}]),
+    ],
+    ids=["tolerations", "consumesCounters", "allowMultipleAllocations", "per device"],
+)
+async def test_a_job_for_devices_that_nodes_do_not_offer_is_not_judged_and_does_not_wait(asked: Obj, devices: list[Obj]):
+    found = cluster(build_template(spec=build_claim_spec(1, **asked)), build_resource_slice("a0", devices, node="a0"))
+    submit(found, 1)
+    await count(found)
+    outcome = judge(found)
+    assert isinstance(outcome, Admissible)
+    assert outcome.choices[0].unjudged == ("resourceClaims",)
+    assert dict(outcome.admission.pod_sets[0].usage)[GPUS] == 1
 
 
 async def test_a_class_that_changes_counts_the_devices_of_all_nodes_anew():
