@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Never
 
 from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources
 from core.plan.steps import pacing
-from core.podgroups.devices.claims import PoolId, read_claim, read_pod_claims, read_pool
+from core.podgroups.devices.claims import Matcher, PoolId, ResourceSlice, read_claim, read_pod_claims, read_pool
 from core.podgroups.devices.node_devices import ALL_NODES, NodeDevices
 from core.podgroups.devices.queued_claims import QueuedClaims
 from core.resource import Obj
@@ -49,6 +50,8 @@ class CountedDevices:
         self._is_filled = False
         self._dirty: dict[PoolId, None] = {}  # pools that have to be counted
         self._has_dirty = asyncio.Event()
+        self._limits: list[tuple[str, bool]] = []
+        self._refused: list[tuple[float, ResourceSlice, Matcher]] = []  # with the time from which they are evaluated again
         self._workloads.add_index(_TEMPLATES, _list_templates_of_workload)
         self._workloads.add_index(_CLAIMING, _list_claiming)
         self._pods.add_index(_TEMPLATES, _list_templates)
@@ -108,7 +111,10 @@ class CountedDevices:
     async def run(self) -> Never:
         """Counts the devices of pools whenever their slices, or a class, have changed. Never returns."""
         while True:
-            await self._has_dirty.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pacing.DEVICES_BUDGET_S if self._refused else None):
+                    await self._has_dirty.wait()
+            self._retry_refused()
             await self.settle()
 
     async def settle(self) -> None:
@@ -117,7 +123,8 @@ class CountedDevices:
         if self._dirty and self._on_nodes is not None:
             pools = self._drain_dirty()
             self._on_nodes.read_classes()
-            await self._devices.evaluate(self._on_nodes.list_missing(pools))
+            refused = await self._devices.evaluate(self._on_nodes.list_missing(pools))
+            self._refused += [(self._clock.monotonic() + pacing.DEVICES_BUDGET_S, *each) for each in refused]
             changed = set[str]()
             for number, pool in enumerate(pools):
                 if any(missing for _, missing in self._on_nodes.list_missing([pool])):
@@ -126,7 +133,15 @@ class CountedDevices:
                     changed |= self._on_nodes.count_pool(pool)
                 if number % pacing.READ_AT_ONCE == 0:
                     await self._clock.sleep(0)
-            self._report(pools, changed)
+            self._report(self._on_nodes, pools, changed)
+
+    def _retry_refused(self) -> None:
+        """Counts pools again for which a class had used up its time, once it has some again."""
+        now = self._clock.monotonic()
+        due, self._refused = [one for one in self._refused if one[0] <= now], [one for one in self._refused if one[0] > now]
+        for _, one, matcher in due:
+            one.answers.pop(matcher, None)
+        self._mark_pools(one.pool for _, one, _ in due)
 
     def _find_lack(self) -> str:
         return "" if self._is_filled or self._devices.may_count else self._devices.lack
@@ -142,7 +157,7 @@ class CountedDevices:
             self._on_nodes.read_classes()
             for pool in pools:
                 changed |= self._on_nodes.count_pool(pool)
-            self._report(pools, changed)
+            self._report(self._on_nodes, pools, changed)
 
     def _drain_dirty(self) -> list[PoolId]:
         pools = list(self._dirty)
@@ -150,7 +165,10 @@ class CountedDevices:
         self._has_dirty.clear()
         return pools
 
-    def _report(self, pools: list[PoolId], changed: set[str]) -> None:
+    def _report(self, on_nodes: NodeDevices, pools: list[PoolId], changed: set[str]) -> None:
+        before, self._limits = self._limits, on_nodes.list_limits()
+        if before != self._limits:
+            self._read_claiming()
         self._read_nodes(self._nodes.list_keys() if ALL_NODES in changed else changed)
         self._read_pods(self._devices.inventory.list_pods_with_devices(set(pools)))
 

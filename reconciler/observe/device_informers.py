@@ -65,21 +65,22 @@ class Devices(Served):
         are passed over."""
         await self.evaluate(self.inventory.to_judge(namespace, templates))
 
-    async def evaluate(self, slices: Iterable[tuple[ResourceSlice, Sequence[Matcher]]]) -> None:
+    async def evaluate(self, slices: Iterable[tuple[ResourceSlice, Sequence[Matcher]]]) -> list[tuple[ResourceSlice, Matcher]]:
         """Evaluates selectors for the devices of slices, each with those that have no answer yet, and stores the answers in the slices. The
-        event loop has its turns meanwhile.
+        event loop has its turns meanwhile. Returns those that were refused for the time that they take.
 
         Expressions may take too long for the devices of one slice, or for those of all slices within `pacing.DEVICES_BUDGET_S` seconds.
         Refusals are stored then for that slice and all that follow in this time. 5,000 slices that each stay below their limit would take
         20 minutes."""
         now = self._clock.monotonic()
         self._budgets = {matcher: budget for matcher, budget in self._budgets.items() if now < budget.until}
-        turn = _Turn(self._clock)
+        turn, refused = _Turn(self._clock), list[tuple[ResourceSlice, Matcher]]()
         for one, missing in slices:
             for matcher in missing:
                 budget = self._budgets.setdefault(matcher, _Budget(now + pacing.DEVICES_BUDGET_S))
                 if budget.refusal:
                     one.refuse(matcher, budget.refusal)
+                    refused.append((one, matcher))
                     continue
                 spent, judging = 0.0, one.evaluate_in_pieces(matcher)
                 for _ in judging:
@@ -89,10 +90,12 @@ class Devices(Served):
                         budget.refusal = self._explain(matcher, one, is_slice=spent > pacing.DEVICES_CPU_S)
                         with contextlib.suppress(StopIteration):
                             judging.throw(NotServed(budget.refusal))
+                        refused.append((one, matcher))
                         break
                     await turn.end_if_long()
             turn.note_time()
             await turn.end_if_long()
+        return refused
 
     def _explain(self, matcher: Matcher, one: ResourceSlice, *, is_slice: bool) -> str:
         texts = " and ".join(map(repr, matcher.expressions))

@@ -74,6 +74,8 @@ class Observed(Informers):
     changed.
     """
 
+    _woken_at = 0  # `state.changes` when the scheduler was last woken for nodes or pods that have other devices
+
     def __init__(
         self,
         client: Client,
@@ -96,8 +98,6 @@ class Observed(Informers):
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
         self._to_read = Again(self._read_workload_again, pacing.READ_AT_ONCE, clock, self._wake)
         self._to_own = Again(self._observe_owner_again, pacing.OWNED_AT_ONCE, clock)  # pods of an owner that came after them, or went
-        self._woken_at = 0  # `state.changes` when the scheduler was last woken for nodes or pods
-        # Nodes that have other devices, and pods that claim others.
         self._nodes_to_read = Again(self._read_node_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
         self._pods_to_read = Again(self._read_pod_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
         self.again = (self._to_read, self._to_own, self._nodes_to_read, self._pods_to_read)
@@ -122,8 +122,7 @@ class Observed(Informers):
         self.ungating = Ungating()
         self.pods_progress = WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
-        # Called with pods that turned out to be another's than was known, or to claim other devices.
-        self.on_pod_read: list[Callable[[Obj], None]] = []
+        self.on_pod_read: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's, or to claim other devices
         self._index()
         self._fold_all()
         if counts and self.devices is not None:

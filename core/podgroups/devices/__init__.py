@@ -1,4 +1,4 @@
 """Devices and claims (DRA) as far as places depend on them.
 
-Imported by `cli`, `core.podgroups`, `reconciler`.
+Imported by `cli`, `core.plan`, `core.podgroups`, `reconciler`.
 """

@@ -26,6 +26,10 @@ class NodeDevices:
         self._own: dict[str, dict[PoolId, Counter[str]]] = {}  # by node
         self._shared: dict[PoolId, list[_Shared]] = {}
         self._nodes: dict[PoolId, set[str]] = {}  # that have devices of their own in a pool
+        # By class, each with the pools that it is so for.
+        self._problems: dict[str, dict[PoolId, str]] = {}  # why its devices cannot be counted
+        self._unjudged: dict[str, set[PoolId]] = {}  # some of its devices have fields that are not understood
+        self._offering: dict[str, set[PoolId]] = {}
         self._taken_by: dict[PoolId, Mapping[str, tuple[str, ...]]] = {}  # by device: the classes that take it; also of tainted devices
 
     def list_missing(self, pools: Iterable[PoolId]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
@@ -50,6 +54,10 @@ class NodeDevices:
         for node in before:
             if not self._own[node]:
                 del self._own[node]
+        for device_class in self._classes:
+            self._problems.setdefault(device_class, {}).pop(pool_id, None)
+            self._unjudged.setdefault(device_class, set()).discard(pool_id)
+            self._offering.setdefault(device_class, set()).discard(pool_id)
         pool = self._inventory.pools.get(pool_id)
         own: dict[str, Counter[str]] = {}
         shared: list[_Shared] = []
@@ -79,15 +87,32 @@ class NodeDevices:
         for device_class, matcher in self._matchers.items():
             try:
                 answers = one.judge(matcher)
-            except NotServed:
+            except NotServed as error:
+                self._problems[device_class][one.pool] = str(error)
                 continue
+            if any(device.unknown and answer == device.unknown for device, answer in zip(one.devices, answers, strict=True)):
+                self._unjudged[device_class].add(one.pool)
             for device, answer in zip(one.devices, answers, strict=True):
                 if answer == "":
+                    self._offering[device_class].add(one.pool)
                     counts[name_devices(device_class)] += 1
                 if answer is not None:
                     known = taken_by.get(device.name, ())
                     taken_by[device.name] = (*known, name_devices(device_class)) if answer == "" else known
         return counts
+
+    def explain_none(self, device_class: str) -> str:
+        """Returns why no node offers devices of a class, where it cannot be evaluated; empty where one does, or there is no such reason."""
+        problems = self._problems.get(device_class)
+        return problems[min(problems)] if problems and not self._offering[device_class] else ""
+
+    def is_judged(self, device_class: str) -> bool:
+        """Returns whether all devices of a class have only fields that are understood, so that nodes can be compared by them."""
+        return not self._unjudged.get(device_class)
+
+    def list_limits(self) -> list[tuple[str, bool]]:
+        """Returns `explain_none` and `is_judged` of each class, in their order."""
+        return [(self.explain_none(name), self.is_judged(name)) for name in self._classes]
 
     def count_offered(self, node: str, labels: Mapping[str, str]) -> Mapping[str, int]:
         """Returns the number of devices in reach of a node with these labels, by the name of their class (`name_devices`), whether they are

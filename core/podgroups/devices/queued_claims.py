@@ -14,7 +14,7 @@ from core.model.configuration import ResourceRules
 from core.model.pod_resources import Resources, add
 from core.model.quantity import saturate
 from core.model.transformation import compute_quota_requests
-from core.podgroups.devices.claims import Claim, ClaimSpec, NotServed, PodClaim, PodId, read_pod_claims
+from core.podgroups.devices.claims import Claim, ClaimSpec, NotServed, PodClaim, PodId, Request, read_pod_claims
 from core.podgroups.devices.inventory import Inventory
 from core.podgroups.devices.node_devices import NodeDevices
 from core.state.facts import NodeFacts, PodFacts, PodSetFacts, WorkloadFacts
@@ -62,23 +62,29 @@ class QueuedClaims:
     def _adjust(
         self, pod_set: PodSetFacts, named: Collection[PodClaim], given: PodSetAdmission | None, namespace: str, problems: dict[str, None]
     ) -> PodSetFacts:
-        wanted, is_judged = dict[str, int](), False
+        wanted, is_judged, apart = dict[str, int](), False, set[str]()
         try:
             if len(named) > _MOST_CLAIMS:
                 raise NotServed(f"spec.resourceClaims has {len(named)} entries; at most {_MOST_CLAIMS} are counted")
             specs = [self._find_spec(namespace, claim) for claim in named]
             wanted = _count(specs, self.rules.device_classes)
             self._check_classes(specs)
-            is_judged = all(not request.expressions and not request.capacity for spec in specs for request in spec.requests)
+            asked = [request for spec in specs for request in spec.requests]
+            apart = {name_devices(request.device_class) for request in asked if self._is_apart(request)}
+            is_judged = not apart and not any(request.expressions or request.capacity for request in asked)
         except NotServed as error:
             problems[f"pod set {pod_set.name}: {error}"] = None
         claimed = wanted if given is None else self._find_admitted(pod_set, given, wanted)
         if self.on_nodes is None:
             return replace(pod_set, claimed=claimed)
         unjudged = tuple(field for field in pod_set.traits.unjudged if field != _UNJUDGED or not is_judged)
-        return replace(
-            pod_set, claimed=claimed, requests={**pod_set.requests, **claimed}, traits=replace(pod_set.traits, unjudged=unjudged)
-        )
+        compared = {name: amount for name, amount in claimed.items() if name not in apart}
+        requests = {**pod_set.requests, **compared}
+        return replace(pod_set, claimed=claimed, requests=requests, traits=replace(pod_set.traits, unjudged=unjudged))
+
+    def _is_apart(self, request: Request) -> bool:
+        """Whether nodes may have more devices for a request than they offer, so that they are not compared by these."""
+        return self.on_nodes is not None and bool(request.tolerations or not self.on_nodes.is_judged(request.device_class))
 
     def _find_spec(self, namespace: str, claim: PodClaim) -> ClaimSpec:
         """Raises NotServed where a claim is no template's, or there is no such template."""
@@ -97,6 +103,8 @@ class QueuedClaims:
         for device_class in sorted({request.device_class for spec in specs for request in spec.requests}):
             if self.inventory.find_class(device_class) is None:
                 raise NotServed(f"there is no DeviceClass {device_class}; create it")
+            if self.on_nodes is not None and (why := self.on_nodes.explain_none(device_class)):
+                raise NotServed(f"devices of DeviceClass {device_class} cannot be counted: {why}")
 
     def _find_admitted(self, pod_set: PodSetFacts, given: PodSetAdmission, wanted: dict[str, int]) -> dict[str, int]:
         """What quota was reserved for of one pod. It is what the templates ask for where the admission has none of the resources: they had
