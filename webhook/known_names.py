@@ -4,8 +4,8 @@ Four watches keep them: no review asks the API server. What is kept may be old b
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from heapq import nsmallest
 from itertools import islice
@@ -33,13 +33,13 @@ from webhook.answers import get_metadata_map
 from webhook.gated_rules import list_templates
 
 WATCHED = (r.LOCAL_QUEUES, r.CLUSTER_QUEUES, r.RESOURCE_FLAVORS, r.TOPOLOGIES)
+logger = logging.getLogger(__name__)
 MOST_OBJECTS = 20_000
 """Of one resource. Where a cluster has more, nothing of that resource is known, and so no warning is given."""
-WAIT_S = 0.25
-"""How long a review waits for a queue that is not there: `kubectl apply` may have created it a moment before the job."""
-MOST_WAITING = 16
+AGAIN_S = 600.0
+"""After that a resource is listed again that had too many objects, or for which the watch has failed, and not by the API server."""
 MOST_WARNINGS = 4
-_MOST_COMPARED, _MOST_LOOKED_AT = 64, 2_000  # names; comparing two takes up to 0.3 ms
+_MOST_COMPARED, _MOST_LOOKED_AT = 16, 2_000  # names; comparing two takes up to 0.3 ms, and nothing else is served meanwhile
 _LONGEST_COMPARED = 63
 _MODES = {"required": REQUIRED_TOPOLOGY, "preferred": PREFERRED_TOPOLOGY, "podSetSliceRequiredTopology": SLICE_REQUIRED_TOPOLOGY}
 _QUEUE_FIELD = f"metadata.labels[{QUEUE_NAME_LABEL}]"
@@ -68,22 +68,39 @@ def list_named_levels(kind: object, job: Json) -> list[NamedLevel]:
     return [named for named in found if isinstance(named.level, str) and named.level != AUTO_LEVEL]
 
 
+class _TooMany(Exception):
+    """There are more than `MOST_OBJECTS`."""
+
+
 class _Known(Generic[Value]):
     """The objects of one resource, by namespace (empty: none) and name, each as one small value: None for one that cannot be read. All
     is None while it is not known."""
 
     def __init__(self, client: Client, resource: Resource, read: Callable[[Obj], Value], clock: Clock) -> None:
-        self.watcher = Watcher(client, resource, clock=clock)
-        self.changed = asyncio.Event()
-        self._read = read
+        self.resource = resource
+        self._client, self._read, self._clock = client, read, clock
+        self._watcher: Watcher | None = None
         self._found: _ByNamespace[Value] | None = None
         self._listed: _ByNamespace[Value] | None = None
         self._count = 0
 
+    async def run(self) -> None:
+        """Watches until it is cancelled; nothing that goes wrong here ends the process that answers reviews."""
+        while True:
+            self._watcher = Watcher(self._client, self.resource, clock=self._clock)
+            try:
+                await self._watcher.run(self.apply_event)
+            except _TooMany:
+                logger.warning("too many objects to warn of misspelt names", extra={"resource": str(self.resource), "most": MOST_OBJECTS})
+            except Exception:
+                logger.exception("no warnings of misspelt names for a while", extra={"resource": str(self.resource)})
+            self._found = self._listed = None
+            await self._clock.sleep(AGAIN_S)
+
     @property
     def is_known(self) -> bool:
         """Whether there was a whole list, and the API server has answered since."""
-        return self._found is not None and self.watcher.trouble is None
+        return self._found is not None and self._watcher is not None and self._watcher.trouble is None
 
     def get_all(self, namespace: str = "") -> Mapping[str, Value | None]:
         """Returns the objects of a namespace; empty where they are not known."""
@@ -97,17 +114,15 @@ class _Known(Generic[Value]):
             case InitDone():
                 self._found, self._listed = self._listed, None
             case InitApply(obj):
-                self._listed = self._put(self._listed, obj)
+                self._put(self._listed, obj)
             case Applied(obj):
-                self._found = self._put(self._found, obj)
+                self._put(self._found, obj)
             case Deleted(obj):
                 self._remove(obj)
-        self.changed.set()
-        self.changed = asyncio.Event()
 
-    def _put(self, found: "_ByNamespace[Value] | None", obj: Obj) -> "_ByNamespace[Value] | None":
+    def _put(self, found: "_ByNamespace[Value] | None", obj: Obj) -> None:
         if found is None:
-            return None
+            return
         metadata = obj["metadata"]
         there = found.setdefault(metadata.get("namespace") or "", {})
         self._count += metadata["name"] not in there
@@ -115,7 +130,8 @@ class _Known(Generic[Value]):
             there[metadata["name"]] = self._read(obj)
         except (AttributeError, KeyError, TypeError):  # an object that is older than its schema
             there[metadata["name"]] = None
-        return found if self._count <= MOST_OBJECTS else None
+        if self._count > MOST_OBJECTS:
+            raise _TooMany
 
     def _remove(self, obj: Obj) -> None:
         if self._found is None:
@@ -149,36 +165,21 @@ class KnownNames:
         self._cluster_queues = _Known(client, r.CLUSTER_QUEUES, _read_flavors, clock)
         self._flavors = _Known(client, r.RESOURCE_FLAVORS, _read_topology, clock)
         self._topologies = _Known(client, r.TOPOLOGIES, _read_levels, clock)
-        self._waiting = 0
 
     async def run(self) -> None:
         """Watches until it is cancelled. What cannot be read, or may not, is not known."""
         async with asyncio.TaskGroup() as group:
             for known in (self._queues, self._cluster_queues, self._flavors, self._topologies):
-                group.create_task(known.watcher.run(known.apply_event), name=f"names of {known.watcher.resource}")
+                group.create_task(known.run(), name=f"names of {known.resource}")
 
     async def list_warnings(self, namespace: str, queue: str, levels: Sequence[NamedLevel], *, is_new: bool) -> list[str]:
         """Returns the warnings of a job, `MOST_WARNINGS` at most: that there is no LocalQueue `queue`, where the queue `is_new`, or else
-        which of `levels` no topology of the queue has. Waits up to `WAIT_S` for a queue that is not there; where too many reviews wait, it
-        is taken for known. Empty where the names are not known."""
-        if is_new and not await self._is_known(namespace, queue):
+        which of `levels` no topology of the queue has. Empty where the names are not known. It waits for nothing; a large review, in a
+        thread of its own, asks in the loop that watches."""
+        if is_new and not self._has_queue(namespace, queue):
             return [warn_of_queue(namespace, queue, self._queues.get_all(namespace))]
         known = self._find_levels(namespace, queue) if levels else None
         return list(islice(warn_of_levels(queue, levels, known), MOST_WARNINGS)) if known is not None else []
-
-    async def _is_known(self, namespace: str, queue: str) -> bool:
-        """Whether there is such a LocalQueue, or it cannot be known."""
-        if self._has_queue(namespace, queue) or self._waiting >= MOST_WAITING:
-            return True
-        self._waiting += 1
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WAIT_S):
-                    while not self._has_queue(namespace, queue):
-                        await self._queues.changed.wait()
-        finally:
-            self._waiting -= 1
-        return self._has_queue(namespace, queue)
 
     def _has_queue(self, namespace: str, queue: str) -> bool:
         return not self._queues.is_known or queue in self._queues.get_all(namespace)

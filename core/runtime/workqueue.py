@@ -13,6 +13,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from core.runtime.clock import Clock
@@ -250,7 +251,8 @@ class WorkQueue:
             await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._waiting.remove(waiter)
+                with suppress(ValueError):  # where another was woken in the same moment it is taken out already
+                    self._waiting.remove(waiter)
             else:  # woken in the same moment: the key is left to the next
                 self._wake()
             if not self._waiting:

@@ -311,3 +311,15 @@ async def test_depth_and_age_are_there_for_metrics():
     queue.add_after("b", 60, "r")
     await asyncio.sleep(10)
     assert (len(queue), queue.depth, queue.oldest_age) == (2, 1, 10)
+
+
+async def test_work_queue_get_that_is_cancelled_as_a_key_comes_ends_as_cancelled():
+    """Found by a reader: who added the key had taken the cancelled one out, and it ended with a ValueError."""
+    queue = WorkQueue(SystemClock())
+    getter = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    getter.cancel()
+    queue.add("a", "test")
+    with pytest.raises(asyncio.CancelledError):
+        await getter
+    assert (await queue.get()).key == "a"
