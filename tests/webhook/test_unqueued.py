@@ -139,7 +139,7 @@ def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):
     """The API server itself copies them to a Job that has no labels at all."""
     shown = "the label kueue.x-k8s.io/queue-name does nothing on a pod template: set it in metadata.labels of the Job itself"
     assert list_messages(cluster, build_object("Job", namespace, NAMED, labels={"app": "a"})) == [shown]
-    assert list_messages(cluster, build_object("Job", namespace, NAMED)) == []
+    assert shown not in list_messages(cluster, build_object("Job", namespace, NAMED))
     assert list_messages(cluster, build_object("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
 
 
