@@ -139,7 +139,9 @@ def test_a_queue_named_on_the_pod_template(cluster: Cluster, namespace: str):
     """The API server itself copies them to a Job that has no labels at all."""
     shown = "the label kueue.x-k8s.io/queue-name does nothing on a pod template: set it in metadata.labels of the Job itself"
     assert list_messages(cluster, build_object("Job", namespace, NAMED, labels={"app": "a"})) == [shown]
-    assert shown not in list_messages(cluster, build_object("Job", namespace, NAMED))
+    created, warnings = kubectl_create(cluster, build_object("Job", namespace, NAMED))  # it is queued, in a queue that is not there
+    assert created
+    assert shown not in warnings
     assert list_messages(cluster, build_object("Deployment", namespace, {**NAMED, **ASKS})) == [], "its pods are queued themselves"
 
 

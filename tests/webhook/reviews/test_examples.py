@@ -96,7 +96,7 @@ def test_documents_name_the_python_that_has_the_packages():
 @pytest.mark.cluster
 def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
     """But for kinds whose CRDs are not there. They name a queue, which draws a warning where it is not there."""
-    cluster.kubectl("apply", "-f", "-", input=json.dumps(manifests.build_local_queue("main", "default", "of-examples")))
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(manifests.build_local_queue("main", "default", "research")))
     try:
         for path in sorted((ROOT / "examples").glob("*.yaml")):
             if path.name not in (REFUSED, "jobset.yaml"):
