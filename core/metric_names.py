@@ -407,7 +407,9 @@ UNGATE_LATENCY = Instrument(
     (),
     UNGATINGS,
 )
-EVENTS_DROPPED = Instrument("topogate_events_dropped_total", Kind.COUNTER, "Events that were not written, since there were too many")
+EVENTS_DROPPED = Instrument(
+    "topogate_events_dropped_total", Kind.COUNTER, "Events that were not written: too many, or not taken by the API server"
+)
 
 # --- the process --------------------------------------------------------------------------------------------
 

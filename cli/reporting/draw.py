@@ -19,7 +19,6 @@ from core.names import MIN_PARALLELISM
 Line = str | Text
 _SHOWN_DOMAINS = 12
 _WIDE = 1000
-_CONTROL = re.compile("[\x7f-\x9f]")  # those that JSON permits as they are
 _RESOURCE = re.compile(r'resource "([^"]+)"')
 GOOD, WAITING, BAD, QUIET, HEAD = "green", "yellow", "red", "dim", "bold"
 
@@ -52,11 +51,18 @@ def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -
 
 
 def write_data(console: Console, report: Any, form: str) -> None:
-    """Prints a report as JSON, or as YAML for any other `form`; control characters are escaped."""
-    if form == "json":
-        text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(report, indent=2, ensure_ascii=False))
-    else:
-        text = yaml.safe_dump(report, sort_keys=False, allow_unicode=True, width=2**16).rstrip("\n")
+    """Prints a report as JSON, or as YAML for any other `form`. Where characters of it do not print, all beyond ASCII are escaped: the
+    console replaces none, and what is read back is the same."""
+
+    def format_all(has_all: bool) -> str:
+        if form == "json":
+            return json.dumps(report, indent=2, ensure_ascii=not has_all)
+        dumped: str = yaml.safe_dump(report, sort_keys=False, allow_unicode=has_all, width=2**16)
+        return dumped.rstrip("\n")
+
+    text = format_all(has_all=True)
+    if not text.replace("\n", "").isprintable():
+        text = format_all(has_all=False)
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 

@@ -127,6 +127,8 @@ class Reporter:
             logger.warning("events are left out, since the process ends", extra={"events": left})
             for some in self._waiting.values():
                 some.clear()
+            for _ in range(left):
+                self._recorder.record_dropped_event()
         while self._writing:  # by the workers of `run`
             await asyncio.wait(self._writing)
 

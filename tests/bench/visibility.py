@@ -21,11 +21,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -38,6 +36,7 @@ from core.queueing.flavors.outcome import Admissible
 from core.state.facts import WorkloadFacts
 from e2e import manifests
 from reconciler.visibility.api_documents import ROOT
+from tests.answers import serve_bodies
 from tests.builders import NAMESPACE, RACK, build_condition_json, build_pod_set_json, build_workload_json
 from tests.cli.lives import build_queued_job
 from tests.reconciler.visibility.serving import PROXY, SERVER_CA, USER, Visibility
@@ -97,30 +96,12 @@ def serve(lists: dict[str, list[Json]]) -> Iterator[str]:
             pages[path, str(begin) if begin else ""] = json.dumps(page).encode()
     none = json.dumps({"items": [], "metadata": {"resourceVersion": "1"}}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path: str) -> tuple[int, bytes]:
+        plain, _, query = path.partition("?")
+        return 200, pages.get((plain, parse_qs(query).get("continue", [""])[0]), none)
 
-        def do_GET(self) -> None:
-            path, _, query = self.path.partition("?")
-            body = pages.get((path, parse_qs(query).get("continue", [""])[0]), none)
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_bodies(answer) as address:
+        yield address
 
 
 def time_command(workloads: int, queues: int) -> tuple[list[float], list[float]]:

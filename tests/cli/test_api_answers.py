@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 
+from tests.answers import serve_bodies
 from tests.cli.commands import EXAMPLES, RACK, Commands, build_job, build_nodes, build_queues
 from tests.cli.lives import build_queued_job, decide_documents
 
@@ -28,28 +27,12 @@ def build_status(code: int, reason: str, message: str) -> Answer:
 def serve_answers(answer: Callable[[str], Answer]) -> Iterator[str]:
     """An HTTP server that answers each path so, for as long as it is asked."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            code, value = answer(self.path)
-            body = json.dumps(value).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def encode(path: str) -> tuple[int, bytes]:
+        code, value = answer(path)
+        return code, json.dumps(value).encode()
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_bodies(encode) as url:
+        yield url
 
 
 def write_kubeconfig(topogate: Commands, url: str) -> Path:
