@@ -40,10 +40,16 @@ class Real:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._second = int(time.time())
+        self.is_late = False
 
     def request(self, op: Op) -> tuple[int, Json]:
+        """The answer. Afterwards `is_late` says whether a second has gone by that was not waited for: the server orders `managedFields` by
+        time, and stores an apply that changes nothing but their order."""
+        self.is_late |= int(time.time()) != self._second
         if op.content_type == APPLY and not all(op.body["metadata"].values()):
             time.sleep(1.01 - time.time() % 1)
+        self._second = int(time.time())
         try:
             return 200, self._api.request(op.method, op.path + (f"?{urlencode(op.params)}" if op.params else ""), op.body, op.content_type)
         except ApiError as error:
@@ -154,12 +160,17 @@ def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told:
 
 
 def find_undisturbed(name: str, ops: list[Op], namespace: str, api: Api, told: Told) -> list[str]:
-    """The differences of a sequence, which is played once more where the real control plane has changed one of its pods."""
-    differences = list(find_differences(name, ops, namespace, Real(api), told))
-    if differences and is_disturbed(told, namespace):
-        [another] = make_namespaces(api, 1)
-        differences = list(find_differences(name, ops, another, Real(api), told))
-        remove_namespace(api, another)
+    """The differences of a sequence, which is played up to three times more where the real control plane has changed one of its pods, or
+    its writes were not in one second."""
+    real = Real(api)
+    differences = list(find_differences(name, ops, namespace, real, told))
+    for _ in range(3):
+        if not differences or not (real.is_late or is_disturbed(told, namespace)):
+            break
+        [namespace] = make_namespaces(api, 1)
+        real = Real(api)
+        differences = list(find_differences(name, ops, namespace, real, told))
+        remove_namespace(api, namespace)
     return differences
 
 
