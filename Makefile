@@ -39,6 +39,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesse
 
 test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md); KUBERNETES=1.34 for the live half there
 	@$(BIN)/python -m e2e.binaries
+	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build jobset lws mpi-operator
 	@rm -rf out/asked
 	@$(PYTEST) -m "$(if $(KUBERNETES),cluster and )not long"
@@ -49,6 +50,7 @@ test-fast: $(STAMP) ## the tests without a control plane
 
 test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples, older Kubernetes
 	@$(BIN)/python -m e2e.binaries
+	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
 	@HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900

@@ -1,4 +1,7 @@
-"""The programs it takes: Docker, which must be there, and kind and Helm, built once at pinned versions from their Go modules."""
+"""The programs it takes: Docker, which must be there, and kind and Helm, built once at pinned versions from their Go modules.
+
+`python -m e2e.kind.tools` makes sure of both: a test that builds them has no time left for itself.
+"""
 
 from __future__ import annotations
 
@@ -100,3 +103,8 @@ def run(command: Sequence[str | Path], timeout_s: float = 900.0) -> str:
     if done.returncode != 0:
         raise ToolFailed(f"{Path(words[0]).name} {' '.join(words[1:])} ended with code {done.returncode}: {done.stderr.strip()}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    for each in (KIND, HELM):
+        print(f"{each.name:24} {ensure_tool(each)}")
