@@ -159,7 +159,7 @@ def _read_warning(header: str) -> str:
     return re.sub(r"\\(.)", r"\1", header.partition('"')[2].rpartition('"')[0])
 
 
-def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIENCE_S, poll_s: float = 0.1) -> T:
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIENCE_S, poll_s: float = 0.15) -> T:
     """The first truthy answer of `probe`; a `TimeoutError` that says what was waited for, and the last answer, else.
 
     It is called every `poll_s`; what takes seconds less often, up to three times that.

@@ -17,6 +17,7 @@ from e2e.api import APPLY_PATCH, wait_for
 from e2e.cluster import Cluster
 from tests.certs.in_memory import START
 from tests.certs.replicas import CONVERTED, REGISTRATIONS, Replicas
+from tests.long import mark_long
 
 # So they look every half second, and a rotation takes some ten.
 SHORT = ("--cert-settle=1", "--cert-overlap=8")
@@ -183,7 +184,7 @@ def gone(replicas: Replicas) -> list[str]:
     return [error for error in told if error == f"validating/{replicas.name} is gone"]
 
 
-@pytest.mark.parametrize("but", ["validating", "secret"])
+@pytest.mark.parametrize("but", mark_long(["validating", "secret"], but={1}))
 def test_missing_right_of_a_replica_is_reported_by_its_readiness_probe(cluster: Cluster, namespace: str, but: str):
     with Replicas(cluster, namespace, *SHORT) as replicas:
         replicas.grant(but=but)

@@ -21,6 +21,7 @@ from e2e.topogate import READY_MARK
 from tests.chart.helm import CHART, Refused, render, run_helm
 from tests.chart.release import Release
 from tests.chart.test_rendered import HOOKS, VALUE_SETS
+from tests.long import mark_long
 from tests.reconciler.scenes import JOBS, Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -68,13 +69,16 @@ def free(api: Api, crd: Obj) -> None:
         api.patch(f"{where}/{obj['metadata']['name']}", {"metadata": {"finalizers": None}})
 
 
+_TAKEN = [number for number, name in enumerate(VALUE_SETS) if name in ("defaults", "cert-manager", "everything")]
+
+
 def place(scene: Scene, name: str) -> None:
     """A job that needs one rack gets one."""
     scene.submit(name, pods=2, required=scene.rack)
     scene.eventually(f"{name} to run", lambda now: not truth.check_all_bound(now, name, 2))
 
 
-@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+@pytest.mark.parametrize("values", mark_long(VALUE_SETS.values(), but=_TAKEN), ids=VALUE_SETS)
 def test_helm_and_the_api_server_have_nothing_to_complain_of(own: Cluster, tmp_path: Path, values: Obj):
     path = tmp_path / "values.json"
     path.write_text(json.dumps(values))

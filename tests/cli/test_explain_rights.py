@@ -19,6 +19,7 @@ from tests.cli.commands import RACK, Commands, Obj, build_job, build_nodes, buil
 from tests.cli.lives import build_queued_job, decide_documents
 from tests.cli.test_api_answers import Answer, build_status, build_warning, complete_all, serve_answers, write_kubeconfig
 from tests.cli.test_explained_kinds import MAIN, build_cron_job, build_deployment
+from tests.long import mark_long
 from tests.runtime.fakes import ManualClock
 
 GROUPS: Answer = (200, {"groups": [{"name": name} for name in ("batch", "apps", "kueue.x-k8s.io")]})
@@ -189,7 +190,7 @@ def test_last_change_of_a_user_is_shown_with_the_position_before_it(topogate: Co
 # --- watching -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [None, "json", "yaml"])
+@pytest.mark.parametrize("form", mark_long([None, "json", "yaml"], but={0}))
 def test_watched_object_is_printed_again_only_when_the_answer_has_changed(
     topogate: Commands, monkeypatch: pytest.MonkeyPatch, form: str | None
 ):

@@ -34,6 +34,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.topogate import Topogate
 from tests.installed import Installed
+from tests.long import mark_long
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 
 ROOT = Path(__file__).parents[2]
@@ -292,7 +293,7 @@ def with_stand_ins(cluster: Cluster, installed: Installed) -> Iterator[Topogate]
             each.uninstall()
 
 
-@pytest.mark.parametrize("act", PLAYED_HERE, ids=lambda act: f"{act.kind}-{act.what}")
+@pytest.mark.parametrize("act", mark_long(PLAYED_HERE, but={0, 1}), ids=lambda act: f"{act.kind}-{act.what}")
 def test_a_scene_can_be_played(act: Act, cluster: Cluster, with_stand_ins: Topogate) -> None:
     act.play(cluster, with_stand_ins)
 

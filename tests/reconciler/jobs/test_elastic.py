@@ -130,6 +130,7 @@ def test_resized_elastic_job_needs_quota_for_added_pods_only_and_releases_quota_
     assert truth.check_invariants(now) == []
 
 
+@pytest.mark.long
 def test_a_job_that_grows_no_more_has_one_workload_and_one_that_is_stopped_asks_for_all(scene: Scene) -> None:
     submit(scene, "train", pods=4, gpus=4, required=scene.rack)
     before = list_uids(scene.until_bound("train", 4), "train")

@@ -118,6 +118,7 @@ def test_a_wrong_level_of_a_whole_job_is_mended_on_the_job(scene: Scene) -> None
     scene.until_bound("train", 2)
 
 
+@pytest.mark.long
 def test_a_job_that_waits_may_ask_for_a_larger_domain_for_all_its_pods_or_for_none(scene: Scene) -> None:
     for name, level in (("wider", scene.block), ("anywhere", None)):
         made = manifests.build_job(name, scene.namespace, pods=3, gpus=8)
@@ -130,6 +131,7 @@ def test_a_job_that_waits_may_ask_for_a_larger_domain_for_all_its_pods_or_for_no
         scene.eventually(f"{name} to be gone", lambda now, name=name: now.workload_of(name) is None)  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Scene) -> None:
     """docs/users.md: completions cannot be changed, parallelism can while the job is suspended."""
     scene.submit("big", pods=3, gpus=8, required=scene.rack)
@@ -139,6 +141,7 @@ def test_a_job_too_large_for_its_rack_follows_the_advice_of_its_event(scene: Sce
     assert scene.job("big")["spec"]["completions"] == 3
 
 
+@pytest.mark.long
 def test_job_that_its_user_suspends_between_eviction_and_stop_stays_suspended(scene: Scene, topogate: Topogate) -> None:
     """The moment between the eviction and the stop, held: over a restart, too, the API server knows who suspended the job."""
     scene.submit("resized", pods=4, gpus=1, required=scene.block)
@@ -166,6 +169,7 @@ def test_job_that_its_user_suspends_between_eviction_and_stop_stays_suspended(sc
     scene.until_bound("resized", 2)
 
 
+@pytest.mark.long
 def test_a_stop_of_topogate_is_known_as_its_own(scene: Scene, topogate: Topogate) -> None:
     """A resized job is stopped and runs again, though its reconciler was killed in between."""
     scene.submit("stopped", pods=4, gpus=1, required=scene.block)

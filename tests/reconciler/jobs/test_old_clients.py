@@ -90,6 +90,7 @@ def test_a_waiting_workload_written_as_v1beta1_is_still_placed_in_its_nested_sli
     assert scene.api.get(new)["metadata"]["labels"]["team"] == "a"
 
 
+@pytest.mark.long
 def test_an_old_client_deactivates_and_activates_a_workload(scene: Scene) -> None:
     submit(scene, "train")
     scene.until_bound("train", 8)

@@ -72,6 +72,7 @@ def succeed(scene: Scene, job: str, indexes: Collection[int]) -> None:
     scene.eventually("these to be counted", lambda _: (scene.job(job).get("status") or {}).get("succeeded", 0) > max(indexes))
 
 
+@pytest.mark.long
 def test_job_with_equal_completions_stopped_after_successes_runs_its_other_indexes(scene: Scene) -> None:
     submit(scene, "ranks", 1, has_equal_completions=True, pods=6, gpus=2, indexed=True, unconstrained="true")
     scene.until_bound("ranks", 6)

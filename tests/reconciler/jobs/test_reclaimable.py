@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
 from core.model.gates import read_gates
 from core.names import IS_GROUP_WORKLOAD, MANAGED, POD_GROUP_NAME, PODSET_LABEL, PREEMPTED, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
 from core.resource import Obj
@@ -166,6 +168,7 @@ def test_their_nodes_are_free_too_and_a_failed_pod_comes_back_to_its_own(scene: 
     assert truth.check_invariants(now) == []
 
 
+@pytest.mark.long
 def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene: Scene) -> None:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, spec={"completions": 4})
     scene.until_bound("long", 2)
@@ -178,6 +181,7 @@ def test_a_job_with_more_completions_than_pods_gives_back_at_its_end_only(scene:
     scene.eventually("it to be finished", lambda now: truth.is_true(now.workload_of("long"), "Finished"))
 
 
+@pytest.mark.long
 def test_evicted_job_with_succeeded_pods_requests_only_its_remaining_pods(scene: Scene) -> None:
     scene.submit("train", pods=4, gpus=8, required=scene.block)
     scene.until_bound("train", 4)

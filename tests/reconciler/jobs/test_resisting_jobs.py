@@ -135,7 +135,8 @@ def bound(now: truth.Snapshot, scene: Scene) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods]
 
 
-@pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("scene", BOTH, indirect=True)
 def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_more_pods(
     scene: Scene, user: Api, high: str, jobsets: str
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TOLERATIONS
 from e2e.audit import truth
+from tests.long import mark_long
 from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import JOBS, Scene
 
@@ -23,7 +24,7 @@ def add_toleration(scene: Scene) -> None:
     scene.api.patch(f"{FLAVORS}/{scene.prefix}flavor", {"spec": {"tolerations": added}})
 
 
-@pytest.mark.parametrize("limit", AT_LIMITS)
+@pytest.mark.parametrize("limit", mark_long(AT_LIMITS, but={0}))
 def test_job_at_a_limit_is_started_stopped_and_started_again(scene: Scene, limit: str) -> None:
     """topogate's own webhook refused the start, which exceeds the limit, and the job held its quota without pods."""
     add_toleration(scene)

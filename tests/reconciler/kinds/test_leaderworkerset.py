@@ -87,6 +87,7 @@ def test_workers_with_a_leader_of_another_template_count_from_one(scene: Scene) 
     scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workloads[0], "topogate.dev/RankOrderKept"))
 
 
+@pytest.mark.long
 def test_groups_come_and_go_as_it_is_scaled_and_the_others_stay(scene: Scene) -> None:
     scene.create(build_lws(scene, "serve", 1, 2, build_template(8, required=scene.rack)))
     now = scene.eventually("the first group to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
@@ -107,6 +108,7 @@ def test_groups_come_and_go_as_it_is_scaled_and_the_others_stay(scene: Scene) ->
     assert {p["metadata"]["uid"] for p in list_live_pods(now, scene)} == first
 
 
+@pytest.mark.long
 def test_a_deactivated_group_comes_back_gated_and_the_other_runs_on(scene: Scene) -> None:
     scene.create(build_lws(scene, "pair", 2, 2, build_template(8, required=scene.rack)))
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4), 60)

@@ -76,6 +76,7 @@ def is_on_hold(workload: dict[str, Any] | None) -> bool:
     return workload is not None and is_held and "admission" not in workload["status"]
 
 
+@pytest.mark.long
 def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Scene) -> None:
     scene.create(of_set("StatefulSet", scene, "web", 2, build_template(8)))
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
@@ -168,6 +169,7 @@ def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stoppe
     scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(list_workload_names(now, scene)) == 1, 60)
 
 
+@pytest.mark.long
 def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scene: Scene) -> None:
     """Pods of Jobs and of a Deployment that names no queue, their templates' labels or not."""
     unqueued = of_set("Deployment", scene, "free", 1, build_template(0))

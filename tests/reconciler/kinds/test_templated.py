@@ -16,6 +16,7 @@ from e2e.cluster import Cluster
 from e2e.standins.pods import MADE_FOR
 from e2e.standins.training import PyTorchJobStandIn
 from e2e.topogate import Topogate, build_managed_labels
+from tests.long import mark_long
 from tests.reconciler.kinds.lives import suspended_and_resumed
 from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, build_template, runtime
 from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
@@ -45,7 +46,7 @@ def tidied(stage: Stage) -> Iterator[None]:
         stage.clear()
 
 
-@pytest.fixture(params=SCENARIOS, ids=NAMES)
+@pytest.fixture(params=mark_long(SCENARIOS, but=[NAMES.index(kind) for kind in ("JobSet", "MPIJob", "RayJob", "AppWrapper")]), ids=NAMES)
 def scenario(request: pytest.FixtureRequest) -> Scenario:
     found: Scenario = request.param
     return found

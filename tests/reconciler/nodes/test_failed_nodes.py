@@ -89,6 +89,7 @@ def test_pods_of_failed_nodes_move_within_their_rack_and_no_other_pod_is_touched
     assert {message.partition(":")[0] for message in said} == {f"node {node}" for node in gone}
 
 
+@pytest.mark.long
 def test_deleted_node_of_a_running_job_is_replaced_in_the_same_rack(wide: Scene) -> None:
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     gone, *_ = sorted(get_places(wide.until_bound("train", 2), "train").values())
@@ -114,6 +115,7 @@ def test_a_node_that_is_away_while_its_pods_run_changes_nothing(wide: Scene) -> 
     assert not [event for event in now.events if event["reason"] == "NodeUnhealthy"]
 
 
+@pytest.mark.long
 def test_pod_on_a_cordoned_node_keeps_running_and_moves_after_it_ends(wide: Scene) -> None:
     """As `kubectl drain` does: it cordons, then evicts."""
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
@@ -159,6 +161,7 @@ def test_job_with_the_documented_pod_failure_policy_survives_lost_nodes_at_backo
     assert not [job for job in now.jobs if truth.is_true(job, "Failed")]
 
 
+@pytest.mark.long
 def test_a_pod_that_waits_for_a_node_that_takes_none_is_ended_and_another_gets_another_place(wide: Scene) -> None:
     """Between its ungating and its binding, which nobody does here."""
     wide.submit("train", pods=1, gpus=8, required=wide.rack, pod_spec={"schedulerName": "nobody"})
@@ -231,6 +234,7 @@ def test_pods_are_not_moved_while_most_nodes_are_not_ready_at_once(wide: Scene) 
     assert set(get_places(now, "train").values()) == set(before.values())
 
 
+@pytest.mark.long
 def test_node_relabeled_to_another_rack_is_reported_and_its_pods_keep_running(wide: Scene) -> None:
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     before = get_places(wide.until_bound("train", 2), "train")
@@ -254,6 +258,7 @@ def list_racks(scene: Scene) -> set[str]:
     return {node["labels"][scene.rack] for node in nodes if node["name"].startswith(scene.prefix)}
 
 
+@pytest.mark.long
 def test_a_node_that_is_deleted_and_comes_back_elsewhere_is_not_taken_for_the_former_one(wide: Scene) -> None:
     wide.submit("train", pods=2, gpus=8, required=wide.rack)
     gone, *_ = sorted(get_places(wide.until_bound("train", 2), "train").values())
@@ -270,6 +275,7 @@ def test_a_node_that_is_deleted_and_comes_back_elsewhere_is_not_taken_for_the_fo
     assert len(list_racks_of(wide, now, "train")) == 1
 
 
+@pytest.mark.long
 def test_job_in_a_failed_required_rack_is_admitted_in_another_rack(wide: Scene) -> None:
     """Of a rack that is required nothing is left: it is evicted, and fits another."""
     wide.submit("train", pods=3, gpus=8, required=wide.rack)

@@ -104,6 +104,7 @@ def test_job_that_loses_its_nodes_again_waits_for_its_requeue_time_also_after_a_
     tight.until_bound("train", 2)
 
 
+@pytest.mark.long
 def test_pods_that_were_deleted_by_force_do_not_keep_their_own_job_from_the_only_node_that_it_has(open_scene: Callable[..., Scene]) -> None:
     tight = open_scene(racks=1, nodes=2)
     tight.submit("train", pods=2, gpus=8, required=tight.rack, indexed=True, spec=BY_INDEX)
@@ -130,6 +131,7 @@ def test_node_that_rejected_pods_of_a_job_is_not_assigned_to_the_job_again(open_
     assert set(get_places(now, "train").values()) == others, "it was stopped, and begins anew"
 
 
+@pytest.mark.long
 def test_admitted_event_after_a_node_failure_names_former_and_new_place(open_scene: Callable[..., Scene]) -> None:
     wide = open_scene(racks=2, nodes=2)
     wide.submit("train", pods=2, gpus=8, required=wide.rack, indexed=True, spec=PATIENT)
@@ -154,6 +156,7 @@ def test_admitted_event_after_a_node_failure_names_former_and_new_place(open_sce
     wide.eventually("the event", is_told)
 
 
+@pytest.mark.long
 def test_a_pod_that_does_not_fit_beside_another_of_its_job_moves_alone(open_scene: Callable[..., Scene]) -> None:
     """Somebody binds a pod by hand where one of two has just ended: what comes after it finds no room."""
     hall = open_scene(racks=1, nodes=3)

@@ -119,6 +119,7 @@ def test_job_of_64_pods_that_loses_a_node_then_three_then_a_rack_moves_only_the_
     assert list_evictions(facts) == set()
 
 
+@pytest.mark.long
 def test_flapping_nodes_change_no_placement_of_running_or_pending_pods(open_scene: Callable[..., Scene]) -> None:
     wide = open_scene(nodes=4)
     wide.submit("runs", pods=2, gpus=8, required=wide.rack)
@@ -309,6 +310,7 @@ def uncordon(scene: Scene, node: str) -> None:
     scene.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": None}})
 
 
+@pytest.mark.long
 def test_a_rack_that_is_drained_gives_its_pods_to_the_others_of_its_block(open_scene: Callable[..., Scene]) -> None:
     """Node by node, as `kubectl drain` takes several: all cordoned first, each emptied before the next."""
     hall = open_scene(racks=3, nodes=2)
@@ -357,6 +359,7 @@ def test_slice_in_a_rack_drained_node_by_node_is_whole_in_another_rack(open_scen
         uncordon(hall, node)
 
 
+@pytest.mark.long
 def test_all_nodes_are_upgraded_one_after_the_other_and_the_set_is_never_evicted(open_scene: Callable[..., Scene]) -> None:
     """A StatefulSet, whose controller makes no pauses. Each node is cordoned, emptied, and comes back when the set is whole."""
     wide = open_scene(nodes=3)

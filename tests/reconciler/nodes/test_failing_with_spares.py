@@ -109,6 +109,7 @@ def test_the_spare_takes_the_pods_of_a_lost_node_in_one_write_while_another_job_
     assert list_spares(now, "train") == []
 
 
+@pytest.mark.long
 def test_restarted_reconciler_holds_the_same_spare_nodes(wide: Scene, topogate: Topogate) -> None:
     _, spare = with_a_spare(wide, "train")
     topogate.kill_reconciler()

@@ -51,6 +51,7 @@ def lent(scene: Scene, high: str) -> tuple[dict[str, str], str]:
     return get_places(now, "train"), spare
 
 
+@pytest.mark.long
 def test_borrower_leaves_the_lent_spare_when_a_node_of_the_holder_fails_also_after_a_restart(
     wide: Scene, topogate: Topogate, high: str
 ) -> None:

@@ -287,6 +287,7 @@ def one(hall: Scene, gpus: int) -> Obj:
     return {**made, "spec": {**made["spec"], "restartPolicy": "Never"}}
 
 
+@pytest.mark.long
 def test_each_replica_of_a_leader_worker_set_is_in_a_rack_of_its_own_size_and_it_is_scaled(hall: Scene) -> None:
     with installed(LeaderWorkerSetStandIn(hall.api)):
         metadata = {"name": "serve", "namespace": hall.namespace}

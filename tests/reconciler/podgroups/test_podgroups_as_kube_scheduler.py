@@ -36,7 +36,7 @@ def stage() -> Iterator[Cluster]:
     "way",
     [
         pytest.param(ByScheduler(), id="kube-scheduler", marks=needs_own_podgroups),
-        pytest.param(ByTopogate(), id="topogate"),
+        pytest.param(ByTopogate(), id="topogate", marks=pytest.mark.long),
         pytest.param(ByTopogateNatively(), id="natively", marks=needs_own_podgroups),
     ],
 )

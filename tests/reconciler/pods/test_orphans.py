@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
+from tests.long import mark_long
 from tests.reconciler.kinds.pods import build_pod, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import WORKLOADS, Scene
 
@@ -113,7 +115,7 @@ def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
 
 
 @pytest.mark.parametrize("kind", ["Job", "StatefulSet"])
-@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize("restarted", mark_long([False, True], but={0}), ids=["", "restarted"])
 def test_quota_of_orphaned_pods_is_released_when_the_last_pod_ends(scene: Scene, topogate: Topogate, kind: str, restarted: bool) -> None:
     name, pods = orphaned(scene, kind)
     scene.submit("next", pods=2, gpus=8, required=scene.rack)
@@ -144,8 +146,7 @@ def test_orphaned_pods_that_ended_while_the_reconciler_was_down_hold_no_quota(sc
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
-@pytest.mark.parametrize("policy", ["Background", "Foreground"])
-@pytest.mark.parametrize("kind", ["Job", "StatefulSet", "Pod"])
+@pytest.mark.parametrize(("kind", "policy"), mark_long(product(["Job", "StatefulSet", "Pod"], ["Background", "Foreground"]), but={0, 3}))
 def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene: Scene, kind: str, policy: str) -> None:
     obj = made(kind, scene)
     pods = wait_until_running(scene, kind)

@@ -83,6 +83,7 @@ def scene(cluster: Cluster, topogate: Topogate, failing: FailingServer) -> Itera
     opened.close()
 
 
+@pytest.mark.long
 def test_of_requests_a_quarter_fails_and_every_job_is_placed_once(scene: Scene, topogate: Topogate, failing: FailingServer) -> None:
     failing.share = SHARE
     names = [f"job-{number}" for number in range(JOBS)]
@@ -119,6 +120,7 @@ def test_unreachable_api_server_is_requested_seldom_and_jobs_created_meanwhile_a
     assert topogate.reconciler.is_running
 
 
+@pytest.mark.long
 def test_reconciler_that_starts_beside_a_failing_api_server_binds_jobs(
     scene: Scene, topogate: Topogate, failing: FailingServer, tmp_path: Path
 ) -> None:

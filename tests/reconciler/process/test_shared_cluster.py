@@ -19,7 +19,7 @@ from e2e.topogate import Topogate
 from tests.reconciler.shared_cluster import GPU, NAMESPACE, QUEUES, Asked, SharedCluster, draw_crowd
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1000)]
-COUNTS = [120, pytest.param(500, marks=pytest.mark.long)]
+COUNTS = [80, pytest.param(500, marks=pytest.mark.long)]
 STILL_S, LIMIT_S = 60.0, 400.0
 
 

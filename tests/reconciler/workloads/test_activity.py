@@ -107,6 +107,7 @@ async def test_workload_is_activated_again_when_its_topology_gets_the_level(harn
 # --- on the real control plane ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_activated(scene: Scene, topogate: Topogate) -> None:
     scene.submit("long", pods=4, gpus=8, required=scene.block, labels={MAX_EXEC_TIME_LABEL: "6"})
     workload = scene.until_bound("long", 4).workload_of("long")
@@ -129,6 +130,7 @@ def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_a
     assert get_reason(now, "long", REQUEUED) == "Reactivated"
 
 
+@pytest.mark.long
 def test_evicted_job_keeps_its_accumulated_execution_time(scene: Scene) -> None:
     scene.submit("long", pods=2, gpus=8, required=scene.rack, labels={MAX_EXEC_TIME_LABEL: "600"})
     scene.until_bound("long", 2)

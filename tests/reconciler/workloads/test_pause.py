@@ -128,6 +128,7 @@ def test_pause_in_a_namespace_without_a_reconciler_or_a_missing_one_fails(scene:
     assert "--reason is for pausing" in button("pause", "status", "--reason", "x", code=2)
 
 
+@pytest.mark.long
 def test_workload_is_not_preempted_while_evictions_are_paused(scene: Scene, button: Button, high: str):
     scene.allow_preemption()
     for name in ("one", "two"):

@@ -70,6 +70,7 @@ def test_pods_ready_condition_is_written_for_running_workloads_only_with_the_fea
     scene.delete_job("next")
 
 
+@pytest.mark.long
 def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit_deactivates_it(scene: Scene, follow: Follow) -> None:
     rules = {"timeout": "2s", "requeuingStrategy": {"backoffBaseSeconds": 8, "backoffLimitCount": 1}}
     follow(rules)
@@ -117,6 +118,7 @@ def test_pods_that_do_not_get_ready_in_time_evict_their_workload_until_the_limit
     scene.delete_job("stuck")
 
 
+@pytest.mark.long
 def test_a_pod_that_fails_and_is_replaced_in_time_leaves_its_workload_alone(scene: Scene, follow: Follow) -> None:
     follow(PATIENT | {"recoveryTimeout": "5m"})
     scene.submit("train", pods=2, gpus=8, required=scene.rack)

@@ -111,6 +111,7 @@ def test_nodes_that_are_late_are_waited_for(scene: Scene, make: Make) -> None:
     assert len(nodes.asked()) == 1
 
 
+@pytest.mark.long
 def test_too_few_nodes_are_asked_for_once_more(scene: Scene, make: Make) -> None:
     nodes = make()
     nodes.answer(Nodes(), Nodes([nodes.node(2)]))
@@ -125,6 +126,7 @@ def test_too_few_nodes_are_asked_for_once_more(scene: Scene, make: Make) -> None
     assert len(nodes.templates()) == 1
 
 
+@pytest.mark.long
 def test_nodes_scattered_over_racks_are_asked_for_once_more_and_then_no_more(scene: Scene, make: Make) -> None:
     nodes = make(ONCE_MORE)
     nodes.answer(Nodes([nodes.node(rack, 1) for rack in (3, 4, 5)]), Nodes([nodes.node(rack, 1) for rack in (6, 7, 8)]))
@@ -277,7 +279,7 @@ def watched(proxy: WritesProxy, kubeconfig: Path, topogate: Topogate, options: l
 STATUS = "PATCH .*/workloads/.*/status"
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", mark_long([False, True], but={1}))
 @pytest.mark.parametrize(
     ("only", "at"),
     mark_long([("POST .*/podtemplates", 1), ("POST .*/provisioningrequests", 1), (STATUS, 1), (STATUS, 2), (STATUS, 3)], but={1, 3}),
