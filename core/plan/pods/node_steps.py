@@ -112,10 +112,10 @@ def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, P
         for place, name in f.lost.items()
         if name in f.facts.unhealthy_nodes or not any(pod.key in unsure for pod in f.verdicts[place].in_the_way)
     }
-    is_news = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
-    is_same = is_news and lost and lost.keys() == set(f.reported)
+    is_changed = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
+    is_same = is_changed and lost and lost.keys() == set(f.reported)
     rest_s = f.rest_s - (now - f.now).total_seconds() if is_same else 0.0
-    plan = _name_lost_or_evict(f, lost, rules, now) if is_news and rest_s <= 0 else NOTHING
+    plan = _name_lost_or_evict(f, lost, rules, now) if is_changed and rest_s <= 0 else NOTHING
     if unsure:
         return plan
     if _is_waiting_for_storm(f):
