@@ -15,6 +15,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.steps.steps import (
     NOTHING,
     PASSED_OVER,
@@ -30,7 +31,6 @@ from core.plan.steps.steps import (
     make_plan,
     wait,
 )
-from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.reports import report_stuck
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.workload_steps import plan_action
