@@ -25,7 +25,7 @@ from core.placement.algorithms.profile import STANDARD
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.managed_status import read_managed_status
 from core.plan.workloads.admission_status import build_preempted_status
-from core.plan.workloads.verdicts import build_verdict_status
+from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
