@@ -1,5 +1,9 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
-in whatever order nodes and labels came."""
+in whatever order nodes and labels came.
+
+`place` decides whether pod sets go one after the other or together (`place_or_look_ahead`, `place_together`, in `tied_pod_sets`). Both call
+`_place_in_order` back, which places one unit after the other: a pod set (`_place_one`), or a group of them (`_place_group`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

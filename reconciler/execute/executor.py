@@ -1,6 +1,6 @@
-"""The only place that writes, but for events (`reconciler.execute.event_recorder`): it executes plans (`core.plan.steps.steps`), and
-single writes of
-controllers that need the outcome of each. Errors are the caller's to judge.
+"""The only place of this process that writes, but for events (`reconciler.execute.event_recorder`), the leader's lease
+(`core.runtime.lease`) and access reviews, which are questions (`reconciler.visibility.access_reviews`). It executes plans
+(`core.plan.steps.steps`), and single writes of controllers that need the outcome of each. Errors are the caller's to judge.
 
 Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
 once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to
