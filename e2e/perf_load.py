@@ -27,7 +27,7 @@ from core.names import (
     VERSION,
 )
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import read_managed_status
+from core.plan.steps.managed_status import read_managed_status
 from core.resource import Obj, Resource
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Conflict, NotFound

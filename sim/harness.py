@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 
 from core.names import MANAGER_ADMISSION
-from core.plan.workloads.admission_status import read_managed_status
+from core.plan.steps.managed_status import read_managed_status
 from core.runtime.clock import Clock, SystemClock
 from core.runtime.http.client import Client
 from core.runtime.http.errors import build_error

@@ -105,10 +105,24 @@ def test_each_module_has_at_most_the_maximum_number_of_lines(folder: str):
     assert long == {}
 
 
-def test_file_in_the_table_of_ways_exists_and_controller_is_in_it():
-    """docs/design.md: from an event to a write."""
+def list_ways() -> list[list[str]]:
+    """The table of docs/design.md, from an event to a write: the files of each row in their order."""
     table = (ROOT / "docs/design.md").read_text().partition("| event | files |")[2].partition("\n\n")[0]
-    named = set(re.findall(r"`([a-z_/]+\.py)`", table))
+    return [re.findall(r"`([a-z_/]+\.py)`", row.split("|")[2]) for row in table.splitlines()[2:]]
+
+
+def test_file_of_a_way_is_named_once_and_imported_by_one_before_it():
+    """What a controller is given comes from `reconciler/app.py`, or by what is observed."""
+    for way in list_ways():
+        assert len(way) == len(set(way))
+        for at, name in enumerate(way[1:], 1):
+            before = [*way[:at], "reconciler/app.py", "reconciler/observe/observed.py"]
+            module = ".".join(Path(name).with_suffix("").parts)
+            assert any(module in list_imports(ROOT / importer) for importer in before), name
+
+
+def test_file_in_the_table_of_ways_exists_and_controller_is_in_it():
+    named = {name for way in list_ways() for name in way}
     assert {name for name in named if not (ROOT / name).is_file()} == set()
     plans = {path.relative_to(ROOT).as_posix() for path in (ROOT / "core/plan").rglob("*.py") if "-> Plan:" in path.read_text()}
     assert plans - named == {"core/plan/steps/steps.py"}, "which is what plans are made of"

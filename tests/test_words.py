@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
         ("docs/a.md", "2 pod(s) of the peer\n", ["d(s)", "the peer"]),
         ("docs/a.md", "fit only 8 out of 16 pod(s), unhealthy node(s): n, 2 node(s)\n", ["e(s)"]),
         ("core/a.py", "def telling():\n    pass\n", ["telling", "telling"]),
+        ("core/a.py", "self._is_telling = group.unheard = is_news\n", ["telling", "unheard", "news"]),
         ("core/a.py", "def find_pods():\n    pass\n", []),
         ("core/a.py", "# KEP-2724 (KEP-2724, Story 4)\n", []),
         ("core/a.py", "async def aclose():\n    pass\n", []),

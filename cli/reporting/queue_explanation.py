@@ -33,7 +33,7 @@ from core.names import (
 )
 from core.placement.explain.survey import list_out_of_use
 from core.plan.steps import api_resources as r
-from core.queueing.cycle.queue_resolution import find_way
+from core.queueing.cycle.queue_resolution import resolve_queue
 from core.state.cluster import ClusterState
 from core.state.facts import find_condition
 from core.state.flavor_view import is_match
@@ -145,7 +145,7 @@ def explain_local_queue(reading: ClusterReading, namespace: str, name: str) -> R
 def _find_problem(reading: ClusterReading, key: str) -> tuple[str, str] | None:
     """What is found now where all is known, else what its condition reports."""
     if reading.is_whole:
-        refusal = find_way(reading.outlook.state, key)[1]
+        refusal = resolve_queue(reading.outlook.state, key)[1]
         return (refusal.reason, refusal.message) if refusal is not None else None
     active = _find_active(reading, key)
     return (str(active.get("reason")), str(active.get("message"))) if active is not None and active.get("status") == "False" else None

@@ -1,5 +1,9 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
-in whatever order nodes and labels came."""
+in whatever order nodes and labels came.
+
+`place` decides whether pod sets go one after the other or together (`place_or_look_ahead`, `place_together`, in `tied_pod_sets`). Both call
+`_place_in_order` back, which places one unit after the other: a pod set (`_place_one`), or a group of them (`_place_group`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -79,14 +83,14 @@ def _place(
 
 
 def _place_in_order(
-    profile: Profile, world: Matrix | None, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
+    profile: Profile, free_before: Matrix | None, view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
 ) -> Decision:
-    """`world` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
+    """`free_before` is what was free before any of the workload was placed, None for the view's own; `free` is what it has left."""
     placed: dict[str, PodSetPlacement] = {}
     units = _list_units(requests)
     for i, unit in enumerate(units):
         view.budget.charge(view.pass_steps * sum(2 if request.traits.is_particular else 1 for request in unit))
-        outcome = _place_unit(view, unit, profile, world, free)
+        outcome = _place_unit(view, unit, profile, free_before, free)
         if isinstance(outcome, NotFit):
             return Decision(_order_placements(requests, placed), outcome)
         placed |= {placement.pod_set: placement for placement in outcome}
@@ -101,19 +105,19 @@ def _place_in_order(
 
 
 def _place_unit(
-    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
+    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free_before: Matrix | None, free: Matrix | None
 ) -> Sequence[PodSetPlacement] | NotFit:
     if any(request.spares for request in unit):
         bare = [replace(request, spares=0) for request in unit]
-        return place_with_spares(view, unit, free, lambda view, free: _place_unit(view, bare, profile, world, free))
+        return place_with_spares(view, unit, free, lambda view, free: _place_unit(view, bare, profile, free_before, free))
     if len(unit) == 1:
-        return _place_one(view, unit[0], profile, world, free)
+        return _place_one(view, unit[0], profile, free_before, free)
     if len(unit) == 2:
-        return _place_group(view, unit, profile, world, free)
+        return _place_group(view, unit, profile, free_before, free)
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]
-    in_order: InOrder = partial(_place_in_order, profile, world)
+    in_order: InOrder = partial(_place_in_order, profile, free_before)
     if lead.level is None:
         decision = place_or_look_ahead(view, members, free, in_order)
     else:
@@ -136,7 +140,7 @@ def _order_placements(requests: Sequence[PodSetRequest], placed: Mapping[str, Po
 
 
 def _place_one(
-    view: FreeCapacity, request: PodSetRequest, profile: Profile, world: Matrix | None, free: Matrix | None
+    view: FreeCapacity, request: PodSetRequest, profile: Profile, free_before: Matrix | None, free: Matrix | None
 ) -> tuple[PodSetPlacement] | NotFit:
     found = _resolve(view, request, free, profile)
     if isinstance(found, NotFit):
@@ -154,7 +158,7 @@ def _place_one(
     spread = find_spread(tree, request)
     start = find_start(fits, shape, topology.mode, algorithm, wanted, spread)
     if start is None:
-        return _refuse(view, request, shape, fits, on_nodes, world, free)
+        return _refuse(view, request, shape, fits, on_nodes, free_before, free)
     level, chosen = start
     domains, pods = assign_below(tree, fits, shape, algorithm, level, chosen)
     if profile.compact and not shape.tail and scores is None and view.budget.has_left():
@@ -167,7 +171,7 @@ def _place_one(
 
 
 def _place_group(
-    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, world: Matrix | None, free: Matrix | None
+    view: FreeCapacity, unit: Sequence[PodSetRequest], profile: Profile, free_before: Matrix | None, free: Matrix | None
 ) -> tuple[PodSetPlacement, PodSetPlacement] | NotFit:
     """A leader and its workers, each by its own selectors, requests and tolerations."""
     workers, leader = split_roles(*unit)
@@ -198,7 +202,7 @@ def _place_group(
         if start is None:
             closed = spread.find_closed_nodes() if spread is not None else None
             left = fits if closed is None else group.close_nodes(closed).sum_up(tree, shape)
-            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, world, free, (left, whole)), group=names)
+            return replace(_refuse(view, workers, shape, fits.beside, on_nodes, free_before, free, (left, whole)), group=names)
         level, chosen = start
         domains, pods, home = assign_group_below(tree, fits, shape, algorithm, level, chosen)
     # Of the nodes of its domain the leader is counted on the one where it costs the workers least.
@@ -248,21 +252,21 @@ def _refuse(
     shape: Shape,
     fits: Fits,
     on_nodes: NodeFits,
-    world: Matrix | None,
+    free_before: Matrix | None,
     free: Matrix | None,
     led: tuple[GroupFits, PodSetRequest] | None = None,
 ) -> NotFit:
     """`led`, of workers with a leader: what was counted for both, and the leader."""
-    free, world = (view.free if matrix is None else matrix for matrix in (free, world))
+    free, free_before = (view.free if matrix is None else matrix for matrix in (free, free_before))
     group, leader = led or (None, None)
     spread = find_spread(view.tree, request)
     closed = spread.find_closed_nodes() if spread is not None else None
     if spread is None or closed is None:
-        return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, world, leader=leader))
+        return refuse(Refused(view, request, shape, fits, on_nodes.eligible, on_nodes.per_node, free, group, free_before, leader=leader))
     on_nodes = on_nodes.close_nodes(closed)
     left = on_nodes.sum_up(view.tree, shape) if group is None else group.beside  # a group comes without them already
     refused = Refused(
-        view.close_nodes(closed), request, shape, left, on_nodes.eligible, on_nodes.per_node, free, group, world, leader=leader
+        view.close_nodes(closed), request, shape, left, on_nodes.eligible, on_nodes.per_node, free, group, free_before, leader=leader
     )
     return with_spreading(refuse(refused), refused, spread, fits)
 

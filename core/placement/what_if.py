@@ -36,6 +36,6 @@ class WhatIf:
 def copy_without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
     """Returns a copy of the view's free matrix with the given pods gone, for one question alone; nodes that the view does not have are
     left out."""
-    world = WhatIf(view)
-    world.release(usage)
-    return world.free
+    what_if = WhatIf(view)
+    what_if.release(usage)
+    return what_if.free

@@ -1,6 +1,6 @@
-"""The only place that writes, but for events (`reconciler.execute.event_recorder`): it executes plans (`core.plan.steps.steps`), and
-single writes of
-controllers that need the outcome of each. Errors are the caller's to judge.
+"""The only place of this process that writes, but for events (`reconciler.execute.event_recorder`), the leader's lease
+(`core.runtime.lease`) and access reviews, which are questions (`reconciler.visibility.access_reviews`). It executes plans
+(`core.plan.steps.steps`), and single writes of controllers that need the outcome of each. Errors are the caller's to judge.
 
 Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
 once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to
@@ -21,10 +21,10 @@ from core.model.pause_state import Pause
 from core.names import FIELD_MANAGER, MANAGER_ADMISSION
 from core.plan.steps import api_resources as r
 from core.plan.steps.actions import from_time
+from core.plan.steps.managed_status import is_as_judged
 from core.plan.steps.pausing import Stopped, find_held_eviction, find_stopped, has_effect
 from core.plan.steps.steps import MOST_SPAN_EVENTS, Event, Hold, Log, Overtaken, ParallelSteps, Plan, Span, Step, Then
 from core.plan.steps.writes import Apply, Create, Delete, Guard, Json, Patch, Write
-from core.plan.workloads.admission_status import is_as_judged
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, Hindered, RequeueAfter, Result

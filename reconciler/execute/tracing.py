@@ -27,7 +27,7 @@ Attributes = Mapping[str, str | int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 _PLANNED_NS = 250_000_000  # for so long before its span begins what a step writes may have been planned, with its time
-_STORIES_REMEMBERED = 4096
+_TRACES_REMEMBERED = 4096
 _CAUSES = frozenset({t.CREATE, t.ADMIT, t.EVICT})  # steps that begin a wait; the API has their times in whole seconds only
 MOST_LINKS = 32
 # By traceparent: when the latest of those, or the first step that was seen, began and ended.
@@ -118,7 +118,7 @@ def trace_step(
 def _store_trace(memory: OrderedDict[str, Any], traceparent: str, what: object) -> None:
     memory[traceparent] = what
     memory.move_to_end(traceparent)
-    while len(memory) > _STORIES_REMEMBERED:
+    while len(memory) > _TRACES_REMEMBERED:
         memory.popitem(last=False)
 
 

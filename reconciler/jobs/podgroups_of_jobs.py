@@ -49,7 +49,7 @@ class PodGroupsOfJobs:
         self._observed, self._executor = observed, executor
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
         # The conditions of their groups to report: reason, message, whether the status is True.
-        self._untold: dict[JobKey, tuple[str, str, bool]] = {}
+        self._unreported: dict[JobKey, tuple[str, str, bool]] = {}
         for kind in observed.kinds.values():
             if isinstance(kind, Grouping):
                 self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
@@ -75,7 +75,7 @@ class PodGroupsOfJobs:
         if change.old is not None and change.new is not None:
             said = _find_verdict(change.new)
             if said is not None and said != _find_verdict(change.old):
-                self._untold[key] = said
+                self._unreported[key] = said
             elif change.old.get("spec") == change.new.get("spec"):
                 return
         self.controller.queue.add(key, "its PodGroup changed")
@@ -90,7 +90,7 @@ class PodGroupsOfJobs:
         also, with a Warning event, where it is refused (Invalid, Forbidden) or a PodGroup of another owner has the name. Else returns Done.
         Raises any other KubeError."""
         kind, informer = self._kinds[key.kind]
-        job, said = informer.store.get(key.job), self._untold.pop(key, None)
+        job, said = informer.store.get(key.job), self._unreported.pop(key, None)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
         if job is None or wanted is None:
             return Done()

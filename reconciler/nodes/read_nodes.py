@@ -106,7 +106,7 @@ class NodesOfWorkload:
         given = _read_assigned(facts, outside, names, self._list_tolerations)
         pods, awaited = self._sort_pods(workload, facts, all_pods, outside, names, given)
         placed, used = find_placed(facts), self._users.used.get(facts.key, ())
-        strangers = {place for place, there in pods.items() if place not in given.pods and any(is_pinned(pod, placed) for pod in there)}
+        unassigned = {place for place, there in pods.items() if place not in given.pods and any(is_pinned(pod, placed) for pod in there)}
         shares = {
             place: NodeShare(
                 given.pods[place],
@@ -118,8 +118,8 @@ class NodesOfWorkload:
                 given.whys.get(place),
                 place in awaited,
             )
-            for place in given.pods.keys() | strangers
-            if place in strangers or self._is_to_be_judged(place, facts, pods.get(place, ()), placed)
+            for place in given.pods.keys() | unassigned
+            if place in unassigned or self._is_to_be_judged(place, facts, pods.get(place, ()), placed)
         }
         return shares, len(given.pods)
 

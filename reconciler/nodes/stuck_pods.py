@@ -40,8 +40,8 @@ class StuckPods:
     def note(self, key: str, stuck: Mapping[str, tuple[tuple[str, int], ...]]) -> None:
         """Records the pods of a workload that their node rejects though it serves others, by pod set as (node, pods), in place of those
         before. Calls `on_change` where there are some, and others than before."""
-        is_news = self._state.stuck.get(key) != (stuck or None)
+        is_changed = self._state.stuck.get(key) != (stuck or None)
         self._state.observe_stuck(key, stuck or None)
-        if stuck and is_news:
+        if stuck and is_changed:
             for notify in self.on_change:
                 notify()

@@ -25,8 +25,8 @@ class Troubles:
         self._observed = observed
         self._clock = clock
         self._client = client
-        self._seen = self._told = ""
-        self._told_at = float("-inf")
+        self._seen = self._logged = ""
+        self._logged_at = float("-inf")
 
     async def run(self) -> Never:
         """Looks at the watches every `pacing.TROUBLES_LOOK_S` seconds. Never returns."""
@@ -41,12 +41,12 @@ class Troubles:
         why, before = self.describe_errors(), self._seen
         self._seen = why
         now = self._clock.monotonic()
-        if why and why == before and (why != self._told or now >= self._told_at + pacing.TROUBLES_REMIND_S):
+        if why and why == before and (why != self._logged or now >= self._logged_at + pacing.TROUBLES_REMIND_S):
             logger.warning("the cluster cannot be seen", extra={"why": why})
-            self._told, self._told_at = why, now
-        elif self._told and not why and not before:
+            self._logged, self._logged_at = why, now
+        elif self._logged and not why and not before:
             logger.info("the cluster can be seen")
-            self._told = ""
+            self._logged = ""
 
     def describe_errors(self) -> str:
         """Returns a text on what keeps the watches of `awaited` from receiving anything now, and what would correct it; empty where nothing

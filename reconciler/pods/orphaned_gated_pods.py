@@ -41,7 +41,7 @@ class Strangers:
         self._observed = observed
         self._executor = executor
         self._clock = clock
-        self._told: dict[str, tuple[str, str]] = {}  # by key: uid and message, each reported once
+        self._reported: dict[str, tuple[str, str]] = {}  # by key: uid and message, each reported once
         self.controller = build_controller("strangers", self._reconcile, clock)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -49,7 +49,7 @@ class Strangers:
 
     def _on_pod(self, change: Change) -> None:
         if change.new is None:
-            self._told.pop(build_object_key(change.obj), None)
+            self._reported.pop(build_object_key(change.obj), None)
         elif self._find_reason(change.new) is not None:
             self._queue.add_after(
                 build_object_key(change.new), pacing.STRANGER_PATIENCE_S, "pod waits", INITIAL_PRIORITY if change.initial else 0
@@ -68,8 +68,8 @@ class Strangers:
         if pod is None or why is None:
             return Done()
         report = pod["metadata"]["uid"], why
-        if self._told.get(str(item.key)) != report:
-            self._told[str(item.key)] = report
+        if self._reported.get(str(item.key)) != report:
+            self._reported[str(item.key)] = report
             self._executor.reporter.record_event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
         return Done()
 

@@ -83,7 +83,10 @@ def may_go_on(time: StepTime, judged: Sequence[object]) -> bool:
 
 
 class Scheduler:
-    """Decides on waiting workloads whenever something changed that could help one."""
+    """Decides on waiting workloads whenever something changed that could help one.
+
+    A change wakes it and hands nothing over: the cycle reads in the state which workloads have changed (`Pending.sync`).
+    """
 
     def __init__(
         self,

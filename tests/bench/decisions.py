@@ -23,8 +23,9 @@ from typing import Any
 from core.names import ADMITTED, EVICTED, FINISHED, QUOTA_RESERVED
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import build_preempted_status, read_managed_status
-from core.plan.workloads.verdicts import build_verdict_status
+from core.plan.steps.managed_status import read_managed_status
+from core.plan.workloads.admission_status import build_preempted_status
+from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible

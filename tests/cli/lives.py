@@ -12,7 +12,7 @@ from core.model.spare_nodes import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
 from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import build_workload
-from core.plan.workloads.verdicts import build_verdict_status
+from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible

@@ -19,7 +19,7 @@ import pytest
 
 from core.names import MANAGER_ADMISSION, MANAGER_JOB_CONTROLLER
 from core.plan.steps.conditions import Condition, set_conditions
-from core.plan.workloads.admission_status import read_managed_status
+from core.plan.steps.managed_status import read_managed_status
 from e2e import manifests
 from e2e.api import APPLY_PATCH, wait_for
 from e2e.audit.follow import Follower

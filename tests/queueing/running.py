@@ -8,7 +8,7 @@ from typing import Any
 
 from core.model.admission import decode_admission
 from core.placement.algorithms.profile import STANDARD
-from core.plan.workloads.verdicts import build_verdict_status
+from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement

@@ -17,7 +17,7 @@ from core.model.configuration import ResourceRules, SecondPass
 from core.model.gates import GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.algorithms.profile import read_profiles
-from core.plan.workloads.verdicts import build_verdict_status
+from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import NodeReplacement, list_due_for_second_pass

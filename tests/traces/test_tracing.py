@@ -172,7 +172,7 @@ def test_a_start_in_another_second_or_of_another_story_is_taken_as_it_is(collect
 
 
 def test_not_more_than_some_thousand_stories_are_remembered(collect: Collect, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tracing, "_STORIES_REMEMBERED", 3)
+    monkeypatch.setattr(tracing, "_TRACES_REMEMBERED", 3)
     for number in range(10):
         with tracing.trace_step(t.CREATE, build_workload(f"{number:032d}".replace("0", "e"))):
             pass

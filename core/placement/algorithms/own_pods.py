@@ -37,19 +37,19 @@ def place_particular(in_order: PlaceInOrder, view: FreeCapacity, requests: Seque
     refusal: NotFit | None = None
     refused: tuple[FreeCapacity, Sequence[PodSetRequest]] | None = None  # the attempt that gives the reason
     try:
-        for world, asked in _list_attempts(view.set_explains(False), _order_followed_first(view.around, requests), free):
+        for tried_view, asked in _list_attempts(view.set_explains(False), _order_followed_first(view.around, requests), free):
             if refusal is not None and not view.budget.spend(view.pass_steps):
                 break
-            decision = in_order(world, asked, free)
+            decision = in_order(tried_view, asked, free)
             wrong = find_conflict(view, asked, decision) if decision.refusal is None else decision.refusal
             if wrong is None:
                 by_name = {placement.pod_set: placement for placement in decision.placements}
                 return replace(decision, placements=tuple(by_name[request.name] for request in requests))
             if refusal is None or wrong.fit > refusal.fit:
-                refusal, refused = wrong, (world, asked) if wrong is decision.refusal else None
+                refusal, refused = wrong, (tried_view, asked) if wrong is decision.refusal else None
         if refused is not None and view.explains:
-            world, asked = refused
-            refusal = in_order(world.set_explains(True), asked, free).refusal
+            tried_view, asked = refused
+            refusal = in_order(tried_view.set_explains(True), asked, free).refusal
     except InvalidSelector:
         refusal = in_order(view, requests, free).refusal  # it names the pod set and the reason
     assert refusal is not None
@@ -76,8 +76,8 @@ def _list_attempts(
     view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None
 ) -> Iterator[tuple[FreeCapacity, Sequence[PodSetRequest]]]:
     for asked in _list_widened(view, requests):
-        for world in _list_views(view, asked, free):
-            yield world, asked
+        for tried_view in _list_views(view, asked, free):
+            yield tried_view, asked
 
 
 def _list_widened(view: FreeCapacity, requests: Sequence[PodSetRequest]) -> Iterator[Sequence[PodSetRequest]]:

@@ -40,7 +40,7 @@ WHOLE = -1  # the "level" of all domains together
 class Refused:
     """A pod set that does not fit, and what was counted for it.
 
-    `free` is what it was placed by, `world` what was free before the pod sets that come before it took theirs (None where
+    `free` is what it was placed by, `free_before` what was free before the pod sets that come before it took theirs (None where
     that is not known, as of what is being completed), `room` what each node holds of it (0 where it may not go). With a
     `group` it is the workers, and `fits` are those beside the `leader`. Of an assignment that is being completed `own` pods per
     node stay, and `among` are the only nodes it may have; neither the number of its pods nor its level can be another then.
@@ -54,7 +54,7 @@ class Refused:
     room: Indices
     free: Matrix
     group: GroupFits | None = None
-    world: Matrix | None = None
+    free_before: Matrix | None = None
     among: Flags | None = None
     own: Indices | None = None
     leader: PodSetRequest | None = None
@@ -82,11 +82,11 @@ class Refused:
 
     @cached_property
     def emptied(self) -> Matrix:
-        """Free matrix as it would be without the pods of all other workloads; a lower bound where `world` is not known."""
+        """Free matrix as it would be without the pods of all other workloads; a lower bound where `free_before` is not known."""
         if self.free is self.view.free and self.own is None:
             return self.view.allocatable
-        if self.world is not None:
-            others_gone: Matrix = self.view.allocatable - (self.world - self.free)
+        if self.free_before is not None:
+            others_gone: Matrix = self.view.allocatable - (self.free_before - self.free)
             return others_gone
         emptied: Matrix = self.free + self.view.allocatable - np.maximum(self.view.free, self.free)
         if self.own is not None:

@@ -22,9 +22,9 @@ from core.plan.jobs.workload_slices import build_successor, count_pods, find_suc
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.conditions import Condition
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.steps.reserved import must_ask_anew
 from core.plan.steps.steps import Log, Plan, Step, make_plan, wait
-from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.workload_steps import drop_finalizer, finish, give_back, plan_deletion
 from core.resource import Obj
 from core.state.facts import build_object_key, find_condition, is_condition_true

@@ -111,9 +111,9 @@ def judge_node(node: Json | None, share: NodeShare, rules: HealthRules, now: dat
     lost, after = _find_loss(node, share, rules, now)
     pinned = tuple(pod for pod in share.pods if is_pinned(pod, share.placed))
     # A node without a Ready condition yet may be one that they are about to have.
-    strangers = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
-    if lost or strangers or not share.assigned:
-        return NodeVerdict(lost, after, pinned if lost or strangers else ())
+    are_unassigned = not share.assigned and (node is None or find_condition(node, "Ready") is not None)
+    if lost or are_unassigned or not share.assigned:
+        return NodeVerdict(lost, after, pinned if lost or are_unassigned else ())
     stuck, later = _find_stuck(share, pinned, rules, now)
     return NodeVerdict(lost, min((each for each in (after, later) if each is not None), default=None), stuck=stuck)
 

@@ -15,6 +15,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.steps.steps import (
     NOTHING,
     PASSED_OVER,
@@ -30,7 +31,6 @@ from core.plan.steps.steps import (
     make_plan,
     wait,
 )
-from core.plan.workloads.admission_status import read_managed_status
 from core.plan.workloads.reports import report_stuck
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.workload_steps import plan_action
@@ -112,10 +112,10 @@ def _plan_report(f: NodesFacts, rules: HealthRules, stuck: Sequence[tuple[str, P
         for place, name in f.lost.items()
         if name in f.facts.unhealthy_nodes or not any(pod.key in unsure for pod in f.verdicts[place].in_the_way)
     }
-    is_news = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
-    is_same = is_news and lost and lost.keys() == set(f.reported)
+    is_changed = lost.keys() != f.facts.unhealthy_nodes  # some are new, or some serve again
+    is_same = is_changed and lost and lost.keys() == set(f.reported)
     rest_s = f.rest_s - (now - f.now).total_seconds() if is_same else 0.0
-    plan = _name_lost_or_evict(f, lost, rules, now) if is_news and rest_s <= 0 else NOTHING
+    plan = _name_lost_or_evict(f, lost, rules, now) if is_changed and rest_s <= 0 else NOTHING
     if unsure:
         return plan
     if _is_waiting_for_storm(f):

@@ -128,7 +128,7 @@ def plan_pods(f: UngatingFacts) -> PodsPlan:
         *(report(Event(r.PODS, pod, EVENT_WORKLOAD_REFUSED, message, warning=True)) for pod, message in excessive),
         *(_ungate(f, ungatings.actions) if ungatings.actions else ()),
         report_rank_order(f.workload, ungatings.broken, f.now, kept=ranked),
-        _end_story(f, own),
+        _report_bound(f, own),
         again_s=again_s,
     )
     return PodsPlan(plan, {action.pod.uid: action.node_selector for action in ungatings.actions})
@@ -243,7 +243,7 @@ def _show_wait(f: UngatingFacts, pods: Sequence[Obj], attributes: Attributes) ->
     return Step(BEGIN, span=Span(t.GATHERED, f.workload, attributes, start=since or None))
 
 
-def _end_story(f: UngatingFacts, pods: Sequence[PodFacts]) -> Step | None:
+def _report_bound(f: UngatingFacts, pods: Sequence[PodFacts]) -> Step | None:
     """The trace of a workload ends once all of its pods are bound."""
     expected = sum(given.count for given in f.admission.pod_sets if given.assignment is not None)
     bound = sum(1 for pod in pods if pod.node and not pod.terminal and not pod.terminating)

@@ -13,9 +13,7 @@ from core.model.quantity import format_quantity
 from core.model.transformation import compute_quota_requests
 from core.names import (
     ADMITTED,
-    DEACTIVATION_TARGET,
     EVICTED,
-    FINISHED,
     PODS_READY,
     PREEMPTED,
     QUOTA_RESERVED,
@@ -33,53 +31,17 @@ from core.placement.refusals import MAX_MESSAGE, truncate
 from core.plan.steps.actions import to_time
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.eviction_counts import build_eviction_stats
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.workloads.checks import build_admitted_condition, reset_checks, sync_checks
 from core.queueing.ordering.partial_admission import Shortfall
 from core.state.facts import WorkloadFacts, find_condition, is_condition_true, read_reclaimed_pods
 
 Json = Mapping[str, Any]
-MANAGED_CONDITIONS = (
-    QUOTA_RESERVED,
-    "BlockedOnPreemptionGates",
-    EVICTED,
-    ADMITTED,
-    PREEMPTED,
-    REQUEUED,
-    DEACTIVATION_TARGET,
-    FINISHED,
-    PODS_READY,
-)
-MANAGED_FIELDS = (
-    "requeueState",
-    "admissionChecks",
-    "accumulatedPastExecutionTimeSeconds",
-    "schedulingStats",
-    "clusterName",
-    "nominatedClusterNames",
-    "preemptionGates",
-)
 PREVIOUSLY, WAS_ON, PLACED_AGAIN = "Previously: ", ". It was on ", ". Placed again on "
 PLACED, BEFORE, FEWER = "; placed: ", "; before: ", "; fewer pods: "  # the parts of an admission event's message that follow these
 MOST_OF_FORMER = 400  # characters, of an event that has no more than 1024
 NOT_READY = "Not all pods are ready or succeeded"
 MAX_ETCD_BYTES = 1_500_000  # etcd refuses a request above 1.5 MiB; metadata and spec share that
-
-
-def read_managed_status(workload: Json) -> dict[str, Any]:
-    """Returns a new map of what `kueue-admission` owns of a Workload's status, with admission, unhealthy nodes and resource requests.
-    Conditions are copies, other values are shared. Fields that are empty are absent, but for `conditions`."""
-    status = workload.get("status") or {}
-    kept = {name: status[name] for name in (*MANAGED_FIELDS, "admission", "unhealthyNodes", "resourceRequests") if status.get(name)}
-    kept["conditions"] = [dict(c) for c in status.get("conditions") or () if c.get("type") in MANAGED_CONDITIONS]
-    return kept
-
-
-def is_as_judged(now: Json, seen: Json) -> bool:
-    """Returns whether nothing of a Workload has changed by which decisions on it are made: uid, generation, deletion, and what
-    `read_managed_status` returns."""
-    parts = ("uid", "generation", "deletionTimestamp")
-    is_alike = all(now["metadata"].get(part) == seen["metadata"].get(part) for part in parts)
-    return is_alike and read_managed_status(now) == read_managed_status(seen)
 
 
 def _describe_fewer(workload: Json, admission: Admission) -> str:

@@ -21,7 +21,7 @@ from core.queueing.cycle import second_pass
 from core.queueing.cycle.block_admission import find_obstacle
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.cycle.judge import Judge
-from core.queueing.cycle.queue_resolution import find_way
+from core.queueing.cycle.queue_resolution import resolve_queue
 from core.queueing.cycle.run import Run, Verdict
 from core.queueing.cycle.unwritable import Unwritable
 from core.queueing.flavors.leftover_pods import Past
@@ -63,9 +63,9 @@ class Cycle:
         self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
         self._sharing = sharing
         self._own: dict[str, StandingRefusal] = {}  # of workloads that the refusal of their class does not hold for, by uid
-        self._told: dict[str, tuple[str, str]] = {}  # reason and message, by uid
+        self._reported: dict[str, tuple[str, str]] = {}  # reason and message, by uid
         self._walk: Iterator[tuple[EquivalenceClass, WorkloadFacts]] = iter(())  # over workloads that may need another reason
-        self._is_stale = self._is_walking = self._is_telling = False  # there are such; the walk goes on; the cycle left some out
+        self._is_stale = self._is_walking = self._is_reporting = False  # there are such; the walk goes on; the cycle left some out
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
@@ -78,7 +78,7 @@ class Cycle:
         self._are_passes_cut = False  # whether there are some that have had no turn
         self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
         self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
-        self._ways: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
+        self._resolved: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
         self._skipped: set[str] = set()  # of these queues those with a head that has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
@@ -165,7 +165,7 @@ class Cycle:
         for uid in others:
             self._own.pop(uid, None)
             if uid not in self._pending:
-                self._told.pop(uid, None)
+                self._reported.pop(uid, None)
         self._decisions.begin(self._pending)
         if self._pending.is_behind:  # the order of all that wait is not known yet
             return False
@@ -180,7 +180,7 @@ class Cycle:
     def _run(self, run: Run) -> Iterator[Verdict]:
         if not self._prepare(run):
             return
-        self._ways = {}
+        self._resolved = {}
         if not self._is_cut:
             self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
             self._precedence.begin_round()
@@ -195,15 +195,15 @@ class Cycle:
             self._portions.begin_round(self._pending.last_number)
         yield from self._judge_promised(run)
         self._place_again()
-        turns, is_first, self._is_telling = self._begin_turns(), True, False
+        turns, is_first, self._is_reporting = self._begin_turns(), True, False
         self._current = None
-        while turns is not None and not (self.is_deciding or self._is_telling) and (following := turns.get_next()) is not None:
+        while turns is not None and not (self.is_deciding or self._is_reporting) and (following := turns.get_next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
             yield from self._judge_turn(*following, turns, run)
             self._current, is_first = None, False
-        if turns is None or self.is_deciding or self._is_telling:  # the next cycle sorts more, or goes on with the turn
+        if turns is None or self.is_deciding or self._is_reporting:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
         # A workload that was refused early in a round of several cycles was not judged again, whatever changed since.
@@ -317,7 +317,7 @@ class Cycle:
                     yield Verdict(workload, outcome)
                     continue
                 self._note(group, workload, queue, outcome)
-                if self._is_news(group, workload, outcome):
+                if self._record_report(group, workload, outcome):
                     yield Verdict(workload, outcome)
             self._claims.reserve(workload)
 
@@ -400,7 +400,7 @@ class Cycle:
         for uid in uids:
             if uid != head and uid not in self.unwritable and self._claims.find_preempting(uid) is None:
                 del self._own[uid]
-                group.unheard[uid] = None
+                group.unreported[uid] = None
 
     def _serve(self, turn: Turn, queue: ClusterQueueFacts, may_borrow: bool, turns: Turns, run: Run) -> Iterator[Verdict]:
         group, workload, uid = turn.group, turn.workload, turn.workload.uid
@@ -436,15 +436,15 @@ class Cycle:
             self._blocked.setdefault(queue.name, uid)
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
             turns.add_follower(turn)
-            if not is_busy and uid in self._own and self._is_news(group, workload, self._own[uid].outcome):
+            if not is_busy and uid in self._own and self._record_report(group, workload, self._own[uid].outcome):
                 yield Verdict(workload, self._own[uid].outcome if outcome is not None else self._own[uid].outcome.drop_victims())
         else:
             yield from self._report_outcome(turn, group.refusal.outcome, turns, run)
 
     def _admit(self, group: EquivalenceClass, workload: WorkloadFacts, found: Admissible) -> None:
         self._own.pop(workload.uid, None)
-        self._told.pop(workload.uid, None)
-        group.unheard.pop(workload.uid, None)
+        self._reported.pop(workload.uid, None)
+        group.unreported.pop(workload.uid, None)
         self._claims.record_admission(workload)
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
@@ -468,9 +468,9 @@ class Cycle:
         return workload.uid if Past.read_past(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
 
     def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
-        if local_queue not in self._ways:
-            self._ways[local_queue] = find_way(self._state, local_queue)
-        return self._ways[local_queue]
+        if local_queue not in self._resolved:
+            self._resolved[local_queue] = resolve_queue(self._state, local_queue)
+        return self._resolved[local_queue]
 
     # --- reporting ----------------------------------------------------------------------------------
 
@@ -478,32 +478,33 @@ class Cycle:
         """Yields verdicts for a group that keeps waiting: for its first workload, for those to which nothing is reported yet, and for
         all if the reason does not change with each workload that starts or ends. Where that takes too long the group has another turn
         in the next cycle."""
-        group, before = turn.group, turn.group.word
-        group.word = outcome
+        group, before = turn.group, turn.group.shared_outcome
+        group.shared_outcome = outcome
         if before is not None and (before.reason == outcome.reason or {before.reason, outcome.reason} <= PASSING):
             self._is_stale |= (before.reason, before.message) != (outcome.reason, outcome.message)
         else:
             own = self._own if not group.is_held_up else {}
-            group.unheard.update((workload.uid, None) for _, workload in group.members[turn.at :] if workload.uid not in own)
-        has_told = False
-        for uid in dict.fromkeys([turn.workload.uid, *group.unheard]):
+            group.unreported.update((workload.uid, None) for _, workload in group.members[turn.at :] if workload.uid not in own)
+        has_reported = False
+        for uid in dict.fromkeys([turn.workload.uid, *group.unreported]):
             workload = self._pending.find(uid)
             if workload is None or uid in run.admitted or (uid in self._own and not group.is_held_up):
                 continue
             if run.is_held_back(uid) or run.is_busy(uid):
                 self._is_stale = True
-            elif has_told and not run.may_go_on():
-                self._is_telling = True
+            elif has_reported and not run.may_go_on():
+                self._is_reporting = True
                 return
-            elif self._is_news(group, workload, outcome):
-                has_told = True
+            elif self._record_report(group, workload, outcome):
+                has_reported = True
                 yield Verdict(workload, outcome)
         turns.end(turn)
 
-    def _is_news(self, group: EquivalenceClass, workload: WorkloadFacts, outcome: NotAdmissible) -> bool:
-        now, before = (outcome.reason, outcome.message), self._told.get(workload.uid)
-        self._told[workload.uid] = now
-        group.unheard.pop(workload.uid, None)
+    def _record_report(self, group: EquivalenceClass, workload: WorkloadFacts, outcome: NotAdmissible) -> bool:
+        """Records that a workload gets this reason and message now; returns whether the last ones reported were others."""
+        now, before = (outcome.reason, outcome.message), self._reported.get(workload.uid)
+        self._reported[workload.uid] = now
+        group.unreported.pop(workload.uid, None)
         return before != now
 
     def update_next_reason(self, is_busy: Callable[[str], bool] = lambda uid: False, steps: int = 500) -> Verdict | None:
@@ -519,13 +520,13 @@ class Cycle:
                 continue
             uid = workload.uid
             own = self._own.get(uid) if not group.is_held_up else None
-            word = own.outcome if own is not None else group.word
-            if word is None or uid not in self._told or self._told[uid] == (word.reason, word.message):
+            outcome = own.outcome if own is not None else group.shared_outcome
+            if outcome is None or uid not in self._reported or self._reported[uid] == (outcome.reason, outcome.message):
                 continue
             if is_busy(uid) or self._state.workloads.find_pending(workload.key) is not workload:
                 self._is_stale = True
-            elif self._is_news(group, workload, word):
-                return Verdict(workload, word.drop_victims())
+            elif self._record_report(group, workload, outcome):
+                return Verdict(workload, outcome.drop_victims())
         return None
 
     @property
@@ -586,7 +587,7 @@ class Cycle:
             self._remove_verdict(uid)
 
     def _remove_verdict(self, uid: str) -> None:
-        for known in (self._own, self._told, self._failed_at):
+        for known in (self._own, self._reported, self._failed_at):
             known.pop(uid, None)
 
     def requeue_workload(self, uid: str) -> None:
@@ -596,4 +597,4 @@ class Cycle:
         self._claims.withdraw([uid])
         if (group := self._pending.group_of(uid)) is not None:
             group.refusal = None
-            group.unheard[uid] = None
+            group.unreported[uid] = None

@@ -25,7 +25,7 @@ _SHOWN = 5  # queues that a message names
 _CANNOT = "Can't admit new workloads"  # how Kueue begins a message about a queue that cannot admit
 
 
-def find_way(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
+def resolve_queue(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
     """Returns the ClusterQueue that serves a LocalQueue, given by its key (namespace/name), and None. Where it admits none it returns None
     and the first problem, looked for in this order: the namespace is being deleted, the LocalQueue or the ClusterQueue is missing, either
     is inactive, the namespace selector does not match, admissions are paused."""

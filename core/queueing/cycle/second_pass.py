@@ -41,7 +41,7 @@ from core.queueing.flavors.leftover_pods import Past
 from core.queueing.flavors.outcome import Admissible, Attempt, Beside, NotAdmissible, join_sentences
 from core.queueing.flavors.spare_lending import Loan, give_back, list_loans
 from core.queueing.flavors.spread_requests import SpreadAsker
-from core.queueing.flavors.what_if_view import World, copy_without
+from core.queueing.flavors.what_if_view import World, copy_without_nodes
 from core.queueing.ordering.queue_order import queue_order
 from core.queueing.preemption.reclaimed_spares import choose_loans, find_beside, find_needed, sort_fewest_first, wait_for_borrowers
 from core.state.cluster import ClusterState
@@ -488,11 +488,11 @@ def _find_free(group: _Group, given_back: Sequence[Loan] = ()) -> Matrix:
     capacity = group.view.capacity
     if not any(group.spares.values()) and not group.moved:
         return capacity.free
-    world = WhatIf(capacity)
-    world.use_capacity(group.moved)
-    world.release((part.request, group.spares[part.request.name]) for part in group.parts)
-    give_back(capacity, world.free, given_back)
-    return world.free
+    what_if = WhatIf(capacity)
+    what_if.use_capacity(group.moved)
+    what_if.release((part.request, group.spares[part.request.name]) for part in group.parts)
+    give_back(capacity, what_if.free, given_back)
+    return what_if.free
 
 
 def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: Flags, free: Matrix) -> Decision:
@@ -504,7 +504,7 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
 
     def place_anywhere(beyond: Flags | None = None) -> Decision:
         out_of_reach = but if beyond is None else but | beyond
-        left = copy_without(free, out_of_reach) if out_of_reach.any() else free
+        left = copy_without_nodes(free, out_of_reach) if out_of_reach.any() else free
         is_movable = workload.remade or not search.world.state.ledger.has_bound_pods(workload.pods_key)  # a plain pod may be gated still
         return replace_failed(capacity, parts, failed, profile, free=left, recreated=is_movable)
 
@@ -523,7 +523,7 @@ def _replace(search: FlavorSearch, group: _Group, workload: WorkloadFacts, but: 
         decision = place_anywhere(np.ones(len(tree), dtype=bool))
     else:
         requests = [replace(part.request, count=part.assignment.count) for part in parts]
-        decision = place(capacity.close_nodes(out), requests, profile, free=copy_without(free, out | but), together=tie)
+        decision = place(capacity.close_nodes(out), requests, profile, free=copy_without_nodes(free, out | but), together=tie)
     return decision if decision.refusal is None or tie.required else place_anywhere()
 
 

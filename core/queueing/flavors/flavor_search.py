@@ -425,19 +425,19 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
             search.refuse(unit, flavor.name, REASON_NO_MATCHING_FLAVOR, with_rules)
             return False
         requests = with_rules
-    world, free = search.copy_with_pods(search.world.get_capacity(view), requests), search.compute_free(view)
+    capacity, free = search.copy_with_pods(search.world.get_capacity(view), requests), search.compute_free(view)
     profile = search.profile(view.topology)
     if search.grows is not None:
         previous = {given.name: given.assignment for given in search.grows.pod_sets if given.assignment is not None}
         bare = [replace(request, spares=0) for request in requests]
         outside = {values: labels for each in previous.values() for values, labels in find_outside(state, view, each).items()}
-        decision = resize(world, bare, previous, profile, free=free, outside=outside)
+        decision = resize(capacity, bare, previous, profile, free=free, outside=outside)
         for_spares = search.world.compute_free_for_spares(view, free)
-        decision = with_spares_kept(world, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
+        decision = with_spares_kept(capacity, requests, decision, {given.name: given.spares for given in search.grows.pod_sets}, for_spares)
     else:
         past = search.past
         decision, free = past.place_around(
-            world, requests, profile, search.together, free, lambda: search.compute_free(view, past.leftovers)
+            capacity, requests, profile, search.together, free, lambda: search.compute_free(view, past.leftovers)
         )
     if decision.refusal is not None:
         sentence = format_refusal(view.topology.name, decision.refusal) if search.world.explains else ""
@@ -448,9 +448,9 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
         search.placements += ((flavor.name, placement) for placement in decision.placements)
         return True
     named = "" if profile.name.startswith(KEP_PROFILE) else profile.name
-    search.choices += (replace(choice, profile=named) for choice in explain_choice(world, requests, decision, free=free))
+    search.choices += (replace(choice, profile=named) for choice in explain_choice(capacity, requests, decision, free=free))
     if search.together is not None:
-        search.shared = explain_together(world, decision, search.together)
+        search.shared = explain_together(capacity, decision, search.together)
     search.placements += ((flavor.name, placement) for placement in decision.placements)
     return True
 

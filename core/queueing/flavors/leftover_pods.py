@@ -19,7 +19,7 @@ from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.spare_placement import build_flags
 from core.placement.engine import OneDomain, place
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
-from core.queueing.flavors.what_if_view import copy_without
+from core.queueing.flavors.what_if_view import copy_without_nodes
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
@@ -60,7 +60,7 @@ class Past:
             return place(view, requests, profile, free=free, together=together), free
 
         if any(name in view.tree.index for name in self.rejecting):
-            elsewhere = place_again(copy_without(view.free if free is None else free, build_flags(view.tree, self.rejecting)))
+            elsewhere = place_again(copy_without_nodes(view.free if free is None else free, build_flags(view.tree, self.rejecting)))
             if elsewhere[0].refusal is None:
                 return elsewhere
         anywhere = place_again(free)

@@ -25,7 +25,7 @@ _Usage = tuple[str, Amounts]  # name of a ClusterQueue, amounts
 _Held = Sequence[tuple[Resources, Sequence[tuple[str, int]]]]  # requests of one pod, pods per node
 
 
-def copy_without(free: Matrix, nodes: Flags) -> Matrix:
+def copy_without_nodes(free: Matrix, nodes: Flags) -> Matrix:
     """Returns a copy of the free amounts with nothing free on some nodes; what is below zero stays."""
     free = free.copy()
     free[:, nodes] = np.minimum(free[:, nodes], 0)

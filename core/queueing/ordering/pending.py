@@ -29,9 +29,9 @@ class EquivalenceClass:
     key: tuple[Hashable, Hashable]  # its trait, and what it asks for
     members: list[tuple[Order, WorkloadFacts]] = field(default_factory=list)
     refusal: StandingRefusal | None = None  # of all that have none of their own
-    word: NotAdmissible | None = None  # the reason of all that have no refusal of their own
+    shared_outcome: NotAdmissible | None = None  # the reason of all that have no refusal of their own
     is_held_up: bool = False  # no member is decided on now, with or without a refusal of its own
-    unheard: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
+    unreported: dict[str, None] = field(default_factory=dict)  # uids of members to which the present reason is to be reported
     round: int = -1  # of cycles, for which the next two hold
     passed: Order | None = None  # members up to this place have had their turn
     put_off: int = 0  # how often: the next member would have to borrow, and its turn comes after those of others
@@ -104,14 +104,14 @@ class Pending:
                     continue
             if before is not None and (now is None or not _is_same(before.workload, now)):
                 others.append(before.workload.uid)
-            is_reported = before is not None and before.workload.uid not in before.group.unheard
+            is_reported = before is not None and before.workload.uid not in before.group.unreported
             if before is not None:
                 self._remove_member(key, before)
                 emptied += [before.group] if not before.group.members else []
             if now is not None:
                 group = self._put_in(key, now, before)
                 if is_reported and before is not None and before.group is group and before.workload.uid == now.uid:
-                    group.unheard.pop(now.uid)
+                    group.unreported.pop(now.uid)
         self._changed.clear()
         self._changed.update(later)
         self.is_behind = added > MOST_ADDED // 2
@@ -151,13 +151,13 @@ class Pending:
         self._places[key] = _Place(group, order, workload, number)
         self._keys[workload.uid] = key
         self._uids[workload.party].add(workload.uid)
-        group.unheard[workload.uid] = None
+        group.unreported[workload.uid] = None
         return group
 
     def _remove_member(self, key: str, place: _Place) -> None:
         group, uid = place.group, place.workload.uid
         del group.members[bisect_left(group.members, place.order, key=lambda member: member[0])]
-        group.unheard.pop(uid, None)
+        group.unreported.pop(uid, None)
         self._regrouped[group] = None
         if self._keys.get(uid) == key:
             del self._keys[uid]

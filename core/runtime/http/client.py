@@ -33,7 +33,7 @@ OnRequest = Callable[[str, Resource, str | None], None]
 the chart with those used."""
 
 OnReply = Callable[[Resource, Obj, str | None], None]
-_TELLING = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
+_REPLIES = frozenset({"create", "get", "patch", "update"})  # verbs of which the answer is an object as it is now
 
 THROTTLE_RETRIES = 3
 MAX_RETRY_AFTER_S = 10.0
@@ -373,7 +373,7 @@ class Client:
                 if verb == "list":
                     return await parse_list(answer)
                 found = parse_object(answer)
-                if self.on_reply is not None and verb in _TELLING and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
+                if self.on_reply is not None and verb in _REPLIES and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
                     self.on_reply(resource, found, (params or {}).get("fieldManager"))
                 return found
             except TooManyRequests as error:

@@ -152,7 +152,7 @@ class Informer:
         """Folds in an object that the server has answered a write with, or a read of it alone, if it is newer: readers need not wait for
         its event.
         """
-        self._notify_handlers(self.store.put_reply(self._slim(obj) if self.store.is_news(obj) else obj))
+        self._notify_handlers(self.store.put_reply(self._slim(obj) if self.store.is_newer(obj) else obj))
 
     def drop_all(self) -> None:
         """Removes all objects and calls handlers with the deletion of each; the informer is not synced then. For a resource that is not

@@ -34,11 +34,11 @@ class Latecomers:
     def add(self, handler: Handler) -> None:
         """Adds a handler, and queues its calls with all objects; only before anything has changed since the first handler came."""
         self._handlers.append(handler)
-        self._late.to_tell.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
+        self._late.calls.append(([handler], (Change(None, obj, initial=True) for obj in self._there)))
 
     def queue_change(self, change: Change) -> None:
         """Queues a change for these handlers, after the calls that are pending."""
-        self._late.to_tell.append((self._handlers, [change]))
+        self._late.calls.append((self._handlers, [change]))
 
     def end(self) -> None:
         """Ends the lateness of these handlers: all calls are made."""
@@ -49,7 +49,7 @@ class Late:
     """All latecomers, of whichever informers, that came within one `delay_handlers`."""
 
     def __init__(self) -> None:
-        self.to_tell: deque[tuple[Sequence[Handler], Iterable[Change]]] = deque()
+        self.calls: deque[tuple[Sequence[Handler], Iterable[Change]]] = deque()
         self._latecomers: list[Latecomers] = []
 
     def expect(self, store: Store, on_end: Callable[[Sequence[Handler]], None]) -> Latecomers:
@@ -68,8 +68,8 @@ class Late:
 
     def _list_calls(self) -> Iterator[None]:
         """A call of one handler at each step."""
-        while self.to_tell:
-            handlers, changes = self.to_tell.popleft()
+        while self.calls:
+            handlers, changes = self.calls.popleft()
             for change in changes:
                 for handler in handlers:
                     yield handler(change)

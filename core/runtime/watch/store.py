@@ -160,7 +160,7 @@ class Store:
                     return []
                 return self._drop(key)
 
-    def is_news(self, reply: Obj) -> bool:
+    def is_newer(self, reply: Obj) -> bool:
         """Whether an object that the API server has answered with is newer than the one here and than all that the watch has brought."""
         number, known = read_version(reply), self._objects.get(build_object_key(reply))
         return number > self._version and (known is None or number > read_version(known))
@@ -170,7 +170,7 @@ class Store:
         list that is being taken the state in the list is folded in instead, where that is newer. Returns the changes.
         """
         key = build_object_key(reply)
-        if not self.is_news(reply):
+        if not self.is_newer(reply):
             return self._fold_listed(key, initial=not self.synced)
         changes = self._set(key, reply, initial=False)
         self._ahead[key] = read_version(reply)

@@ -75,7 +75,7 @@ class Watcher:
         self._owed = ""  # the version up to which events, or else a list, are to be handed on
         self._limit = _ReadLimit()
         self._is_asked = False
-        self._heard_at: float | None = None
+        self._received_at: float | None = None
         self._stream: AsyncGenerator[Obj, None] | None = None
         self._silence_s = 0.0
 
@@ -83,7 +83,7 @@ class Watcher:
         """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. `clock`
         None: the watcher's own. Used in liveness checks and a gauge.
         """
-        return None if self._heard_at is None else (clock or self.clock).monotonic() - self._heard_at
+        return None if self._received_at is None else (clock or self.clock).monotonic() - self._received_at
 
     def has_reached(self, version: str, opened: int) -> bool:
         """Whether everything up to a resource version has been handed on: by the stream, or by a list begun after the one numbered
@@ -115,7 +115,7 @@ class Watcher:
                 following = plan_step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
                 self._report(following, given)
                 if isinstance(given, Page | Raw):
-                    self._heard_at, self.trouble = self.clock.monotonic(), None
+                    self._received_at, self.trouble = self.clock.monotonic(), None
                 elif isinstance(given, Failed):
                     self.trouble = given.error
                 if isinstance(given, Page):

@@ -12,9 +12,8 @@ import pytest
 
 from core.model.node_health_rules import HealthRules
 from core.names import EVENT_NODE_UNHEALTHY, EVENT_POD_TERMINATED, HOSTNAME_LABEL, LOST_NODES_THRESHOLD
-from core.plan.pods import node_steps
 from core.plan.pods.node_health import NodeVerdict
-from core.plan.pods.node_steps import REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
+from core.plan.pods.node_steps import MOST_NAMED, REPORT_LOST, NodesFacts, plan_leftovers, plan_nodes
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
 from core.plan.steps.steps import Hold, MadeSteps, Overtaken, ParallelSteps, Plan, Step, Then
@@ -159,9 +158,10 @@ def test_workload_that_has_lost_more_than_a_limit_is_evicted(rules: HealthRules,
     assert all(part in step.events[0].message for part in ("2 of 3", f"nodeReplacement.{why}", "n0 (", "n1 ("))
 
 
-def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(node_steps, "MOST_NAMED", 1)
-    assert plan(["n0", "n1"]).names == (EVICT,)
+def test_workload_with_more_lost_nodes_than_the_api_takes_is_evicted():
+    lost = [f"n{number}" for number in range(MOST_NAMED + 1)]
+    assert plan(lost[1:], nodes=len(lost)).names == (REPORT_LOST,)
+    assert plan(lost, nodes=len(lost)).names == (EVICT,)
 
 
 def test_pods_of_an_admission_that_is_over_are_ended():

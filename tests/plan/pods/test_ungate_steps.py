@@ -120,15 +120,15 @@ def test_stray_pod_is_deleted_reported_or_left_alone(stray: dict[str, Any], wait
     assert [event.reason for event in step.events] == [EVENT_POD_OUTSIDE_ASSIGNMENT]
 
 
-def test_strays_that_run_leave_room_for_those_that_are_deleted(monkeypatch: pytest.MonkeyPatch):
+def test_strays_that_run_leave_room_for_those_that_are_deleted():
     """By a review: many of the first, which never go, kept the others from being deleted."""
-    monkeypatch.setattr(pacing, "MOST_EXCESSIVE", 2)
-    monkeypatch.setattr(pacing, "MOST_PLANNED", 3)
-    found = plan(build_facts(*(build_running_pod(index, "other") for index in range(5)), *(sent(index, "other") for index in range(5, 10))))
-    assert found.names == ("report stray", "report stray", "delete strays")
+    running = [build_running_pod(index, "other") for index in range(pacing.MOST_EXCESSIVE + 1)]
+    sent_there = [sent(len(running) + index, "other") for index in range(pacing.MOST_PLANNED + 1)]
+    found = plan(build_facts(*running, *sent_there))
+    assert found.names == (*["report stray"] * pacing.MOST_EXCESSIVE, "delete strays")
     together = found.steps[-1].write
     assert isinstance(together, ParallelSteps)
-    assert len(together.steps) == 3
+    assert len(together.steps) == pacing.MOST_PLANNED
 
 
 @pytest.mark.parametrize("owner", [None, OWNER])

@@ -24,6 +24,7 @@ from core.names import (
     REASON_SUSPENDED_BY_USER,
 )
 from core.plan.steps.conditions import Condition
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.steps.pausing import find_held_eviction, find_stopped, has_effect
 from core.plan.workloads.admission_status import (
     build_admitted_status,
@@ -33,7 +34,6 @@ from core.plan.workloads.admission_status import (
     build_released_status,
     build_returned_status,
     build_waiting_status,
-    read_managed_status,
     sync_status,
 )
 from core.state.facts import WorkloadFacts

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from core.model.pods_ready_rules import PodsReadyRules
 from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_READY, PODSET_LABEL, QUOTA_RESERVED, REQUEUED
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
+from core.plan.steps.managed_status import read_managed_status
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import (
     build_admitted_status,
@@ -20,7 +21,6 @@ from core.plan.workloads.admission_status import (
     build_evicted_status,
     build_released_status,
     build_waiting_status,
-    read_managed_status,
 )
 from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, are_pods_ready, plan_pods_ready
 from core.state.facts import WorkloadFacts, find_condition, is_condition_true

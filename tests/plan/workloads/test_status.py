@@ -10,15 +10,14 @@ from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules, Transformation
 from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
 from core.plan.steps.conditions import Condition, has_condition, set_conditions
+from core.plan.steps.managed_status import MANAGED_CONDITIONS, read_managed_status
 from core.plan.workloads.admission_status import (
-    MANAGED_CONDITIONS,
     build_admitted_status,
     build_evicted_status,
     build_preempted_status,
     build_released_status,
     build_waiting_status,
     find_former,
-    read_managed_status,
 )
 from core.state.facts import WorkloadFacts
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json

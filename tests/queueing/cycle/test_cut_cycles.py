@@ -374,7 +374,7 @@ def test_reasons_behind_many_that_need_none_are_updated_after_the_walk_was_inter
     names = crowd(scene, alike=True)
     run_cut(scene)
     last = scene.state.workloads.facts[f"ns/{names[-1]}"]
-    scene.cycle._told[last.uid] = ("Old", "old")
+    scene.cycle._reported[last.uid] = ("Old", "old")
     scene.cycle._is_stale = True
     assert scene.cycle.update_next_reason(steps=3) is None
     found = []

@@ -298,7 +298,7 @@ def test_gated_pods_count_and_age_from_the_admission_of_their_workload(harness: 
 def test_watch_metrics_show_restarts_by_cause_and_silence(harness: MeasuredHarness):
     for event in ("pods", "nodes"):
         informer = getattr(harness.observed, event)
-        informer.watcher._heard_at = harness.clock.monotonic()
+        informer.watcher._received_at = harness.clock.monotonic()
     harness.observed.pods.watcher.restarts["gone"] = 2
     harness.observed.pods._synced.set()
     harness.pass_time(5)

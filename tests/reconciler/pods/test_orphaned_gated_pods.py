@@ -183,5 +183,5 @@ def test_gated_pod_of_a_pod_group_that_does_not_exist_is_reported_until_there_is
     assert "PodGroup train" in message
     assert harness.look() == []
     harness.put({"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {}})
-    harness.strangers._told.clear()
+    harness.strangers._reported.clear()
     assert harness.look() == []

@@ -31,7 +31,7 @@ def health(clock: ManualClock) -> Health:
     health.reconciler.deciding = health.reconciler._prepare()
     for informer in health.reconciler.observed.awaited:
         informer._synced.set()
-        informer.watcher._heard_at = clock.time
+        informer.watcher._received_at = clock.time
     return health
 
 
@@ -102,7 +102,7 @@ def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, 
     clock.time += 1
     for informer in health.reconciler.observed.awaited:
         if informer is not health.reconciler.observed.pods:
-            informer.watcher._heard_at = clock.time
+            informer.watcher._received_at = clock.time
     named = (str(health.reconciler.observed.pods.resource), f"{WATCH_SILENT_S + 1:.0f} s")
     assert all(part in health.find_dead_reason() for part in named)
 
@@ -110,7 +110,7 @@ def test_silent_watch_beyond_the_limit_fails_the_liveness_probe(health: Health, 
 def test_a_kind_that_has_gone_is_not_listened_for(health: Health, clock: ManualClock):
     assert health.reconciler is not None
     gone = next(iter(health.reconciler.observed.jobs.values()))
-    gone.watcher._heard_at = clock.time - WATCH_SILENT_S - 1
+    gone.watcher._received_at = clock.time - WATCH_SILENT_S - 1
     assert health.find_dead_reason() == ""
     gone._synced.set()
     assert str(gone.resource) in health.find_dead_reason()
@@ -135,7 +135,7 @@ def test_a_scheduler_that_does_not_get_to_decide_ends_the_process(health: Health
     wake = health.reconciler.deciding.scheduler._wake
     clock.time += 10 * QUEUE_STUCK_S
     for informer in health.reconciler.observed.awaited:
-        informer.watcher._heard_at = clock.time
+        informer.watcher._received_at = clock.time
     assert health.find_dead_reason() == "", "it has nothing to decide"
     wake.set()
     clock.time += QUEUE_STUCK_S
@@ -152,6 +152,6 @@ def test_a_queue_in_which_nothing_is_due_may_rest(health: Health, clock: ManualC
     assert health.reconciler.deciding is not None
     health.reconciler.deciding.ungater.controller.queue.add_after("ns/w", 10 * QUEUE_STUCK_S, "later")
     for informer in health.reconciler.observed.awaited:
-        informer.watcher._heard_at = clock.time + 5 * QUEUE_STUCK_S
+        informer.watcher._received_at = clock.time + 5 * QUEUE_STUCK_S
     clock.time += 5 * QUEUE_STUCK_S
     assert health.find_dead_reason() == ""
