@@ -94,6 +94,8 @@ class Judge:
             if isinstance(outcome, Admissible) and outcome.borrows and self._has_reclaimed(workload):
                 own = yield from self._find_without_borrowing(workload, queue)
                 outcome = outcome if own is None else replace(own, fewer_since=outcome.fewer_since)
+            if isinstance(outcome, NotAdmissible) and outcome.preempting is None and self._memory.spared:
+                return replace(outcome, spares=True)  # also where they were spared with fewer pods
             return outcome
         except Exception as error:
             return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be judged: {error!r}"), ())
@@ -223,7 +225,7 @@ class Judge:
             if spared and (yield from self._preempt(workload, queue, spares=False)) is not None:
                 notes.append(_CIRCLE.format(", ".join(spared[:SHOWN])))
             message = truncate("; ".join([refused.message, *notes]))
-            return replace(refused, message=message, spares=bool(spared)) if notes or spared else refused
+            return replace(refused, message=message) if notes else refused
         stop = self._state.pause.evictions
         if preempting.victims and stop is not None:  # decided as if preemption were impossible; only the message differs
             message = truncate(

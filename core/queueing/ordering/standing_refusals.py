@@ -11,6 +11,7 @@ from core.queueing.flavors.outcome import NotAdmissible, Preempting
 from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.flavors.spread_requests import read_spread_version
 from core.queueing.ordering.partial_admission import build_smallest
+from core.queueing.ordering.queue_order import queue_order
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
@@ -41,6 +42,7 @@ class StandingRefusal:
     is_of_quota: bool  # whether nodes play no part in it
     asked: tuple[Mapping[str, int], ...]  # canonical amounts, by what gets one flavor together
     by_share: bool = False  # whether preemption is decided by shares
+    order: tuple[int, str, str] | None = None  # of the workload, where an earlier one may preempt more workloads of its own priority
 
     @classmethod
     def note(
@@ -63,11 +65,14 @@ class StandingRefusal:
         # Preemption could free the quota: so the refusal is for lack of a place, which preempts no workload.
         if of_quota and outcome.preempting is None and queue.preemption.is_possible:
             of_quota = not can_be_given(state, workload, queue, asked, by_share=by_share)
-        return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share)
+        order = queue_order(workload) if queue.preemption.within_queue == LOWER_OR_NEWER else None
+        return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share, order)
 
     def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
         """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
         not enough has changed, the refusal is changed in place: it counts as made at the present state of quota."""
+        if self.order is not None and queue_order(workload) < self.order:
+            return False
         if self.round == in_round:
             return True
         now = state.quota.count_changes(queue.name)
@@ -160,10 +165,10 @@ def _compute_most(
         return most
     if by_share and policy.reclaim != NEVER:
         return tree.compute_potential(queue.name, name)
-    relatives = tree.list_relatives(queue.name)
     own = victims = 0
     if policy.within_queue != NEVER:
         own = workloads.compute_usage_below(queue.name, workload.priority, name, inclusive=policy.within_queue == LOWER_OR_NEWER)
+    relatives = tree.list_relatives(queue.name) if own or policy.while_borrowing != NEVER else []
     if policy.while_borrowing != NEVER:
         victims = sum(workloads.compute_usage_below(other, workload.priority, name) for other in relatives)
     if own or victims:

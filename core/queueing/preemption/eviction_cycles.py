@@ -51,13 +51,14 @@ class Circles:
         self._preemptors: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: defaultdict[str, set[str]] = defaultdict(set)
         self._changed: set[str] = set()  # parties with a `find_trait` that has changed since the last `collect_changed`
+        self._has_dropped = False  # whether evictions were dropped since `begin` has returned that
         self._at = -1
 
     def begin(self, facts: Mapping[str, WorkloadFacts], rule_changes: int) -> bool:
         """Begins a cycle: drops evictions if victim or preemptor has ended or has another queue or priority; pods that are recreated count
         as if they never did. All are dropped where `rule_changes` is not that of the last call.
 
-        `facts` are the workloads as they are, by key. Returns whether it dropped any.
+        `facts` are the workloads as they are, by key. Returns whether any were dropped, by whatever method, since the last call.
         """
 
         def is_same(party: str, rank: Rank) -> bool:
@@ -69,7 +70,8 @@ class Circles:
         is_new, self._at = rule_changes != self._at, rule_changes
         gone = [pair for pair, last in self._evicted.items() if is_new or not all(map(is_same, pair, (last.victim, last.preemptor)))]
         self._drop_pairs(gone)
-        return bool(gone)
+        has_dropped, self._has_dropped = self._has_dropped, False
+        return has_dropped
 
     def note(self, preemptor: WorkloadFacts, victims: Iterable[WorkloadFacts]) -> None:
         """Records that a workload evicts these victims, once more where it has before; of more than `MOST` evictions the oldest are
@@ -121,6 +123,7 @@ class Circles:
 
     def _drop_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
         for party, preemptor in pairs:
+            self._has_dropped = True
             del self._evicted[party, preemptor]
             self._changed |= {party, preemptor}
             for known, one, other in ((self._preemptors, party, preemptor), (self._victims, preemptor, party)):

@@ -92,9 +92,11 @@ class Claims:
 
     def note(self, workload: WorkloadFacts, preempting: Preempting | None) -> None:
         """Records what a workload waits for from now on, with its victims as requested evictions; it replaces what was recorded before.
-        None: for no others. Then what was reserved for it, if anything, is free for others, which are decided on again; evictions that were
-        requested stay so."""
+        None: for no others; evictions that were requested stay so. What was reserved for it and is not any more is free for others, which
+        are decided on again."""
         before = self._by_uid.pop(workload.uid, None)
+        if before is not None and (preempting is None or _read_room(preempting) != _read_room(before)):
+            self._state.note_unclaimed(before.found.admission.cluster_queue)
         if preempting is not None:
             self._by_uid[workload.uid] = preempting
             if preempting.victims:
@@ -103,8 +105,6 @@ class Claims:
             self._evicting |= {victim.workload.key: _Notice.build_notice(victim.workload, workload) for victim in preempting.victims}
             return
         self._preemptors.discard(workload.uid)
-        if before is not None:
-            self._state.note_unclaimed(before.found.admission.cluster_queue)
 
     # --- workloads that have lost nodes -------------------------------------------------------------
 
@@ -188,6 +188,11 @@ class Claims:
         self.circles.withdraw([entry.pair] if entry is not None else [])
         waiting = [uid for uid, claim in self._by_uid.items() if any(victim.workload.key == key for victim in claim.victims)]
         return list(dict.fromkeys([*waiting, *([entry.by] if entry is not None else [])]))
+
+
+def _read_room(preempting: Preempting) -> tuple[object, ...]:
+    """Returns the quota and the nodes that are reserved."""
+    return preempting.found.admission, preempting.found.placements
 
 
 def show(preempting: Preempting) -> str:

@@ -11,16 +11,17 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from core.model.configuration import FairSharing
-from core.names import REASON_WAITING_FOR_QUOTA
+from core.names import REASON_IN_QUEUE, REASON_WAITING_FOR_QUOTA
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.cycle import judge as judge_module
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.portions import MOST_S
+from tests.builders import NAMESPACE, RACK, build_pod_set_json, build_workload_json
 from tests.queueing.lives import Job, jobs, rebuilt_without, scenes
 from tests.queueing.scene import Scene, get_refusals, list_admitted
-from tests.queueing.shared import ALL_MAY, Shared
+from tests.queueing.shared import ALL_MAY, Shared, get_victims
 from tests.strategies import scale_examples
 
 
@@ -169,6 +170,63 @@ def _settle(scene: Shared, *, shares: bool) -> None:
 
 def _preempts(outcome: Admissible | NotAdmissible) -> bool:
     return isinstance(outcome, NotAdmissible) and outcome.preempting is not None
+
+
+# --- what ends a refusal ----------------------------------------------------------------------------------
+
+
+def test_refusal_of_a_younger_workload_binds_no_older_one_that_may_preempt_newer_ones():
+    scene = Shared()
+    scene.rack("r", 2)
+    scene.pool("a", "8", preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"})
+    scene.submit("runs", 8, queue="a", created="2026-01-01T00:00:05Z")
+    scene.run()
+    scene.submit("younger", 8, queue="a", created="2026-01-01T00:00:09Z")
+    assert set(get_refusals(scene.run())) == {"younger"}
+    scene.submit("older", 8, queue="a", created="2026-01-01T00:00:01Z")
+    assert get_victims(scene.run()["older"]) == {"runs": REASON_IN_QUEUE}
+
+
+def test_refusal_ends_when_a_reservation_moves_to_other_nodes():
+    """The workload that was to be preempted is not evicted, as its priority was raised meanwhile; nothing but quota counts that."""
+    scene = Shared()
+    for i in range(2):
+        scene.rack(f"r{i}", 2)
+    scene.pool("a", "100", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.pool("b", "100")
+    scene.submit("large", 8, queue="a", priority=1)
+    scene.submit("small", 4, queue="a", priority=0)
+    assert len(list_admitted(scene.run())) == 2
+    scene.submit("urgent", 8, queue="a", priority=9)
+    scene.submit("waits", 4, queue="b", priority=5)
+    verdicts = Scene.run(scene)
+    assert get_victims(verdicts["urgent"]) == {"small": REASON_IN_QUEUE}
+    assert "waits" in get_refusals(verdicts)
+    scene.objects["small"]["spec"]["priority"] = 10
+    scene.rewrite("small")
+    scene.cycle.exclude_victim(f"{NAMESPACE}/small")
+    verdicts = Scene.run(scene)
+    assert get_victims(verdicts["urgent"]) == {"large": REASON_IN_QUEUE}
+    assert list_admitted(verdicts) == {"waits"}
+
+
+def test_refusal_ends_with_a_circle_that_only_fewer_pods_would_close():
+    """With all pods the workload never has the quota; with its least number it would preempt a workload that it spares."""
+    scene = Shared()
+    scene.rack("r", 2)
+    scene.pool("a", "12", preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"})
+    scene.submit("spared", 4, queue="a", created="2026-01-01T00:00:05Z")
+    scene.run()
+    pod_sets = [{**build_pod_set_json(count=16, topology={"required": RACK}), "minCount": 8}]
+    scene.workload(build_workload_json("waits", pod_sets, queue="a", created="2026-01-01T00:00:01Z"))
+    for name in ("first", "second"):
+        scene.submit(name, 99, queue="a", created="2026-01-01T00:00:09Z")
+    facts = {name: scene.state.workloads.facts[f"{NAMESPACE}/{name}"] for name in scene.objects}
+    for preemptor, victim in (("first", "waits"), ("second", "first"), ("spared", "second")):
+        scene.cycle._claims.circles.note(facts[preemptor], [facts[victim]])
+    assert set(get_refusals(scene.run())) == {"waits", "first", "second"}
+    scene.delete("second")
+    assert get_victims(scene.run()["waits"]) == {"spared": REASON_IN_QUEUE}
 
 
 # --- groups -----------------------------------------------------------------------------------------------

@@ -71,6 +71,13 @@ def test_victim_that_could_not_be_evicted_spares_no_workload():
     assert spared(remembered, "a") == {"c"}
 
 
+def test_withdrawn_eviction_is_reported_when_the_next_cycle_begins():
+    remembered = evicted(("a", "b"))
+    remembered.withdraw([(FACTS["a"].uid, FACTS["b"].uid)])
+    assert remembered.begin(SEEN, 0)
+    assert not remembered.begin(SEEN, 0)
+
+
 def test_of_too_many_evictions_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(eviction_cycles, "MOST", 2)
     assert spared(evicted(("a", "b"), ("a", "c"), ("a", "d")), "a") == {"c", "d"}
