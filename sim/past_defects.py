@@ -21,19 +21,14 @@ from core.jobs.contract import Rules
 from core.jobs.kinds import ray
 from core.jobs.kinds.rayjob import RayJob
 from core.jobs.templated import TemplatedKind, parse_integer
-from core.model.node_health_rules import HealthRules
-from core.model.own_pods_ready import OwnPodsReady
 from core.model.pod_resources import compute_pod_requests
-from core.model.wire.assignment import TopologyAssignment
 from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
 from core.placement.algorithms.ranks import Distribution
-from core.placement.algorithms.spreading import SpreadRules
 from core.plan.pods import node_health, ungate_steps
 from core.plan.steps import ungate
 from core.plan.steps import writes as w
 from core.plan.steps.actions import to_time
 from core.plan.steps.steps import Then
-from core.podgroups.devices.node_devices import NodeDevices
 from core.queueing.cycle import second_pass
 from core.queueing.cycle.cycle import Cycle
 from core.resource import Obj
@@ -284,29 +279,6 @@ def _give_back_at_eviction(self: Workloads, key: str) -> None:
     _update_alone(self, key)
 
 
-# --- of gates of Kueue 0.20 -------------------------------------------------------------------------------
-
-
-def _open_all(self: SpreadRules, level: int) -> Any:
-    return np.ones(self.tree.levels[level].count, dtype=bool)
-
-
-def _always_too_much(_self: HealthRules, lost: int, _nodes: int, _threshold: int | None = None) -> str:
-    return "nodeReplacement.maxNodes is 0" if lost else ""
-
-
-def _keep_order(self: TopologyAssignment, *_: Any) -> TopologyAssignment:
-    return self
-
-
-def _count_without_end(self: NodeDevices, *_: Any) -> Counter[str]:
-    return Counter(dict.fromkeys(self._matchers, 1000))
-
-
-def _take_usual(_self: OwnPodsReady, usual: Any, _workload: Any) -> Any:
-    return usual
-
-
 LISTED = (
     _one("A6", "tolerationSeconds of any size are added to a date", node_health, "_compute_toleration_end", _tolerate_without_limit),
     _one("B5", "a leader ends when the API server is away", LeaderElection, "_renew", _renew_or_end),
@@ -369,14 +341,6 @@ OTHERS = (
     _one("ranks", "ranks are handed out backwards", ungate, "_assign_pods", _distribute_backwards, is_listed=False),
     _one("lost nodes", "pods on lost nodes are not replaced", NodeHealth, "reconcile", _do_nothing, is_listed=False),
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),
-    _one("spreading", "rules of spreading close no domain", SpreadRules, "find_open", _open_all, is_listed=False),
-    _one("threshold", "one lost node is too much for each workload", HealthRules, "is_too_much", _always_too_much, is_listed=False),
-    _one(
-        "rest first", "the rest of partial slices is not moved last", TopologyAssignment, "move_partial_last", _keep_order, is_listed=False
-    ),
-    _one("devices", "nodes have devices without end", NodeDevices, "_count_slice", _count_without_end, is_listed=False),
-    _one("not ready", "no pod of a group may be not ready", OwnPodsReady, "count_tolerated", lambda *_: 0, is_listed=False),
-    _one("own times", "a workload's own times are not read", OwnPodsReady, "choose_rules", _take_usual, is_listed=False),
     _one("pods left", "a stopped job is taken to have no pods", read_jobs, "_has_pods", lambda *_: False, is_listed=False),
 )
 DEFECTS = LISTED + OTHERS

@@ -126,11 +126,12 @@ def remove_start(template: Json) -> dict[str, Any]:
 
 def has_lost_start(template: Json, before: Json) -> bool:
     """Returns whether `template` is the started one from `before` without what a start added. It lacks the workload annotation at least,
-    and may lack other labels, annotations, node labels, tolerations and gates. False where it has any other value, but for
-    `podset-unconstrained-topology: "false"`, or differs otherwise."""
-    if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
-        return False
+    or has the false value of `podset-unconstrained-topology` that the start replaced, and may lack other labels, annotations, node labels,
+    tolerations and gates. False where it has any other value or differs otherwise."""
     own, then = get_parts(template), get_parts(before)
+    is_whole = is_started(template) and not _REPLACED & {*(own.get("annotations") or {}).items()}
+    if is_whole or not is_started(before) or restore_template(template, template) != restore_template(before, template):
+        return False
     for name in MAPS:
         kept = {key: value for key, value in (own.get(name) or {}).items() if (key, value) not in _REPLACED}
         if not kept.items() <= (then.get(name) or {}).items() or not (own.get(name) or {}).keys() <= (then.get(name) or {}).keys():

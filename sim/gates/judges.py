@@ -52,6 +52,8 @@ class Judges:
     # --- while it is played -------------------------------------------------------------------------
 
     def _note_node(self, change: Change) -> None:
+        if not self._world.loop.time():
+            return  # the cluster is made
         spec = change.last.get("spec") or {}
         labels = {name: value for obj in (change.old, change.last) if obj for name, value in (obj["metadata"].get("labels") or {}).items()}
         is_well = change.new is not None and has_condition(change.new, "Ready") and not spec.get("unschedulable") and not spec.get("taints")
@@ -64,7 +66,7 @@ class Judges:
             self._troubled[change.last["metadata"]["name"]] = self._world.loop.time()
 
     def _note_levels(self, _: Change) -> None:
-        self._relevelled_at = self._world.loop.time()
+        self._relevelled_at = self._world.loop.time() or self._relevelled_at  # at first it is made
 
     def _judge(self, change: Change) -> None:
         now, old, new = self._world.loop.time(), change.old or {}, change.new or {}

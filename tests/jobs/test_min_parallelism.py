@@ -173,10 +173,12 @@ def test_manifest_applied_again_with_false_unconstrained_gets_what_its_start_wro
     manifest = {"metadata": {"name": "j", "labels": {QUEUE_NAME_LABEL: "main"}}, "spec": spec}
     start = PodSetStart("main", True, annotations={WORKLOAD_ANNOTATION: "w", UNCONSTRAINED_TOPOLOGY: "true"})
     running = Job().start(deepcopy(manifest), [start])
-    applied = {**running, "spec": {**running["spec"], "template": template}}
-    stored = Job().default_change(running, applied)
-    assert (stored == running) == is_kept
-    assert bool(Job().validate_update(running, stored).errors) != is_kept
+    merged = deepcopy(running["spec"]["template"])
+    merged["metadata"]["annotations"][UNCONSTRAINED_TOPOLOGY] = text
+    for given in (template, merged):
+        stored = Job().default_change(running, {**running, "spec": {**running["spec"], "template": given}})
+        assert (stored == running) == is_kept
+        assert bool(Job().validate_update(running, stored).errors) != is_kept
 
 
 @pytest.mark.parametrize("has_topology", [True, False])
