@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from core.model.gates import GATES, Gate, Stage
 
-HEAD = ("gate", "default", "in Kueue by default", "its stage in Kueue", "here", "tests, below `tests/`")
+HEAD = ("gate", "default", "in Kueue by default", "its stage in Kueue", "here", "tests, below `tests/`", "also played on in")
 _OF_NODES = "plan/pods/test_node_health.py"
 _OF_GATES = "placement/algorithms/test_gates.py"
 TESTS: Mapping[str, str] = {
@@ -53,10 +53,39 @@ TESTS: Mapping[str, str] = {
 """The file of tests that shows most of what a gate switches, or of what topogate always does in its place."""
 
 
+_LIVES, _BOTH = "simulation", "simulation, vectors"
+PLAYED: Mapping[str, str] = {
+    "TASPartialSlices": _BOTH,
+    "TASTopologySpreading": _BOTH,
+    "TASGroupedPodSetSlicing": _BOTH,
+    "TASReplaceMultipleFailedNodes": _BOTH,
+    "WorkloadLevelWaitForPodsReady": _BOTH,
+    "TASRejectFalseUnconstrainedTopology": _BOTH,
+    "WaitForPodsReadyMaxNotReady": _LIVES,
+    "KueueDRAIntegration": _LIVES,
+    "KueueDRADeviceFeasibility": _LIVES,
+    "ElasticJobsViaWorkloadSlicesWithTAS": _LIVES,
+}
+"""Where a gate that is off by default, or has no effect without a setting, is on in a share of the seeds of the simulation, or in all
+measured vectors."""
+
+
 def list_rows() -> Iterator[tuple[str, ...]]:
     """Yields the cells of one row per gate of `GATES`, in its order, as `HEAD` names them. Raises KeyError for a gate without tests."""
     for name, gate in GATES.items():
-        yield f"`{name}`", str(gate.default).lower(), _show_default(gate), gate.stage.value, gate.effect.value, f"`{TESTS[name]}`"
+        yield (
+            f"`{name}`",
+            str(gate.default).lower(),
+            _show_default(gate),
+            gate.stage.value,
+            gate.effect.value,
+            f"`{TESTS[name]}`",
+            _show_played(name, gate),
+        )
+
+
+def _show_played(name: str, gate: Gate) -> str:
+    return PLAYED.get(name) or ("all" if gate.default else "-")
 
 
 def _show_default(gate: Gate) -> str:

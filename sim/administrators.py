@@ -1,6 +1,7 @@
 """What happens to nodes in a scenario, and what administrators do."""
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +37,7 @@ WEIGHTS = {  # how often each step is taken
     "change_class_value": 1,
     "make_queue_anew": 0.5,
 }
+WITH_GATES = ("change_levels", "move_flavor")  # steps of scenarios in which gates of Kueue 0.20 are on, which make these mutable
 POOL_LABEL = "example.com/pool"
 POOLS = ("a", "b")  # a node is in one; where there are two flavors, each is one of these
 
@@ -119,8 +121,7 @@ class Administrators:
             for queue in self._world.objects(_KUEUE, plural):
                 if queue["spec"].get("stopPolicy") not in (None, "None"):
                     self._world.patch(_KUEUE, plural, queue, {"spec": {"stopPolicy": "None"}})
-        if not self._world.objects(_KUEUE, "topologies"):
-            self._world.apply(manifests.build_topology("t", self._pool.levels))
+        self._set_levels(self._pool.levels)
         return ""
 
     def _cordon_node(self) -> str:
@@ -283,6 +284,34 @@ class Administrators:
         again = {"apiVersion": queue["apiVersion"], "kind": queue["kind"], "metadata": metadata, "spec": queue["spec"]}
         self._world.loop.call_later(after, self._apply_if_possible, again)
         return f"{metadata['namespace']}/{metadata['name']} after {after:.1f} s"
+
+    def _set_levels(self, levels: Sequence[str]) -> None:
+        """Of the topology, which is made where it is not there."""
+        known, wanted = self._world.objects(_KUEUE, "topologies"), manifests.build_topology("t", levels)
+        if not known:
+            self._world.apply(wanted)
+        elif known[0]["spec"] != wanted["spec"]:
+            self._world.patch(_KUEUE, "topologies", known[0], {"spec": wanted["spec"]})
+
+    def _change_levels(self) -> str:
+        """Levels above the hosts go, or come back. Raises Broken where that is refused."""
+        *above, lowest = self._pool.levels
+        levels = [*(level for level in above if self._chance.random() < 0.6), lowest]
+        try:
+            self._set_levels(levels)
+        except Refused as refused:
+            raise Broken(f"other levels of a topology are refused: {refused}") from refused
+        return ", ".join(levels)
+
+    def _move_flavor(self) -> str:
+        """A flavor gets other nodes: those of a pool. Raises Broken where that is refused."""
+        flavor, pool = self._chance.choice(self._world.objects(_KUEUE, "resourceflavors")), self._chance.choice(POOLS)
+        self._world.moved |= {node["metadata"]["name"] for node in self._world.objects("", "nodes")}
+        try:
+            self._world.patch(_KUEUE, "resourceflavors", flavor, {"spec": {"nodeLabels": {POOL_LABEL: pool}}})
+        except Refused as refused:
+            raise Broken(f"other nodes of a flavor are refused: {refused}") from refused
+        return f"{flavor['metadata']['name']} has pool {pool}"
 
     def _delete_topology(self) -> str:
         topologies = self._world.objects(_KUEUE, "topologies")

@@ -1,10 +1,12 @@
 """What users submit: the jobs of `examples/`, of every kind, with other numbers of pods, and with an end."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
+from itertools import chain, repeat
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -127,24 +129,40 @@ def _add_oddities(job: Json, chance: random.Random) -> None:
 def _make_with_workload(name: str, namespace: str, chance: random.Random, most: int, *, has_owner: bool) -> list[Json]:
     """A Workload that a user has written, and the Job that names it, or pods that do and have no owner."""
     count, gpus = chance.randint(1, most), chance.choice(["1", "4", "8"])
-    amounts = {"requests": {"cpu": "1", _GPU: gpus}, "limits": {_GPU: gpus}}
-    spec = {"restartPolicy": "Never", "containers": [{"name": "worker", "image": "registry.example/worker:1", "resources": amounts}]}
-    ends = {RUN_SECONDS: str(chance.choice([5, 60, 300]))} if has_owner else {}
-    request = {} if has_owner else {"topologyRequest": {"required": _RACK}}
+    if not has_owner:
+        return build_tool_workload(name, namespace, {"main": count}, gpus)
+    spec, ends = _build_spec(gpus), {RUN_SECONDS: str(chance.choice([5, 60, 300]))}
     workload: Json = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {"name": f"{name}-own", "namespace": namespace},
-        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": {"spec": spec}, **request}]},
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count, "template": {"spec": spec}}]},
     }
-    if not has_owner:
-        workload["metadata"]["annotations"] = {OF_TOOL: "true"}
-    else:
-        labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: f"{name}-own"}
-        template = {"metadata": {"annotations": ends}, "spec": deepcopy(spec)}
-        job_spec = {"parallelism": count, "completions": count, "completionMode": "Indexed", "template": template}
-        metadata = {"name": name, "namespace": namespace, "labels": labels}
-        return [workload, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec}]
+    labels = {QUEUE_NAME_LABEL: "main", PREBUILT_WORKLOAD: f"{name}-own"}
+    template = {"metadata": {"annotations": ends}, "spec": deepcopy(spec)}
+    job_spec = {"parallelism": count, "completions": count, "completionMode": "Indexed", "template": template}
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return [workload, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec}]
+
+
+def build_tool_workload(
+    name: str, namespace: str, counts: Mapping[str, int], gpus: str, least: Mapping[str, int] = MappingProxyType({})
+) -> list[Json]:
+    """The Workload of a tool and its pods, which have no owner; `counts` by pod set, of which those in `least` can do with so many."""
+    request = {"topologyRequest": {"required": _RACK}}
+    template = {"spec": _build_spec(gpus)}
+    workload: Json = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": f"{name}-own", "namespace": namespace, "annotations": {OF_TOOL: "true"}},
+        "spec": {
+            "queueName": "main",
+            "podSets": [
+                {"name": each, "count": count, "template": template, **request, **({"minCount": least[each]} if each in least else {})}
+                for each, count in counts.items()
+            ],
+        },
+    }
     pods = [
         {
             "apiVersion": "v1",
@@ -152,14 +170,19 @@ def _make_with_workload(name: str, namespace: str, chance: random.Random, most: 
             "metadata": {
                 "name": f"{name}-{number}",
                 "namespace": namespace,
-                "labels": {PODSET_LABEL: "main"},
+                "labels": {PODSET_LABEL: pod_set},
                 "annotations": {WORKLOAD_ANNOTATION: f"{name}-own"},
             },
-            "spec": {**deepcopy(spec), "schedulingGates": [{"name": TOPOLOGY_GATE}]},
+            "spec": {**_build_spec(gpus), "schedulingGates": [{"name": TOPOLOGY_GATE}]},
         }
-        for number in range(count)
+        for number, pod_set in enumerate(chain.from_iterable(repeat(each, count) for each, count in counts.items()))
     ]
     return [workload, *pods]
+
+
+def _build_spec(gpus: str) -> Json:
+    amounts = {"requests": {"cpu": "1", _GPU: gpus}, "limits": {_GPU: gpus}}
+    return {"restartPolicy": "Never", "containers": [{"name": "worker", "image": "registry.example/worker:1", "resources": amounts}]}
 
 
 def _make_indexed(name: str, namespace: str, chance: random.Random, most: int, *, is_partial: bool) -> Json:

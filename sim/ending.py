@@ -14,6 +14,7 @@ from core.names import (
     MANAGED,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
+    PODSET_LABEL,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
     REASON_SLICE_REPLACED,
@@ -248,7 +249,19 @@ def _is_to_grow(world: World, workload: Json) -> bool:
 
 def _may_stay_gated(world: World, pod: Json, workload: Json) -> bool:
     """Whether a pod of a workload that is admitted may stay gated."""
-    return _is_orphaned(workload) or _has_released(world, pod) or _is_to_grow(world, workload) or _has_namesakes(workload)
+    is_odd = _is_orphaned(workload) or _has_released(world, pod) or _has_namesakes(workload)
+    return is_odd or _is_to_grow(world, workload) or _is_left_out(world, pod, workload)
+
+
+def _is_left_out(world: World, pod: Json, workload: Json) -> bool:
+    """Whether its pod set was admitted with fewer pods than it asked for, as `minCount` allows, and these have no gates."""
+    name = (pod["metadata"].get("labels") or {}).get(PODSET_LABEL)
+    asked = {each["name"]: each["count"] for each in workload["spec"]["podSets"]}
+    given = {each["name"]: each["count"] for each in workload["status"]["admission"]["podSetAssignments"]}
+    mates = [each for each in world.objects(*POD) if get_named_family(each) == get_family(workload) and not is_over(each)]
+    mates = [each for each in mates if (each["metadata"].get("labels") or {}).get(PODSET_LABEL) == name]
+    begun = sum(not each["spec"].get("schedulingGates") for each in mates if each["metadata"]["namespace"] == pod["metadata"]["namespace"])
+    return name in given and given[name] < asked[name] and begun == given[name]
 
 
 def _has_namesakes(workload: Json) -> bool:

@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from core.model.configuration import FairSharing
-from core.model.gates import ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
+from core.model.gates import DEVICES, DEVICES_ON_NODES, ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
 from core.model.node_health_rules import StormRules
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
@@ -28,8 +28,11 @@ from sim import administrators, faults, users
 from sim.administrators import GPUS, POOL_LABEL, POOLS, Administrators
 from sim.apiserver.server import LEASES, Change, Refused
 from sim.ending import find_unsettled, list_holding
+from sim.gates.chosen import choose_behaviour, choose_gates
+from sim.gates.judges import Judges
 from sim.models.base import NODE, POD
 from sim.models.checks import CHECK, make_check
+from sim.models.devices import DEVICES_RESOURCE, build_class, build_slice
 from sim.order import Room, find_out_of_order
 from sim.records import Records
 from sim.users import Users
@@ -47,7 +50,7 @@ SEEN_AFTER_S, OPENED_AFTER_S = 6.0, 30.0  # by then jobs that wait have been see
 ROOMS, JOBS_OF_ROOM, ROOM_S = 3, 2, 10.0  # jobs that end at last, a few at a time, and how long what waits has to take their place
 WAITS_S = (0.2, 1.0, 5.0, 30.0)
 SIZES = (1500, 2000, 2500)  # bytes that a Workload may have in some scenarios: many small ones have more
-REPLICAS = 2
+REPLICAS, DEVICES_OF_NODE = 2, 4
 KUEUE = "kueue.x-k8s.io"
 WORKLOADS = KUEUE, "workloads"
 
@@ -95,6 +98,10 @@ def plan(seed: int, size: Size) -> list[Step]:
     for _ in range(max(4, size.jobs // 3) if elastic.random() < 0.25 else 0):
         name = elastic.choice(users.OF_ELASTIC_JOBS)
         steps.insert(elastic.randint(0, len(steps)), Step(name, "", elastic.getrandbits(32), elastic.choice(WAITS_S)))
+    gated = random.Random(f"gated steps of {seed}")
+    for _ in range(max(6, size.jobs // 3) if choose_gates(seed).values else 0):
+        name = gated.choice([*users.WITH_GATES * 8, *administrators.WITH_GATES])
+        steps.insert(gated.randint(0, len(steps)), Step(name, "", gated.getrandbits(32), gated.choice(WAITS_S)))
     return steps
 
 
@@ -118,15 +125,18 @@ class Scenario:
         """`size` and `steps` are those of the seed if none are given."""
         self.seed, self.chance = seed, random.Random(seed)
         self.steps = plan(seed, size or choose_size(seed)) if steps is None else steps
-        self.world = World(seed)
+        self.gates = choose_gates(seed)
+        self.world = World(seed, gates=self.gates)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self._records = Records(self.world.server)
         self.log: list[str] = []
         self.stale_reasons: list[str] = []
         self.idle_turns = self.idle_changes = 0
         self._troubles = faults.Troubles(self.world)
-        self._users = Users(self.world, TEAMS, 2 * self.pool.nodes)
+        self._options: dict[str, Any] = {}
         self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
+        has_jumps = any(step.detail == "clock jump" for step in self.steps)
+        self.judges = Judges(self.world, self.pool, self.gates, self._administrators.doubled, has_jumps=has_jumps)
         self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
         self._has_size_limit = self.chance.random() < 0.1
         if self._has_size_limit:
@@ -138,6 +148,10 @@ class Scenario:
     def _set_up(self) -> None:
         world, whole = self.world, 4 * self.pool.nodes * GPUS
         self._administrators.make_nodes()
+        if self._counts_devices:
+            world.apply(build_class())
+            for node in world.objects(*NODE):
+                world.apply(build_slice(node["metadata"]["name"], DEVICES_OF_NODE if self.gates.is_on(DEVICES_ON_NODES) else 64))
         world.apply(manifests.build_topology("t", self.pool.levels))
         # One flavor of all nodes, or two of which each has its own, or one of all and one of some.
         labels = self.chance.choice([*[("", None)] * 4, *[(POOLS[0], POOLS[1])] * 2, ("", POOLS[1])])
@@ -150,6 +164,7 @@ class Scenario:
             world.apply(make_check(world.time()))
         for team in TEAMS:
             each: dict[str, str | int] = {"cpu": 1000, "memory": "10Ti", "nvidia.com/gpu": whole // 2 // len(flavors)}
+            each |= {DEVICES_RESOURCE: whole // 4 // len(flavors)} if self._counts_devices else {}
             quota = dict.fromkeys(flavors, each)
             strategy = self.chance.choice(["BestEffortFIFO", "StrictFIFO"])
             preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"} if self.chance.random() < 0.5 else {}
@@ -166,9 +181,15 @@ class Scenario:
             )
         world.loop.work_s = 0.75 * MOST_S if random.Random(f"decisions of {self.seed}").random() < 0.2 else 0.0
         is_elastic = any(step.name in users.OF_ELASTIC_JOBS for step in self.steps)
-        gates = ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True})
-        self._options = _choose_options(configured)
-        world.start_replicas(REPLICAS, **self._options, **({"gates": gates} if is_elastic else {}))
+        elastic = {ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True} if is_elastic else {}
+        gates = {"gates": ChosenGates({**elastic, **self.gates.values})} if elastic or self.gates.values else {}
+        self._options = {**choose_behaviour(self.seed, self.gates), **_choose_options(configured)}
+        self._users = Users(world, TEAMS, 2 * self.pool.nodes, self.gates, is_limited="pods_ready" in self._options)
+        world.start_replicas(REPLICAS, **self._options, **gates)
+
+    @property
+    def _counts_devices(self) -> bool:
+        return bool(self.gates.values) and self.gates.is_on(DEVICES)
 
     # --- playing ------------------------------------------------------------------------------------
 
@@ -201,7 +222,8 @@ class Scenario:
             return self._troubles.begin(step.detail, chance)
         if step.name == "submit":
             return self._users.submit(int(step.detail), chance)
-        players = self._users if step.name in (*users.WEIGHTS, *users.OF_ELASTIC_JOBS) else self._administrators
+        of_users = (*users.WEIGHTS, *users.OF_ELASTIC_JOBS, *users.WITH_GATES)
+        players = self._users if step.name in of_users else self._administrators
         return players.play(step.name, chance)
 
     def _let_stale_process_lead(self, chance: random.Random) -> str:
@@ -275,10 +297,12 @@ class Scenario:
             self.world.run_for(min(seconds, 5.0))
             seconds -= 5.0
             self.world.audit()
+            if problems := self.judges.settle():
+                raise Broken("; ".join(problems))
 
     def _check_end(self) -> None:
         """Raises Broken where something is left over."""
-        problems = [*find_unsettled(self.world), *self._users.find_changed()]
+        problems = [*find_unsettled(self.world), *self._users.find_changed(), *self.judges.find_at_end()]
         problems += [*self._records.find_incomplete(), *self._records.find_excess(len(self.steps))]
         nodes = [node for node in self.world.objects(*NODE) if node["metadata"]["name"] not in self.world.relabelled]
         problems += find_misplaced_spares(self.world.objects(*WORKLOADS), nodes)
@@ -350,7 +374,12 @@ class Scenario:
         assert deciding.deciding is not None
         held_back = deciding.deciding.scheduler._is_held_back
         rules, sharing = self._options.get("pods_ready"), self._options.get("sharing")
-        return list_all_waiting(deciding.observed.state, rules=rules, sharing=sharing, is_held_back=held_back)
+        state = deciding.observed.state
+
+        async def list_now() -> list[WaitingWorkload]:  # what is held back is looked at again later, by the loop
+            return list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=held_back)
+
+        return self.world.loop.run_until_complete(list_now())
 
     def _list_admitted_since(self, version: int) -> frozenset[str]:
         """Uids of workloads that got quota after a version, also where others have preempted them since."""

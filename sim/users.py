@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from core.model.gates import NO_GATES, ChosenGates
 from core.names import ELASTIC_JOB, MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from e2e.standins.pods import has_condition
 from sim.apiserver.server import Refused
 from sim.catalogue import make_elastic_job, make_job
 from sim.ending import has_ended, is_suspended, list_roots, strip_suspension
+from sim.gates.jobs import MADE, Order, choose_made, is_refused
 from sim.models.base import get_controller, is_over
 from sim.world import Broken, World
 
@@ -32,14 +34,16 @@ WEIGHTS = {  # how often each step is taken
     "ask_for_what_is_refused": 1,
 }
 OF_ELASTIC_JOBS = ("submit_elastic_job", "scale_elastic_job", "scale_elastic_job")  # steps of some scenarios
+WITH_GATES = ("submit_gated_job",)  # of scenarios in which gates of Kueue 0.20 are on
 _WORKLOADS = ("kueue.x-k8s.io", "workloads")
 
 
 class Users:
     """Users of some teams, who submit jobs of at most so many pods each."""
 
-    def __init__(self, world: World, teams: Sequence[str], most: int) -> None:
-        self._world, self._teams, self._most = world, teams, most
+    def __init__(self, world: World, teams: Sequence[str], most: int, gates: ChosenGates = NO_GATES, *, is_limited: bool = False) -> None:
+        """`gates` are on or off in a scenario that has any; `is_limited`: whether what is never ready is evicted only a few times."""
+        self._world, self._teams, self._most, self._gates, self._is_limited = world, teams, most, gates, is_limited
         self._chance = random.Random(0)
         self._number = 0
         self._made: dict[tuple[str, str], list[Json]] = {}  # what was submitted, by namespace and name of the job
@@ -84,6 +88,24 @@ class Users:
         self._written[stored["metadata"]["uid"]] = stored["spec"]
         self._made[team, name] = [job]
         return f"{job['kind']} {team}/{name}"
+
+    def _submit_gated_job(self) -> str:
+        """A job that uses gates of Kueue 0.20. Raises Broken where it is refused and should not be, or the other way round."""
+        self._number += 1
+        name, team, made = f"job-{self._number}", self._chance.choice(self._teams), choose_made(self._gates, self._chance)
+        objects, is_wrong = MADE[made][0](Order(name, team, self._chance, self._most, self._is_limited)), is_refused(made, self._gates)
+        try:
+            for obj in objects:
+                stored = self._world.apply(obj)
+        except Refused as refused:
+            if not is_wrong:
+                raise Broken(f"a job with {made} is refused: {refused}") from refused
+            return f"{made} {refused}"
+        if is_wrong:
+            raise Broken(f"{objects[-1]['kind']} {name} with {made} is accepted without the gate")
+        self._written[stored["metadata"]["uid"]] = stored.get("spec") or {}
+        self._made[team, objects[-1]["metadata"]["name"]] = objects
+        return f"{objects[-1]['kind']} {team}/{name} with {made}"
 
     def _scale_elastic_job(self) -> str:
         """A RayJob or RayService by its RayCluster, as an autoscaler does."""

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import reconciler.schedule.verdicts
-from core.model.gates import NO_GATES, ChosenGates
+from core.model.gates import DEVICES_ON_NODES, NO_GATES, ChosenGates
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PLACEMENT_KEPT, RANK_ORDER_KEPT, SLICE_REPLACES, WORKLOAD_ANNOTATION
 from core.plan.steps.actions import from_time
 from core.plan.workloads import verdict_steps
 from core.plan.workloads.admission_status import MAX_ETCD_BYTES
 from core.resource import Resource
 from e2e.audit.recount import Objects, find_broken
-from e2e.audit.recount_places import find_misplaced, find_unordered, get_family, get_named_family, is_well
+from e2e.audit.recount_devices import add_claimed, add_offered
+from e2e.audit.recount_places import find_misplaced, find_split, find_unordered, get_family, get_named_family, is_well
 from e2e.audit.recount_promises import find_overbooked
 from e2e.standins.pods import has_condition
 from sim.apiserver.kinds import build_in, read_definitions
@@ -27,6 +28,7 @@ from sim.files import read_yaml
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
 from sim.models.base import NODE, POD
+from sim.models.devices import DEVICE_CLASS, DEVICES_RESOURCE, SLICE, TEMPLATE
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
 from sim.reports import Reports
@@ -67,7 +69,7 @@ class World:
     """Begins empty but for the namespaces that every cluster has. `gates` are the webhook's."""
 
     def __init__(self, seed: int, definitions: Iterable[Mapping[str, Any]] = (), gates: ChosenGates = NO_GATES) -> None:
-        self.chance = random.Random(seed)
+        self.chance, self._bounds_devices = random.Random(seed), gates.is_on(DEVICES_ON_NODES)
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
         self.clock = VirtualClock(self.loop)
@@ -206,6 +208,11 @@ class World:
         named = {"workloads": "workloads", "cluster_queues": "clusterqueues", "cohorts": "cohorts", "local_queues": "localqueues"}
         named["resource_flavors"] = "resourceflavors"
         objects = Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})
+        offered = list(objects.nodes)
+        if self.objects(*SLICE):
+            claimed = add_claimed(objects.pods, self.objects(*TEMPLATE), {DEVICE_CLASS: DEVICES_RESOURCE})
+            objects = replace(objects, pods=claimed, nodes=add_offered(objects.nodes, self.objects(*SLICE), DEVICES_RESOURCE))
+            offered = list(objects.nodes) if self._bounds_devices else offered
         now = self.loop.time()
         doubted = self.relabelled | self.unlabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
         judged = [node for node in objects.nodes if node["metadata"]["name"] not in doubted]
@@ -214,9 +221,10 @@ class World:
             broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if not self._is_placed_anew(each) and not _says(each, RANK_ORDER_KEPT)]
-        overbooked = find_overbooked(owned, objects.pods, objects.nodes, doubted | self.moved)
+        overbooked = find_overbooked(owned, objects.pods, offered, doubted | self.moved)
         pods = self._list_judged(objects.pods, owned)
-        return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *overbooked]
+        split = find_split(placed_once, pods, judged)
+        return [*broken, *find_misplaced(owned, pods, judged), *find_unordered(placed_once, objects.pods), *split, *overbooked]
 
     def _is_placed_anew(self, workload: Mapping[str, Any]) -> bool:
         """Whether pods were added next to others that stay where they run: ranks share a domain with those next to them, in any order of

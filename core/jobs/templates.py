@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.jobs.annotations import FALSE_VALUES
 from core.jobs.contract import Json, PodSetStart
 from core.jobs.template_parts import LISTS, MAPS, copy_object, get_parts
 from core.names import (
@@ -14,9 +15,11 @@ from core.names import (
     SLICE_NAME,
     TOPOLOGY_ANNOTATIONS,
     TOPOLOGY_GATE,
+    UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_ANNOTATION,
 )
 
+_REPLACED = {(UNCONSTRAINED_TOPOLOGY, value) for value in FALSE_VALUES}  # a start writes `true` in the place of these
 START_LABELS = (PODSET_LABEL, LOCAL_QUEUE_LABEL, CLUSTER_QUEUE_LABEL)
 
 
@@ -123,12 +126,15 @@ def remove_start(template: Json) -> dict[str, Any]:
 
 def has_lost_start(template: Json, before: Json) -> bool:
     """Returns whether `template` is the started one from `before` without what a start added. It lacks the workload annotation at least,
-    and may lack other labels, annotations, node labels, tolerations and gates. False where it has any other value or differs otherwise."""
-    if is_started(template) or not is_started(before) or restore_template(template, template) != restore_template(before, template):
-        return False
+    or has the false value of `podset-unconstrained-topology` that the start replaced, and may lack other labels, annotations, node labels,
+    tolerations and gates. False where it has any other value or differs otherwise."""
     own, then = get_parts(template), get_parts(before)
+    is_whole = is_started(template) and not _REPLACED & {*(own.get("annotations") or {}).items()}
+    if is_whole or not is_started(before) or restore_template(template, template) != restore_template(before, template):
+        return False
     for name in MAPS:
-        if not (own.get(name) or {}).items() <= (then.get(name) or {}).items():
+        kept = {key: value for key, value in (own.get(name) or {}).items() if (key, value) not in _REPLACED}
+        if not kept.items() <= (then.get(name) or {}).items() or not (own.get(name) or {}).keys() <= (then.get(name) or {}).keys():
             return False
     return all(entry in then.get(name, ()) for name in LISTS for entry in own.get(name, ()))
 

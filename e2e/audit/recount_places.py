@@ -69,6 +69,32 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
                     yield f"workload {key[0]}/{key[1]} has pods of pod set {key[2]} out of the order of their ranks: domains {numbers}"
 
 
+def find_split(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:
+    """Sentences about slices of an Indexed Job that run in several domains of their level: indexes 0 to size - 1, and so on,
+    the last of them with as many as are left over (KEP-2724). Workloads whose pods were replaced may have them in other orders."""
+    here = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes if is_well(node)}
+    running: dict[tuple[str, str, str], list[Obj]] = {}
+    for pod in pods:
+        labels, name = pod["metadata"].get("labels") or {}, get_named_family(pod)
+        is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
+        if name and is_live and JOB_COMPLETION_INDEX_LABEL in labels and pod["spec"].get("nodeName") in here:
+            running.setdefault((pod["metadata"]["namespace"], name, labels.get(PODSET_LABEL, "")), []).append(pod)
+    for workload in list_present(workloads):
+        for pod_set in workload["spec"]["podSets"]:
+            key = workload["metadata"]["namespace"], get_family(workload), pod_set["name"]
+            request, mine = pod_set.get("topologyRequest") or {}, running.get(key, [])
+            size, level = request.get("podSetSliceSize"), request.get("podSetSliceRequiredTopology")
+            owners = {each["uid"] for pod in mine for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")}
+            if not size or len(owners) != 1 or any(_get_index(pod) >= pod_set["count"] for pod in mine):
+                continue
+            homes: dict[int, set[str]] = {}
+            for pod in mine:
+                homes.setdefault(_get_index(pod) // size, set()).add(here[pod["spec"]["nodeName"]].get(level, ""))
+            for number, found in sorted(homes.items()):
+                if len(found) > 1:
+                    yield f"workload {key[0]}/{key[1]} has slice {number} of pod set {key[2]} in {', '.join(sorted(found))}"
+
+
 def _get_index(pod: Obj) -> int:
     return int(pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL])
 

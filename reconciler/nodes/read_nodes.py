@@ -140,16 +140,17 @@ class NodesOfWorkload:
         """Pods by place, and the places without which gated pods have not enough. Gated pods are at places that their nodes have left."""
         pods: dict[Place, list[PodFacts]] = defaultdict(list)
         gated: dict[str, list[PodFacts]] = defaultdict(list)
-        taken = Counter[tuple[Place, str]]()
+        taken, done = Counter[tuple[Place, str]](), Counter[tuple[Place, str]]()
         for pod in self.list_own(workload, facts, all_pods, names):
             host = pod.node_selector.get(HOSTNAME_LABEL, "")
             if pod.node or host:
                 place = pod.node or self._find_node_of(pod, facts, names), host if (pod.pod_set or "", host) in outside else ""
                 pods[place].append(pod)
                 taken[place, pod.pod_set or ""] += not pod.terminal and not pod.terminating
+                done[place, pod.pod_set or ""] += pod.succeeded
             elif pod.gated and not pod.terminal and not pod.terminating:
                 gated[pod.pod_set or ""].append(pod)
-        awaited = _find_awaited(given.by_pod_set, taken, {name: len(waiting) for name, waiting in gated.items()})
+        awaited = _find_awaited(given.by_pod_set, taken, done, {name: len(waiting) for name, waiting in gated.items()})
         for place in [place for place in sorted(given.pods) if place[1]]:
             for pod_set_name, count in given.by_pod_set[place].items():
                 is_over = place not in awaited
@@ -215,9 +216,13 @@ def _read_assigned(facts: WorkloadFacts, outside: Mapping[tuple[str, str], Outsi
 
 
 def _find_awaited(
-    assigned: Mapping[Place, Mapping[str, int]], taken: Mapping[tuple[Place, str], int], gated: Mapping[str, int]
+    assigned: Mapping[Place, Mapping[str, int]],
+    taken: Mapping[tuple[Place, str], int],
+    done: Mapping[tuple[Place, str], int],
+    gated: Mapping[str, int],
 ) -> set[Place]:
-    """Returns the places that gated pods need: without them there are not enough. Such pods replace pods that have succeeded."""
+    """Returns the places that gated pods need: without them there are not enough. Such pods replace pods that have succeeded. Places that
+    their nodes have left are looked at together, against the others without those of pods that are `done`: these may be given up."""
     if not gated:
         return set()
     free = {
@@ -226,7 +231,12 @@ def _find_awaited(
         for name, count in counts.items()
         if gated.get(name)
     }
-    in_all = Counter[str]()
-    for (_, name), count in free.items():
+    in_all, here = Counter[str](), Counter[str]()
+    for (place, name), count in free.items():
         in_all[name] += count
-    return {place for (place, name), count in free.items() if count and gated[name] > in_all[name] - count}
+        here[name] += max(0, count - done.get((place, name), 0)) if not place[1] else 0
+    return {
+        place
+        for (place, name), count in free.items()
+        if count and (gated[name] > in_all[name] - count or (place[1] and gated[name] > here[name]))
+    }

@@ -13,6 +13,7 @@ from sim.apiserver.server import Server
 from sim.models.apps import DeploymentController, ReplicaSetController, StatefulSetController
 from sim.models.base import Model
 from sim.models.checks import CheckController
+from sim.models.devices import ClaimController
 from sim.models.evictions import TaintEviction
 from sim.models.jobs import JobController
 from sim.models.kubelets import Kubelets
@@ -36,6 +37,7 @@ MODELS: tuple[type[Model], ...] = (
     PodGarbageCollector,
     Tool,
     CheckController,
+    ClaimController,
 )
 
 

@@ -12,6 +12,7 @@ RUN_SECONDS = "sim.topogate.dev/run-seconds"  # annotation of a pod: its contain
 STAGGER_SECONDS = "sim.topogate.dev/stagger-seconds"  # annotation: and so much longer for each index below its own
 ENDS_BADLY = "sim.topogate.dev/fails"
 FAILING_INDEX = "sim.topogate.dev/failing-index"  # annotation: the pod fails if that is its index
+NEVER_READY = "sim.topogate.dev/never-ready"  # annotation of a pod: its containers run, and are never ready
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -65,7 +66,11 @@ class Kubelets(Model):
             self._since[uid] = self.loop.time()
             status = {"phase": "Running", "startTime": self.time(), "conditions": _begin(pod, self.time())}
             self.patch(POD, key, {"status": status}, "status")
-        elif not has_condition(pod, "Ready") and has_condition(self.server.objects[NODE][get_node_key(node)].obj, "Ready"):
+        elif (
+            not has_condition(pod, "Ready")
+            and not _is_never_ready(pod)
+            and has_condition(self.server.objects[NODE][get_node_key(node)].obj, "Ready")
+        ):
             self.patch(POD, key, {"status": {"conditions": set_pod_condition(pod, "Ready", "True", self.time())}}, "status")
         notes = pod["metadata"].get("annotations") or {}
         if RUN_SECONDS in notes:
@@ -84,9 +89,14 @@ class Kubelets(Model):
             self.patch(POD, get_key(pod), {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
 
 
+def _is_never_ready(pod: Json) -> bool:
+    return NEVER_READY in (pod["metadata"].get("annotations") or {})
+
+
 def _begin(pod: Json, time: str) -> list[Json]:
     """The conditions of a pod whose containers run."""
-    return _set_conditions(pod, ("Initialized", "ContainersReady", "Ready"), {"status": "True", "lastTransitionTime": time})
+    kinds = ("Initialized",) if _is_never_ready(pod) else ("Initialized", "ContainersReady", "Ready")
+    return _set_conditions(pod, kinds, {"status": "True", "lastTransitionTime": time})
 
 
 def _end(pod: Json, phase: str, time: str) -> list[Json]:

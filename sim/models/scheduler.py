@@ -5,6 +5,7 @@ from typing import Any
 
 from sim.apiserver.server import Change
 from sim.models.base import NODE, POD, Json, Key, Model, get_key, is_over, set_pod_condition
+from sim.models.devices import CLAIM, find_devices
 from sim.models.evictions import can_tolerate
 
 
@@ -12,7 +13,7 @@ class Scheduler(Model):
     """kube-scheduler: binds pods without gates to nodes that take them."""
 
     user = "system:kube-scheduler"
-    resources = (POD, NODE)
+    resources = (POD, NODE, CLAIM)
     backs_off_s = 0.0  # before a pod that was refused is looked at again (podInitialBackoffSeconds)
 
     def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
@@ -37,7 +38,12 @@ class Scheduler(Model):
             return
         used = self._count_used()
         for (_, name), stored in sorted(self.server.objects[NODE].items()):
-            if is_feasible(stored.obj, pod, used.get(name, {})):
+            given = find_devices(self.server, pod, name) if is_feasible(stored.obj, pod, used.get(name, {})) else None
+            if given is not None:
+                for claim, results in given.items():
+                    allocation = {"devices": {"results": results}}
+                    reserved = [{"resource": "pods", "name": key[1], "uid": pod["metadata"]["uid"]}]
+                    self.patch(CLAIM, claim, {"status": {"allocation": allocation, "reservedFor": reserved}}, "status")
                 self.patch(POD, key, {"spec": {"nodeName": name}})
                 self.patch(
                     POD, key, {"status": {"conditions": [*_list_other_conditions(pod), _build_scheduled_condition(self.time())]}}, "status"

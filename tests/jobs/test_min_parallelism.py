@@ -11,7 +11,7 @@ from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
 from core.jobs.contract import PodSetStart
 from core.jobs.kinds.job import Job
-from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.names import MIN_PARALLELISM, PODSET_LABEL, QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY, WORKLOAD_ANNOTATION
 from core.plan.workloads.desired_workload import build_workload, has_other_counts, has_other_pod_sets
 
 KIND = Job()
@@ -163,6 +163,22 @@ def test_equal_completions_need_an_indexed_job_that_has_them(text: str, more: di
     notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": text}
     errors = list(Job().validate_kind({"metadata": {"name": "j", "annotations": notes}, "spec": spec}))
     assert len(errors) == fields
+
+
+@pytest.mark.parametrize(("text", "is_kept"), [("false", True), ("0", True), ("other", False)])
+def test_manifest_with_false_unconstrained_applied_again_is_completed(text: str, is_kept: bool):
+    """It was refused: the start writes `true` there."""
+    template = {"metadata": {"annotations": {UNCONSTRAINED_TOPOLOGY: text}}, "spec": {"containers": []}}
+    spec = {"parallelism": 2, "suspend": True, "template": template}
+    manifest = {"metadata": {"name": "j", "labels": {QUEUE_NAME_LABEL: "main"}}, "spec": spec}
+    start = PodSetStart("main", True, annotations={WORKLOAD_ANNOTATION: "w", UNCONSTRAINED_TOPOLOGY: "true"})
+    running = Job().start(deepcopy(manifest), [start])
+    merged = deepcopy(running["spec"]["template"])
+    merged["metadata"]["annotations"][UNCONSTRAINED_TOPOLOGY] = text
+    for given in (template, merged):
+        stored = Job().default_change(running, {**running, "spec": {**running["spec"], "template": given}})
+        assert (stored == running) == is_kept
+        assert bool(Job().validate_update(running, stored).errors) != is_kept
 
 
 @pytest.mark.parametrize("has_topology", [True, False])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from core.model.gates import PARTIAL_SLICES
 from core.model.pod_resources import PODS, add, parse_resources
 from core.model.podset import IMPLIED, PodSetRequest, TopologyRequest, parse_topology_request
 from core.model.wire.assignment import DomainCount, TopologyAssignment
@@ -69,12 +70,13 @@ def _with_pods(requests: Mapping[str, int]) -> dict[str, int]:
 def build_requests(case: Mapping[str, Any]) -> list[PodSetRequest]:
     """The scenario's pod sets, with the flavor's tolerations joined to their own."""
     shared = tuple((case.get("flavor") or {}).get("tolerations") or ())
+    partial = bool(case.get("feature_gates", {}).get(PARTIAL_SLICES))
     return [
         PodSetRequest(
             pod_set["name"],
             pod_set["count"],
             pod_set["single_pod_requests"],
-            _topology(pod_set),
+            _topology(pod_set, partial=partial),
             pod_set.get("node_selector") or {},
             pod_set.get("affinity"),
             tuple(pod_set.get("tolerations") or ()) + shared,
@@ -83,9 +85,11 @@ def build_requests(case: Mapping[str, Any]) -> list[PodSetRequest]:
     ]
 
 
-def _topology(pod_set: Mapping[str, Any]) -> TopologyRequest | None:
-    """The scenario names the group beside the request, not in it."""
+def _topology(pod_set: Mapping[str, Any], *, partial: bool) -> TopologyRequest | None:
+    """The scenario names the group beside the request, not in it. `partial`: gate TASPartialSlices is on."""
     request, group = parse_topology_request(pod_set.get("topology_request")), pod_set.get("pod_set_group_name")
+    if request is not None and partial and len(request.slices) == 1:
+        request = replace(request, partial=True)
     return replace(request, group=group) if request is not None and group else request
 
 

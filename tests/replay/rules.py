@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.jobs.annotations import MAX_LEVEL_NAME, build_topology_request
-from core.model.gates import GATES, Effect
+from core.jobs.annotations import FALSE_VALUES, MAX_LEVEL_NAME, build_topology_request
+from core.model.gates import GATES, GROUPED_SLICES, PARTIAL_SLICES, REJECT_FALSE_UNCONSTRAINED, Effect
 from core.names import (
     POD_INDEX_OFFSET,
     PODSET_GROUP_NAME,
@@ -67,13 +67,19 @@ def _any(touches: Callable[[Template], bool]) -> Callable[[Case], bool]:
     return lambda case: any(touches(template) for template in case.templates)
 
 
-def _divides_unevenly(template: Template) -> bool:
+def _find_uneven(case: Case) -> bool:
+    """Slices that a gate, if it is on, does not allow either: of several layers, or larger than the pod set."""
+    return any(_divides_unevenly(template, is_lifted=case.gates.get(PARTIAL_SLICES, False)) for template in case.templates)
+
+
+def _divides_unevenly(template: Template, *, is_lifted: bool) -> bool:
     """Whatever else is wrong with the level of its slices."""
     named = {SLICE_REQUIRED_TOPOLOGY: "level"} if SLICE_REQUIRED_TOPOLOGY in template.annotations else {}
     request = build_topology_request({**template.annotations, **named}, default_slice_size=template.default_slice_size) or {}
     layers = request.get("podsetSliceRequiredTopologyConstraints") or [{"size": request.get("podSetSliceSize") or 0}]
     size, count = layers[0]["size"], template.count
-    return count is not None and size > 0 and count % size != 0
+    is_lifted = is_lifted and len(layers) == 1 and count is not None and size <= count
+    return count is not None and size > 0 and count % size != 0 and not is_lifted
 
 
 def _other_group(case: Case) -> bool:
@@ -145,7 +151,7 @@ RULES = (
     ),
     Rule(
         "d: a slice size must evenly divide the count, where the peer loses the remainder",
-        _any(_divides_unevenly),
+        _find_uneven,
         more=f"FieldValueInvalid .*({_IN_SIZE}|{_IN_LAYERS})$",
     ),
     Rule(
@@ -198,9 +204,34 @@ RULES = (
 )
 
 
+OF_GATES = (
+    Rule(
+        "with the gate TASGroupedPodSetSlicing pod sets of a group have slices, which the vectors' release refuses",
+        lambda case: (
+            case.gates.get(GROUPED_SLICES, False) and any(_is_sliced(t) and PODSET_GROUP_NAME in t.annotations for t in case.templates)
+        ),
+        fewer=f"FieldValueForbidden .*{re.escape(f'[{PODSET_GROUP_NAME}]')}",
+        requests=True,
+    ),
+    Rule(
+        'with the gate TASRejectFalseUnconstrainedTopology `"false"` is refused, which the vectors\' release accepts',
+        lambda case: (
+            case.gates.get(REJECT_FALSE_UNCONSTRAINED, False)
+            and any(t.annotations.get(UNCONSTRAINED_TOPOLOGY) in FALSE_VALUES for t in case.templates)
+        ),
+        more=f"FieldValueInvalid .*{re.escape(f'[{UNCONSTRAINED_TOPOLOGY}]')}",
+    ),
+)
+"""What gates of Kueue 0.20 change, which no case of the vectors has."""
+
+
+def _is_sliced(template: Template) -> bool:
+    return any(name in template.annotations for name in (SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_CONSTRAINTS))
+
+
 def touching(case: Case) -> list[Rule]:
     """Rules that a case is touched by."""
-    return [rule for rule in RULES if rule.touches(case)]
+    return [rule for rule in (*RULES, *OF_GATES) if rule.touches(case)]
 
 
 def unexplained(case: Case, ours: Iterable[Pair], theirs: Iterable[Pair]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from core.api.files.configuration_file import read_configuration
 from core.model.admission import Admission, decode_admission, encode_admission
 from core.model.configuration import ResourceRules, SecondPass
-from core.model.gates import GATES, ChosenGates
+from core.model.gates import GATES, PARTIAL_SLICES, SPREADING, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.algorithms.profile import read_profiles
 from core.plan.workloads.verdict_steps import build_verdict_status
@@ -24,7 +24,16 @@ from core.queueing.cycle.second_pass import NodeReplacement, list_due_for_second
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, build_object_key
+from core.state.facts import (
+    FlavorFacts,
+    NodeFacts,
+    PodFacts,
+    TopologyFacts,
+    WorkloadFacts,
+    build_object_key,
+    with_partial_slices,
+    with_spreading,
+)
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 
 Json = Mapping[str, Any]
@@ -64,7 +73,7 @@ class _World:
     """The objects of a case, the state folded from them, and a cycle."""
 
     def __init__(self, case: Json, workloads: list[Json] | None = None) -> None:
-        gates = _gates(case)
+        self.gates = gates = _gates(case)
         self.now = case.get("now", "2026-01-01T00:00:00Z")
         self.fails = bool(case.get("patch_status_error"))
         self.state = ClusterState(resource_rules=_rules(case))
@@ -86,7 +95,9 @@ class _World:
 
     def _see(self, key: str, wire: dict[str, Any]) -> None:
         self.workloads[key] = wire
-        self.state.observe_workload(key, WorkloadFacts.read(wire))
+        facts = WorkloadFacts.read(wire)
+        facts = with_partial_slices(facts) if self.gates.is_on(PARTIAL_SLICES) else facts
+        self.state.observe_workload(key, with_spreading(facts, wire) if self.gates.is_on(SPREADING) else facts)
 
     def write(self, verdict: Verdict) -> None:
         """As the reconciler does: one that cannot be written is taken back."""

@@ -6,6 +6,7 @@ from typing import Any
 from core.jobs.annotations import PodSetAnnotations, build_topology_request, validate_pod_sets
 from core.jobs.contract import Rules
 from core.jobs.objects import validate_workload
+from core.model.gates import GATES, ChosenGates
 from core.names import JOB_COMPLETION_INDEX_LABEL
 from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
@@ -15,6 +16,7 @@ from core.state.facts import FlavorFacts, TopologyFacts, WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.replay import kinds
 from tests.replay.rules import Case, Template, annotations_of, name_of, touching, unexplained
+from webhook.gated_rules import validate_gated
 
 UNKNOWN_LEVEL = "h: a level that the topology lacks is a placement refused by name, not one more flavor that does not match"
 _ALONE = ("annotations", "slice_size_upper_bound")
@@ -33,6 +35,16 @@ def answer(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judge(case: Mapping[str, Any]) -> Rules:
+    """By the gates of the case, as the webhook does."""
+    gates = ChosenGates({name: on for name, on in (case.get("gates") or {}).items() if name in GATES})
+    judged = _judge_without_gates(case)
+    if case["kind"] not in _ALONE and case.get("framework") != "workload":
+        kind, old = kinds.kind_of(case), None if case.get("op", "create") == "create" else kinds.job_of(case, case["old_object"])
+        judged = Rules((*judged.errors, *validate_gated(kind, kinds.job_of(case), old, gates).errors))
+    return judged.filter_by_gates(gates)
+
+
+def _judge_without_gates(case: Mapping[str, Any]) -> Rules:
     if case["kind"] in _ALONE:
         template = {"metadata": {"annotations": case["annotations"]}}
         return validate_pod_sets([PodSetAnnotations(f"{case['field_root']}.annotations", template, case.get("pod_set_count"))])

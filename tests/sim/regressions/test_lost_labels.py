@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.names import HOSTNAME_LABEL
+from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL
 from e2e import manifests
 from e2e.nodes import NodePool
 from e2e.standins.pods import has_condition
@@ -31,7 +31,7 @@ class Cluster:
         made = manifests.build_job("j", "ns", pods=2, gpus=8, indexed=True, required=RACK)
         self.world.apply({**made, "spec": {**made["spec"], **job}})
         self.world.run_for(30)
-        assert len(self.runs) == 2
+        assert len(self.runs) == job.get("parallelism", 2)
 
     @property
     def pods(self) -> list[Json]:
@@ -233,6 +233,29 @@ def test_pod_in_the_stead_of_one_that_has_succeeded_gets_another_place(clusters:
     [another] = set(cluster.runs.values()) - {other}
     assert another != node
     assert cluster.workload["status"].get("unhealthyNodes") is None
+
+
+def test_pod_is_made_anew_where_all_places_that_are_left_had_pods_that_have_succeeded(clusters: list[Cluster]):
+    """Each of two such places seemed not to be needed, since there was the other one: the pod stayed gated for ever."""
+    clusters.append(cluster := Cluster(BLOCK, RACK, HOSTNAME_LABEL, parallelism=3, completions=4, **build_halves()))
+    by_index = {pod["metadata"]["labels"][JOB_COMPLETION_INDEX_LABEL]: pod for pod in cluster.pods}
+    assert by_index["0"]["spec"]["nodeName"] == by_index["1"]["spec"]["nodeName"] != by_index["2"]["spec"]["nodeName"]
+    for index in ("1", "2"):
+        cluster.label(by_index[index]["spec"]["nodeName"], pool="b")
+    cluster.world.patch(*POD, by_index["0"], {"status": SUCCEEDED}, "status")
+    cluster.world.run_for(120)
+    assert len(cluster.runs) == 3
+    cluster.world.patch(*POD, by_index["2"], {"status": SUCCEEDED}, "status")
+    cluster.world.run_for(10)
+    cluster.world.delete(by_index["1"])
+    cluster.world.run_for(120)
+    assert len(cluster.runs) == 2
+    assert not {by_index[index]["spec"]["nodeName"] for index in ("1", "2")} & set(cluster.runs.values())
+
+
+def build_halves() -> Json:
+    """Pods that leave room for another on their node."""
+    return {"template": manifests.build_job("j", "ns", pods=3, gpus=4, indexed=True, required=RACK)["spec"]["template"]}
 
 
 def test_place_of_a_pod_that_has_succeeded_is_not_replaced_while_no_other_needs_it(clusters: list[Cluster]):

@@ -1,0 +1,194 @@
+"""Rules of Kueue 0.20 that hold when something happens, or at the end: spreading, thresholds of lost nodes, times to be ready."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from core.model.gates import MAX_NOT_READY, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY, ChosenGates
+from core.names import HOSTNAME_LABEL, LOST_NODES_THRESHOLD, MAX_NOT_READY_COUNT, POD_GROUP_NAME, WAIT_FOR_PODS_READY
+from e2e.audit.recount_places import read_domains
+from e2e.audit.recount_spread import Crowd
+from e2e.nodes import NodePool
+from e2e.standins.pods import has_condition
+from sim.apiserver.server import Change
+from sim.models.base import NODE, POD, Json, get_key, get_phase
+from sim.replica import CALM_S
+from sim.world import DOUBTED_S, WORKLOADS, World
+
+_WRITTEN_S = 5.0  # all that was decided on together is written
+_LATE_S = 120.0  # in peace: what is overdue has been evicted
+_TOPOLOGIES = "kueue.x-k8s.io", "topologies"
+
+
+class _Spread(NamedTuple):
+    """A place as it was given, and the others as they were then."""
+
+    at: float
+    crowd: Crowd
+    workload: Json
+    present: list[Json]
+    doubtful: list[Json]
+
+
+class Judges:
+    """Notes what breaks a rule while a scenario is played. `doubled` has names of nodes with a hostname that another has, too; `has_jumps`:
+    whether clocks are wrong now and then."""
+
+    def __init__(self, world: World, pool: NodePool, gates: ChosenGates, doubled: Collection[str], *, has_jumps: bool) -> None:
+        self._world, self._pool, self._gates, self._doubled, self._has_jumps = world, pool, gates, doubled, has_jumps
+        self.problems: list[str] = []
+        self.counts = dict.fromkeys(("spread", "tolerant", "hurried", "groups"), 0)  # how often each rule was judged
+        self._spread: list[_Spread] = []  # places that are to be judged
+        self._left: dict[str, tuple[float, Json]] = {}  # by uid: workloads that have given up their place, and when
+        self._since: defaultdict[tuple[str, str], float] = defaultdict(float)  # by uid and condition: when it changed
+        self._troubled: dict[str, float] = {}  # by hostname: when its node was not as it should be, last
+        self._relevelled_at = float("-inf")
+        if gates.values:
+            world.server.on_change_of[NODE].append(self._note_node)
+            world.server.on_change_of[_TOPOLOGIES].append(self._note_levels)
+            world.server.on_change_of[WORKLOADS].append(self._judge)
+
+    # --- while it is played -------------------------------------------------------------------------
+
+    def _note_node(self, change: Change) -> None:
+        if not self._world.loop.time():
+            return  # the cluster is made
+        spec = change.last.get("spec") or {}
+        labels = {name: value for obj in (change.old, change.last) if obj for name, value in (obj["metadata"].get("labels") or {}).items()}
+        is_well = change.new is not None and has_condition(change.new, "Ready") and not spec.get("unschedulable") and not spec.get("taints")
+        is_same = change.old is None or (change.old["metadata"].get("labels") == change.last["metadata"].get("labels"))
+        if not is_well or not is_same or change.old is None or not has_condition(change.old, "Ready"):
+            self._troubled[labels.get(HOSTNAME_LABEL, change.last["metadata"]["name"])] = self._world.loop.time()
+        if not is_well:
+            self._troubled[change.last["metadata"]["name"]] = float("inf")  # until it is seen to be well
+        elif self._troubled.get(change.last["metadata"]["name"]) == float("inf"):
+            self._troubled[change.last["metadata"]["name"]] = self._world.loop.time()
+
+    def _note_levels(self, _: Change) -> None:
+        self._relevelled_at = self._world.loop.time() or self._relevelled_at  # at first it is made
+
+    def _judge(self, change: Change) -> None:
+        now, old, new = self._world.loop.time(), change.old or {}, change.new or {}
+        uid = change.last["metadata"]["uid"]
+        for kind in ("Admitted", "PodsReady"):
+            if has_condition(old, kind) != has_condition(new, kind):
+                self._since[uid, kind] = now
+        if _is_present(old) and not _is_present(new):
+            self._left[uid] = now, old
+        if self._gates.is_on(SPREADING) and _has_places(new) and not _has_places(old):
+            self._judge_spread(new)
+        if new and has_condition(new, "Evicted") and not has_condition(old, "Evicted"):
+            reason = next(each["reason"] for each in new["status"]["conditions"] if each["type"] == "Evicted")
+            if reason == "NodeFailures" and self._gates.is_on(REPLACE_MULTIPLE):
+                self._judge_threshold(old, new)
+            if reason == "PodsReadyTimeout" and self._gates.is_on(WORKLOAD_PODS_READY) and not self._has_jumps:
+                self._judge_times(new)
+
+    def _judge_spread(self, workload: Json) -> None:
+        now, objects = self._world.loop.time(), self._world.objects
+        topologies = objects(*_TOPOLOGIES)
+        levels = [each["nodeLabel"] for topology in topologies for each in topology["spec"]["levels"]]
+        if levels != self._pool.levels or now < self._relevelled_at + DOUBTED_S:
+            return
+        doubted = self._world.relabelled | self._world.unlabelled | self._world.moved | {*self._doubled}
+        nodes = [node for node in objects(*NODE) if node["metadata"]["name"] not in doubted]
+        present = [each for each in objects(*WORKLOADS) if _is_present(each)]
+        doubtful = [each for each in objects(*WORKLOADS) if _has_places(each) and not _is_present(each)]
+        known = {each["metadata"]["uid"] for each in (*present, *doubtful)}
+        doubtful += [each for uid, (at, each) in self._left.items() if now < at + DOUBTED_S and uid not in known]
+        if any(now < replica.calm_since + CALM_S for replica in self._world.replicas):  # some may have been decided on, and not written
+            doubtful += [each for each in objects(*WORKLOADS) if not _has_places(each)]
+        self.counts["spread"] += 1
+        self._spread.append(_Spread(now, Crowd(levels, nodes), workload, present, doubtful))
+
+    def settle(self) -> list[str]:
+        """What is broken until now. Of Workloads that are decided on together the last may be written first: a place is judged seconds
+        later, with those that came meanwhile."""
+        now = self._world.loop.time()
+        while self._spread and now >= self._spread[0].at + _WRITTEN_S:
+            found = self._spread.pop(0)
+            known = {each["metadata"]["uid"] for each in (*found.present, *found.doubtful)}
+            came = [each for each in self._world.objects(*WORKLOADS) if _has_places(each) and each["metadata"]["uid"] not in known]
+            self.problems += found.crowd.find_crowded(found.workload, found.present, [*found.doubtful, *came])
+        return self.problems
+
+    def _judge_threshold(self, old: Json, new: Json) -> None:
+        """It is evicted for lost nodes only if more of them than it says may be lost."""
+        text, now = (new["metadata"].get("annotations") or {}).get(LOST_NODES_THRESHOLD), self._world.loop.time()
+        if text is None or now < self._relevelled_at + DOUBTED_S:
+            return
+        self.counts["tolerant"] += 1
+        hosts = {
+            values[-1]
+            for given in ((old.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+            for values, _ in read_domains(given.get("topologyAssignment") or {})
+        }
+        elsewhere = self._world.moved | self._world.relabelled | {*self._doubled}
+        lost = {host for host in hosts if host in elsewhere or now < self._troubled.get(host, -DOUBTED_S) + DOUBTED_S}
+        named = {each["name"] for workload in (old, new) for each in (workload.get("status") or {}).get("unhealthyNodes") or ()}
+        if len(lost | named) <= int(text):
+            name = f"{new['metadata']['namespace']}/{new['metadata']['name']}"
+            self.problems.append(f"workload {name} is evicted for {len(lost | named)} lost nodes, and accepts {text}")
+
+    def _judge_times(self, workload: Json) -> None:
+        """It is evicted after one of its times, not before."""
+        times = _read_times(workload)
+        if times:
+            self.counts["hurried"] += 1
+            uid, now = workload["metadata"]["uid"], self._world.loop.time()
+            waited = now - min(self._since[uid, "Admitted"], self._since[uid, "PodsReady"])
+            if waited < min(times.values()) - 2.0:
+                name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+                self.problems.append(f"workload {name} is evicted after {waited:.0f} s, and its times are {times}")
+
+    # --- at the end ---------------------------------------------------------------------------------
+
+    def find_at_end(self) -> Iterator[str]:
+        """Sentences about workloads that should have been evicted, and groups that are said to be ready and are not, or the other way
+        round."""
+        workloads, now = self._world.objects(*WORKLOADS), self._world.loop.time()
+        running = [each for each in workloads if has_condition(each, "Admitted") and not has_condition(each, "Finished")]
+        for each in running if self._gates.is_on(WORKLOAD_PODS_READY) else ():
+            times = _read_times(each)
+            if times and not has_condition(each, "PodsReady"):
+                uid = each["metadata"]["uid"]
+                waited = now - max(self._since[uid, "Admitted"], self._since[uid, "PodsReady"])
+                if waited > max(times.values()) + _LATE_S:
+                    yield f"workload {each['metadata']['name']} is not ready for {waited:.0f} s, and its times are {times}"
+        pods = self._world.objects(*POD)
+        for each in running if self._gates.is_on(MAX_NOT_READY) else ():
+            key = get_key(each)
+            mine = [pod for pod in pods if (pod["metadata"]["namespace"], _get_group(pod)) == key]
+            if mine and any(MAX_NOT_READY_COUNT in (pod["metadata"].get("annotations") or {}) for pod in mine):
+                self.counts["groups"] += 1
+                yield from _judge_group(each, mine)
+
+
+def _judge_group(workload: Json, pods: list[Json]) -> Iterator[str]:
+    total = sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
+    texts = [(pod["metadata"].get("annotations") or {}).get(MAX_NOT_READY_COUNT) or "" for pod in pods]
+    tolerated = min(int(text) if text.isdecimal() and int(text) < total else 0 for text in texts)
+    ready = sum(has_condition(pod, "Ready") or get_phase(pod) == "Succeeded" for pod in pods)
+    if has_condition(workload, "PodsReady") != (total - ready <= tolerated):
+        yield f"group {workload['metadata']['name']} has {ready} of {total} pods ready, may lack {tolerated}, and says otherwise"
+
+
+def _get_group(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(POD_GROUP_NAME) or "")
+
+
+def _read_times(workload: Json) -> Mapping[str, int]:
+    found: dict[str, int] = json.loads((workload["metadata"].get("annotations") or {}).get(WAIT_FOR_PODS_READY) or "{}")
+    return found
+
+
+def _has_places(workload: Json) -> bool:
+    given = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
+    return any(each.get("topologyAssignment") for each in given)
+
+
+def _is_present(workload: Json) -> bool:
+    """Whether it holds its places, and neither ends nor gives them up."""
+    is_ending = any(has_condition(workload, kind) for kind in ("Evicted", "Finished"))
+    return _has_places(workload) and not is_ending and not workload["metadata"].get("deletionTimestamp")
