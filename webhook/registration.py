@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.api.conversion_review import CONVERT_PATH
+from core.jobs.annotations import FALSE_VALUES
 from core.jobs.contract import JobKind
 from core.jobs.kinds.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
 from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
@@ -21,7 +22,7 @@ from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.podgroup_annotation import Grouping
 from core.jobs.templated import TemplatedKind
-from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, VERSION
+from core.names import GROUP, MANAGED_NAMESPACE_LABEL, PODGROUP_TOPOLOGY, QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY, VERSION
 from core.resource import Resource
 from webhook.policy_expressions import IS_STEP_OF_TOPOGATE, IS_TOPOGATE, OWNER_KIND
 from webhook.scale import SCALE_PATH, find_scalable
@@ -61,9 +62,10 @@ _IS_SETTLED_ANEW = {
 
 
 def _is_new_or_has(annotation: str) -> list[dict[str, str]]:
-    """What is created, and changes of what has an annotation; nothing where none is named."""
-    expression = f"oldObject == null || object.metadata.?annotations[?'{annotation}'].hasValue()"
-    return [{"name": "is-new-or-can-do-with-fewer-pods", "expression": expression}] if annotation else []
+    """What is created, and changes of what has an annotation or a value that a start replaces; nothing where none is named."""
+    replaced = f"object.spec.template.?metadata.?annotations[?'{UNCONSTRAINED_TOPOLOGY}'].orValue('') in {[*FALSE_VALUES]}"
+    expression = f"oldObject == null || object.metadata.?annotations[?'{annotation}'].hasValue() || {replaced}"
+    return [{"name": "is-new-or-may-undo-its-start", "expression": expression}] if annotation else []
 
 
 def _build_exclusion(pod: Pod) -> dict[str, str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from core.api.admission_review import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
-from core.names import FIELD_MANAGER, MIN_PARALLELISM, QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.jobs.annotations import FALSE_VALUES
+from core.names import FIELD_MANAGER, MIN_PARALLELISM, QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY, WORKLOAD_ANNOTATION
 from sim.apiserver.kinds import Kind
 from sim.apiserver.patches import apply_json_patch
 from sim.apiserver.server import Refused, Request, Resource, Server
@@ -78,11 +79,16 @@ def _holds(condition: str, old: Json | None, new: Json | None, manager: str) -> 
         return new is None or "deletionTimestamp" not in new["metadata"]
     if condition == "has-another-spec":
         return old is None or new is None or old.get("spec") != new.get("spec")
-    if condition == "is-new-or-can-do-with-fewer-pods":
-        return old is None or new is None or MIN_PARALLELISM in (new["metadata"].get("annotations") or {})
+    if condition == "is-new-or-may-undo-its-start":
+        return old is None or new is None or MIN_PARALLELISM in (new["metadata"].get("annotations") or {}) or _asks_for_false(new)
     if condition == "is-no-step-of-topogate":
         return old is None or manager != FIELD_MANAGER
     return True
+
+
+def _asks_for_false(job: Json) -> bool:
+    notes = (job["spec"]["template"].get("metadata") or {}).get("annotations") or {}
+    return notes.get(UNCONSTRAINED_TOPOLOGY) in FALSE_VALUES
 
 
 class UnsuspendPolicy:

@@ -123,7 +123,7 @@ def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start
     seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in list_conditions(hook)]
     kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind)}
     assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds
-    assert [hook["name"] for hook in seen if "is-new-or-can-do-with-fewer-pods" in list_conditions(hook)] == ["mjob.kb.io"]
+    assert [hook["name"] for hook in seen if "is-new-or-may-undo-its-start" in list_conditions(hook)] == ["mjob.kb.io"]
     assert len(seen) == len(kinds)
     assert all(hook["objectSelector"]["matchExpressions"][0]["operator"] == "Exists" for hook in seen)
 

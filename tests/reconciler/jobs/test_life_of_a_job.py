@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.names import TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.names import TOPOLOGY_GATE, UNCONSTRAINED_TOPOLOGY, WORKLOAD_ANNOTATION
 from e2e import manifests
 from e2e.audit import truth
 from e2e.cluster import Cluster
@@ -20,6 +20,18 @@ def test_a_required_rack_job_runs_in_one_rack_in_the_order_of_its_ranks(scene: S
     assert truth.as_assigned(now, "train") == []
     assert truth.check_rank_order(now, "train", ["kubernetes.io/hostname"]) == []
     scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of("train"), "topogate.dev/RankOrderKept"))
+
+
+def test_manifest_of_a_running_job_with_false_unconstrained_is_applied_again_without_a_change(scene: Scene) -> None:
+    manifest = manifests.build_job("plain", scene.namespace, pods=2)
+    manifest["spec"]["template"]["metadata"] = {"annotations": {UNCONSTRAINED_TOPOLOGY: "false"}}
+    scene.create(manifest)
+    scene.until_bound("plain", 2)
+    before = scene.job("plain")
+    scene.patch_job("plain", {"spec": {"template": manifest["spec"]["template"]}})
+    after = scene.job("plain")
+    assert after["spec"] == before["spec"]
+    assert after["spec"]["template"]["metadata"]["annotations"][UNCONSTRAINED_TOPOLOGY] == "true"
 
 
 def test_two_jobs_that_want_the_last_rack_at_once_get_it_one_after_the_other(scene: Scene) -> None:
