@@ -28,7 +28,7 @@ from sim.files import read_yaml
 from sim.loop import VirtualClock, VirtualLoop
 from sim.models import define_kinds, start_models
 from sim.models.base import NODE, POD
-from sim.models.devices import DEVICE_CLASS, DEVICES_RESOURCE, SLICE, TEMPLATE
+from sim.models.devices import CLAIM, DEVICE_CLASS, DEVICES_RESOURCE, SLICE, TEMPLATE
 from sim.models.kubelets import Kubelets
 from sim.replica import Replica
 from sim.reports import Reports
@@ -210,7 +210,7 @@ class World:
         objects = Objects(**found, **{name: self.objects("kueue.x-k8s.io", plural) for name, plural in named.items()})
         offered = list(objects.nodes)
         if self.objects(*SLICE):
-            claimed = add_claimed(objects.pods, self.objects(*TEMPLATE), {DEVICE_CLASS: DEVICES_RESOURCE})
+            claimed = add_claimed(objects.pods, self.objects(*TEMPLATE), {DEVICE_CLASS: DEVICES_RESOURCE}, self.objects(*CLAIM))
             objects = replace(objects, pods=claimed, nodes=add_offered(objects.nodes, self.objects(*SLICE), DEVICES_RESOURCE))
             offered = list(objects.nodes) if self._bounds_devices else offered
         now = self.loop.time()

@@ -75,7 +75,8 @@ class TemplatedKind(ABC):
     gates_at_creation: ClassVar[bool] = True
     always_gated: ClassVar[Path | None] = None
     defaults_updates: ClassVar[bool] = False  # its templates change by topogate's own writes, which defaults would undo
-    keeps_start_with: ClassVar[str] = ""  # the annotation without which the webhook puts nothing back that a manifest applied again lacks
+    # The annotation without which nothing is put back that a manifest applied again lacks, but for a false value that the start replaced.
+    keeps_start_with: ClassVar[str] = ""
 
     # --- what a kind defines --------------------------------------------------------------------------
 

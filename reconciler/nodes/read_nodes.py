@@ -222,7 +222,8 @@ def _find_awaited(
     gated: Mapping[str, int],
 ) -> set[Place]:
     """Returns the places that gated pods need: without them there are not enough. Such pods replace pods that have succeeded. Places that
-    their nodes have left are looked at together, against the others without those of pods that are `done`: these may be given up."""
+    their nodes have left are looked at together, against the others. Of places of pods that are `done` those beyond what gated pods need
+    are given up, in the order of the domains, as by `give_up`."""
     if not gated:
         return set()
     free = {
@@ -232,11 +233,16 @@ def _find_awaited(
         if gated.get(name)
     }
     in_all, here = Counter[str](), Counter[str]()
-    for (place, name), count in free.items():
+    for (_, name), count in free.items():
         in_all[name] += count
-        here[name] += max(0, count - done.get((place, name), 0)) if not place[1] else 0
+    surplus, kept = {name: max(0, in_all[name] - gated[name]) for name in in_all}, dict(free)
+    for (place, name), count in free.items():
+        given_up = min(surplus[name], count, done.get((place, name), 0))
+        surplus[name] -= given_up
+        kept[place, name] -= given_up
+        here[name] += kept[place, name] if not place[1] else 0
     return {
         place
         for (place, name), count in free.items()
-        if count and (gated[name] > in_all[name] - count or (place[1] and gated[name] > here[name]))
+        if count and (gated[name] > in_all[name] - count or (place[1] and kept[place, name] and gated[name] > here[name]))
     }

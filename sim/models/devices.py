@@ -13,8 +13,8 @@ _CLASS = "DeviceClass"
 
 
 class ClaimController(Model):
-    """Makes a claim for each of a pod's templates, and takes the devices back when its containers have ended. The garbage collector deletes
-    the claims of a pod that is gone."""
+    """Makes a claim for each of a pod's templates once it has no gate, and takes the devices back when its containers have ended. The
+    garbage collector deletes the claims of a pod that is gone."""
 
     resources = (POD,)
 
@@ -24,7 +24,7 @@ class ClaimController(Model):
 
     def look(self, resource: tuple[str, str], key: Key) -> None:
         pod = self.find(POD, key)
-        if pod is None or pod["metadata"].get("deletionTimestamp"):
+        if pod is None or pod["metadata"].get("deletionTimestamp") or pod["spec"].get("schedulingGates"):
             return
         made = {each["name"]: each["resourceClaimName"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         if is_over(pod):

@@ -192,7 +192,8 @@ class Claims:
 
 def _read_room(preempting: Preempting) -> tuple[object, ...]:
     """Returns the quota and the nodes that are reserved."""
-    return preempting.found.admission, preempting.found.placements
+    found = preempting.found
+    return found.admission, *((flavor, placed.pod_set, placed.nodes, placed.spares) for flavor, placed in found.placements)
 
 
 def show(preempting: Preempting) -> str:

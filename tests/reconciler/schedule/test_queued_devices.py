@@ -16,10 +16,10 @@ from e2e import manifests
 from e2e.nodes import NodePool, build_nodes
 from e2e.standins.pods import has_condition
 from sim.administrators import make_ready
-from sim.apiserver.server import Change, Refused, Request
-from sim.models.base import JOB, NODE, POD, Key, Model, get_key, is_over
+from sim.apiserver.server import Refused
+from sim.models.base import JOB, NODE, POD, is_over
 from sim.world import WORKLOADS, World
-from tests.podgroups.devices import CLASS, DRIVER, TEMPLATE, build_claim_spec, build_device_class, build_resource_slice
+from tests.podgroups.devices import CLASS, TEMPLATE, build_claim_spec, build_device_class, build_resource_slice
 
 Json = dict[str, Any]
 GPUS = "example.com/gpus"
@@ -47,54 +47,6 @@ def define(resource: Resource) -> Json:
     }
 
 
-class Claims(Model):
-    """Makes a claim for each pod that may be scheduled, and allocates it once the pod has a node, as kube-scheduler would just before;
-    deletes it with the pod. `overdrawn`: pods for which a node had too few devices left."""
-
-    resources = (POD, TEMPLATES)
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.overdrawn: list[str] = []
-
-    def find_due(self, change: Change) -> Iterator[tuple[tuple[str, str], Key]]:
-        if change.resource == POD:
-            yield POD, get_key(change.last)
-        else:
-            yield from ((POD, key) for key in list(self.server.objects[POD]))
-
-    def look(self, resource: tuple[str, str], key: Key) -> None:
-        pod, name = self.find(POD, key), (key[0], f"{key[1]}-gpu")
-        claim = self.find(CLAIMS, name)
-        if claim is not None and (pod is None or is_over(pod)):
-            self.delete(CLAIMS, claim)
-        if pod is None or is_over(pod) or pod["spec"].get("schedulingGates") or not pod["spec"].get("resourceClaims"):
-            return
-        template = self.find(TEMPLATES, (key[0], pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]))
-        if claim is None and template is not None:
-            owner = {"apiVersion": "v1", "kind": "Pod", "name": key[1], "uid": pod["metadata"]["uid"], "controller": True}
-            notes = {"resource.kubernetes.io/pod-claim-name": pod["spec"]["resourceClaims"][0]["name"]}
-            body = {"metadata": {"name": name[1], "ownerReferences": [owner], "annotations": notes}, "spec": template["spec"]["spec"]}
-            claim = self.server.create(Request("create", self.kind(CLAIMS), key[0], "", "", {}, body, user=self.user))
-        if claim is not None and pod["spec"].get("nodeName") and not (claim.get("status") or {}).get("allocation"):
-            self._allocate(pod, claim)
-
-    def _allocate(self, pod: Json, claim: Json) -> None:
-        node, count = pod["spec"]["nodeName"], claim["spec"]["devices"]["requests"][0]["exactly"]["count"]
-        slices = (stored.obj["spec"] for stored in self.server.objects[SLICES].values())
-        there = {device["name"] for one in slices if one.get("nodeName") == node for device in one["devices"]}
-        claims = ((stored.obj.get("status") or {}).get("allocation") or {} for stored in self.server.objects[CLAIMS].values())
-        taken = {one["device"] for allocation in claims if allocation for one in allocation["devices"]["results"]}
-        free = sorted(there - taken)
-        if len(free) < count:
-            self.overdrawn.append(pod["metadata"]["name"])
-            return
-        results = [{"request": "gpus", "driver": DRIVER, "pool": node, "device": device} for device in free[:count]]
-        holder = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        status = {"allocation": {"devices": {"results": results}}, "reservedFor": [holder]}
-        self.patch(CLAIMS, get_key(claim), {"status": status}, "status")
-
-
 _open: list[World] = []
 
 
@@ -105,13 +57,17 @@ def close_worlds() -> Iterator[None]:
         _open.pop().close()
 
 
+def _waits_for_node(pod: Json) -> bool:
+    """Whether kube-scheduler has found no node with free devices for a pod that topogate has let go."""
+    return not is_over(pod) and not pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName")
+
+
 class Cluster:
     """Four nodes in two racks with so many devices each, and quota for `quota` of them."""
 
     def __init__(self, devices: list[int], *, quota: int = 100, on_nodes: bool = True, has_topology: bool = True) -> None:
         self.world = world = World(1, [define(one) for one in WATCHED], gates=ChosenGates({DEVICES: True}))
         _open.append(world)
-        self.claims = Claims(world.server, world.loop, world.clock.now)
         for node, count in zip(build_nodes(POOL), devices, strict=True):
             world.apply(make_ready(node, "True"))
             name = node["metadata"]["name"]
@@ -143,7 +99,7 @@ class Cluster:
     def run(self, seconds: float = 20) -> None:
         self.world.run_for(seconds)
         self.world.audit()
-        assert self.claims.overdrawn == []
+        assert [pod["metadata"]["name"] for pod in self.world.objects("", "pods") if _waits_for_node(pod)] == []
 
     def places(self, job: str) -> list[str]:
         """Nodes of its pods that are bound."""
