@@ -41,15 +41,7 @@ def find_unordered(workloads: Collection[Obj], pods: Collection[Obj]) -> Iterato
     """Sentences about pods of one Job with a lower completion index in a later domain of the assignment (KEP-2724, rank ordering), where
     the Workload says by which label pods are in order: one that its user has written may not. A Job with more completions than pods makes
     pods of higher indexes than were assigned a place: these have no rank, and with one of them none of the pod set is judged."""
-    running: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
-    for pod in pods:
-        metadata, selector = pod["metadata"], (pod.get("spec") or {}).get("nodeSelector") or {}
-        labels, name = metadata.get("labels") or {}, get_named_family(pod)
-        owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), "")
-        stays = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
-        if name and PODSET_LABEL in labels and JOB_COMPLETION_INDEX_LABEL in labels and stays and selector:
-            jobs = running.setdefault((metadata["namespace"], name, labels[PODSET_LABEL]), {})
-            jobs.setdefault(owner, []).append(pod)
+    running = _group_ranked(pod for pod in pods if (pod.get("spec") or {}).get("nodeSelector"))
     for workload in list_present(workloads):
         asked = {each["name"]: each.get("topologyRequest") or {} for each in workload["spec"].get("podSets") or ()}
         for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
@@ -73,26 +65,34 @@ def find_split(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collect
     """Sentences about slices of an Indexed Job that run in several domains of their level: indexes 0 to size - 1, and so on,
     the last of them with as many as are left over (KEP-2724). Workloads whose pods were replaced may have them in other orders."""
     here = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in nodes if is_well(node)}
-    running: dict[tuple[str, str, str], list[Obj]] = {}
-    for pod in pods:
-        labels, name = pod["metadata"].get("labels") or {}, get_named_family(pod)
-        is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
-        if name and is_live and JOB_COMPLETION_INDEX_LABEL in labels and pod["spec"].get("nodeName") in here:
-            running.setdefault((pod["metadata"]["namespace"], name, labels.get(PODSET_LABEL, "")), []).append(pod)
+    running = _group_ranked(pod for pod in pods if pod["spec"].get("nodeName") in here)
     for workload in list_present(workloads):
         for pod_set in workload["spec"]["podSets"]:
             key = workload["metadata"]["namespace"], get_family(workload), pod_set["name"]
-            request, mine = pod_set.get("topologyRequest") or {}, running.get(key, [])
+            request, of_owners = pod_set.get("topologyRequest") or {}, [*running.get(key, {}).values()]
             size, level = request.get("podSetSliceSize"), request.get("podSetSliceRequiredTopology")
-            owners = {each["uid"] for pod in mine for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")}
-            if not size or len(owners) != 1 or any(_get_index(pod) >= pod_set["count"] for pod in mine):
+            if not size or len(of_owners) != 1 or any(_get_index(pod) >= pod_set["count"] for pod in of_owners[0]):
                 continue
+            [mine] = of_owners
             homes: dict[int, set[str]] = {}
             for pod in mine:
                 homes.setdefault(_get_index(pod) // size, set()).add(here[pod["spec"]["nodeName"]].get(level, ""))
             for number, found in sorted(homes.items()):
                 if len(found) > 1:
                     yield f"workload {key[0]}/{key[1]} has slice {number} of pod set {key[2]} in {', '.join(sorted(found))}"
+
+
+def _group_ranked(pods: Iterable[Obj]) -> dict[tuple[str, str, str], dict[str, list[Obj]]]:
+    """Pods of Indexed Jobs that have not ended and are not deleted, by namespace, workload and pod set, and then by uid of their owner."""
+    found: dict[tuple[str, str, str], dict[str, list[Obj]]] = {}
+    for pod in pods:
+        metadata, name = pod["metadata"], get_named_family(pod)
+        labels = metadata.get("labels") or {}
+        owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), "")
+        stays = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and not metadata.get("deletionTimestamp")
+        if name and PODSET_LABEL in labels and JOB_COMPLETION_INDEX_LABEL in labels and stays:
+            found.setdefault((metadata["namespace"], name, labels[PODSET_LABEL]), {}).setdefault(owner, []).append(pod)
+    return found
 
 
 def _get_index(pod: Obj) -> int:
