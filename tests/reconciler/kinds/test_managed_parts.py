@@ -19,7 +19,6 @@ from e2e.standins.pods import Obj, Wanted
 from e2e.standins.sparkapplication import SparkApplicationStandIn
 from e2e.topogate import Topogate, build_managed_labels
 from tests.e2e.users import may
-from tests.long import mark_long
 from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, list_workload_names, of_set
 from tests.reconciler.scenes import GPU, Scene
 
@@ -52,7 +51,7 @@ def _await_managed(scene: Scene) -> None:
     wait_for(f"the label {MANAGED_NAMESPACE_LABEL} to be seen", is_managed)
 
 
-@pytest.mark.parametrize("kind", mark_long(["StatefulSet", "Deployment"], but={0}))
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
 def test_pods_of_a_component_of_an_app_wrapper_run_by_its_admission(kind: str, managed_scene: Scene) -> None:
     scene = managed_scene
     wrapped = of_set(kind, scene, "inner", 2, build_template(8, required=scene.block))

@@ -169,7 +169,6 @@ def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stoppe
     scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(list_workload_names(now, scene)) == 1, 60)
 
 
-@pytest.mark.long
 def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scene: Scene) -> None:
     """Pods of Jobs and of a Deployment that names no queue, their templates' labels or not."""
     unqueued = of_set("Deployment", scene, "free", 1, build_template(0))
