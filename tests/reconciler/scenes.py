@@ -30,6 +30,7 @@ class Scene:
 
     def __init__(self, cluster: Cluster, *, blocks: int = 1, racks: int = 2, nodes: int = 2, gpus: int = 8) -> None:
         self.cluster, self.api = cluster, cluster.api
+        self._is_open = False  # or was, before it was closed
         self.prefix = f"s{next(_numbers)}-"
         self.namespace = f"{self.prefix}team"
         allocatable = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
@@ -43,10 +44,16 @@ class Scene:
     def block(self) -> str:
         return self.pool.block_label
 
-    def open(self, *, quota: int = 1000, strategy: str = "BestEffortFIFO") -> Scene:
+    def open_without_queue(self) -> Scene:
+        """Its nodes and its namespace."""
+        self._is_open = True
         self.unclosed.append(self)
         self.cluster.add_nodes(self.pool)
         self.cluster.create_namespace(self.namespace)
+        return self
+
+    def open(self, *, quota: int = 1000, strategy: str = "BestEffortFIFO") -> Scene:
+        self.open_without_queue()
         topology, flavor = f"{self.prefix}topology", f"{self.prefix}flavor"
         self.create(manifests.build_topology(topology, self.pool.levels if self.by_host else self.pool.levels[:-1]))
         self.create(manifests.build_flavor(flavor, self.pool.labels, topology))
@@ -56,6 +63,7 @@ class Scene:
 
     def close(self) -> None:
         """Deletes everything, once; the invariant must have held before."""
+        assert self._is_open, "what was never opened is not deleted, and stays in the way of all tests that follow"
         if self not in self.unclosed:
             return
         broken = truth.check_invariants(self.read())

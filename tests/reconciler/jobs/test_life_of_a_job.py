@@ -170,9 +170,7 @@ def test_the_queueing_strategy_decides_whether_a_blocked_head_blocks_others(clus
 
 
 def test_a_plain_flavor_takes_the_gate_away_at_start(cluster: Cluster, topogate: Topogate) -> None:
-    scene = Scene(cluster)
-    scene.cluster.add_nodes(scene.pool)
-    scene.cluster.create_namespace(scene.namespace)
+    scene = Scene(cluster).open_without_queue()
     scene.create(manifests.build_flavor(f"{scene.prefix}flavor", scene.pool.labels, None))
     scene.create(manifests.build_cluster_queue(f"{scene.prefix}queue", {f"{scene.prefix}flavor": {"cpu": 100, GPU: 100}}))
     scene.create(manifests.build_local_queue("main", scene.namespace, f"{scene.prefix}queue"))

@@ -50,9 +50,7 @@ def test_queue_status_counts_admitted_and_pending_workloads_with_their_usage(sce
 
 
 def test_cluster_queue_names_its_missing_flavor_or_topology_and_recovers(cluster: Cluster, topogate: Topogate) -> None:
-    scene = Scene(cluster)
-    cluster.add_nodes(scene.pool)
-    cluster.create_namespace(scene.namespace)
+    scene = Scene(cluster).open_without_queue()
     flavor, topology, path = f"{scene.prefix}flavor", f"{scene.prefix}topology", f"clusterqueues/{scene.prefix}queue"
     scene.create(manifests.build_cluster_queue(f"{scene.prefix}queue", {flavor: {"cpu": 10, GPU: 100}}))
     scene.create(manifests.build_local_queue("main", scene.namespace, f"{scene.prefix}queue"))
