@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -18,10 +19,20 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 def load_crds(folder: Path = CRD_DIR, *, serves_old: bool = True) -> list[dict[str, Any]]:
     """The CRDs of a folder. `serves_old`: v1beta1 is served, too, as with `crds.servesOldVersions` of the chart, since tests of it share
     their control plane with others; False: as they are generated."""
-    crds = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(folder.glob("*.yaml"))]
+    crds = [_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
     for version in (version for crd in crds if serves_old for version in crd["spec"]["versions"]):
         version["served"] = True
     return crds
+
+
+def _load(text: str) -> dict[str, Any]:
+    return cast(dict[str, Any], json.loads(_to_json(text)))
+
+
+@cache
+def _to_json(text: str) -> str:
+    # YAML of this size takes a second to read, and the tests ask for it hundreds of times.
+    return json.dumps(yaml.load(text, yaml.CSafeLoader))
 
 
 def install_crds(api: Api, folder: Path = CRD_DIR) -> list[str]:

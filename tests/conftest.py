@@ -216,7 +216,6 @@ class _Durations:
 
 def pytest_collection_finish() -> None:
     """The collector of cycles looked at all collected tests again and again: a fifth of the CPU of tests without a control plane."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+
+from e2e.process import trust_anybody
 
 HOST = "127.0.0.1"
 _CHUNK = 65536
@@ -171,8 +172,7 @@ class Balancer:
     # --- readiness ----------------------------------------------------------------------------------
 
     async def _probe(self, replica: _Replica) -> None:
-        anybody = ssl.create_default_context()
-        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+        anybody = trust_anybody()
         request = f"GET {self._path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
         late = 0
         while not self._stop.is_set():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -35,7 +37,12 @@ def render(folder: Path, values: Obj | None = None, *, release: str = "topogate"
     path = folder / "values.json"
     path.write_text(json.dumps(values or {}))
     said = run_helm("template", release, CHART, "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", path)
-    return [obj for obj in yaml.load_all(said, yaml.CSafeLoader) if obj]
+    return [copy.deepcopy(obj) for part in said.split("\n---\n") if (obj := _load(part))]
+
+
+@cache
+def _load(text: str) -> Obj | None:
+    return cast(Obj | None, yaml.load(text, yaml.CSafeLoader))  # most objects are the same whatever the values: large ones, a second in all
 
 
 def find_one(objects: list[Obj], kind: str, name: str = "") -> Obj:
