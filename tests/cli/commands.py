@@ -54,7 +54,7 @@ class Commands:
 
     def write(self, name: str, *documents: Obj) -> Path:
         path = self._folder / name
-        path.write_text(yaml.safe_dump_all(documents))
+        path.write_text(yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
         return path
 
 
