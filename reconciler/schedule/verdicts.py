@@ -15,9 +15,8 @@ from core.plan.workloads.verdict_steps import (
     Judged,
     PresentVictim,
     VerdictRules,
-    cancel_write,
     is_place_reported,
-    is_written,
+    plan_lost_answer,
     plan_preemption,
     plan_verdict,
     refuse_too_large,
@@ -244,10 +243,11 @@ class Verdicts:
                 now = await self._executor.read(r.WORKLOADS, namespace, name)
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
-                if is_written(verdict, now):
+                plan = plan_lost_answer(verdict, now, self._executor.format_now(), self._observed.state.resource_rules)
+                if not plan.steps:
                     self._observed.state.confirm(verdict.workload.key, read_version(now), verdict.workload.uid)
                     return
-                await self._executor.write(cancel_write(verdict, now, self._executor.format_now(), self._observed.state.resource_rules))
+                await self._executor.execute(plan)
                 break
             except ObjectNotFound:
                 break

@@ -170,28 +170,32 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
     return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
 
 
-def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. For a first pass that is any admission.
-    For a second pass no place may be still to be found and no node named as unhealthy. The admission must be another than before, unless
-    the workload was not admitted then or had unhealthy nodes. Raises InvalidAssignment or InvalidQuantity where the admission cannot be
-    read."""
+def plan_lost_answer(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> Plan:
+    """Returns the plan for a write without an answer, after which the workload was read (`now`). It is empty where the workload has what
+    was written. For a first pass that is any admission. For a second pass no place may be still to be found and no node named as unhealthy.
+    The admission must be another than before, unless the workload was not admitted then or had unhealthy nodes.
+
+    Else it makes that write fail, which may still be on its way, as it changes the version that guards it: it sets condition Admitted anew,
+    or without an admission lets the workload wait; nothing else changes. `at`: the time as the API writes it. Raises InvalidAssignment or
+    InvalidQuantity where the admission cannot be read."""
+    if _is_written(verdict, now):
+        return NOTHING
+    if verdict.is_second_pass and _read_admission(now) is not None:
+        lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+        if is_condition_true(now, ADMITTED):
+            lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
+        status = build_amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState"))
+    else:
+        status = build_waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules)
+    return make_plan(Step("cancel write", w.apply_admission(now, status)))
+
+
+def _is_written(verdict: Verdict, now: Obj) -> bool:
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None
     is_as_before = facts.admitted and not facts.unhealthy_nodes and admission == facts.admission
     return not (is_as_before or admission.awaits_topology or bool((now.get("status") or {}).get("unhealthyNodes")))
-
-
-def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w.Write:
-    """Returns a write that makes one fail which may still be on its way, as it changes the version that guards that one. It sets condition
-    Admitted anew, or without an admission lets the workload wait; nothing else changes. `now`: the workload without what was written; `at`:
-    the time as the API writes it. Raises InvalidAssignment or InvalidQuantity where its admission cannot be read."""
-    if verdict.is_second_pass and _read_admission(now) is not None:
-        lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
-        if is_condition_true(now, ADMITTED):
-            lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
-        return w.apply_admission(now, build_amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState")))
-    return w.apply_admission(now, build_waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
