@@ -149,7 +149,7 @@ def _count_as_if_alone(self: Workloads, key: str, _uid: str | None) -> bool:
     return self._assumed.get(key) is not None
 
 
-_do = Executor.write
+_do = Executor._write
 
 
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
@@ -294,7 +294,7 @@ LISTED = (
     Defect(
         "D6",
         "an eviction undoes what was written since",
-        (Part(Executor, "write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
+        (Part(Executor, "_write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
     ),
     Defect(
         "D7",

@@ -487,4 +487,4 @@ def test_ungating_of_many_pods_begins_with_as_many_tasks_as_may_send():
         harness.put(build_pod(index))
     harness.reconcile()
     assert len(harness.ungated) == 200
-    assert max(tasks) <= harness.executor.most_at_once + 1  # and the one that waits for them
+    assert max(tasks) <= harness.executor._throttle.most + 1  # and the one that waits for them
