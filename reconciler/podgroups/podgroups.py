@@ -291,15 +291,11 @@ class PodGroups:
         changes, happened = self._observed.state.changes, self._events.copy()
         if (rest := self._find_rest(key, changes, happened)) > 0:
             return RequeueAfter(rest)
-        found_out = await self._find_out(key)
+        await self._find_out(key)
         group = await begin_trace(self._executor, group) if group is not None and not is_native(group) else group
-        members, began = [self._add_known_place(member) for member in self._list_members(key, found_out).values()], self._clock.now()
+        members, began = [self._add_known_place(member) for member in list_members(self._observed, key).values()], self._clock.now()
         begun_s = self._clock.monotonic()
-        try:
-            step = self._hold_step(self._plan(key, group, members, answers))
-        except Unanswered:
-            self._unsure |= {key: set(found_out)} if found_out else {}  # determined again: by then it may be old
-            raise
+        step = self._hold_step(self._plan(key, group, members, answers))
         ended_s = self._clock.monotonic()
         self._rests_until = 2 * ended_s - begun_s
         self.plugins.record_missed(key, answers)
@@ -359,26 +355,18 @@ class PodGroups:
         """Whether it is one of kube-scheduler's own that has no constraint, and is to have none."""
         return is_native(group) and not read_pod_group(group).is_constrained and not find_lost(self._observed, group)
 
-    def _list_members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
-        members = list_members(self._observed, key)
-        return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
-
-    async def _find_out(self, key: GroupKey) -> dict[str, Member]:
-        """What was written where the answer was lost: until that is known the place stays kept. Raises KubeError."""
-        found: dict[str, Member] = {}
+    async def _find_out(self, key: GroupKey) -> None:
+        """Reads the pods with a write that had no answer, so that they are observed as they are: until then their places stay kept. Raises
+        KubeError."""
         for pod in sorted(self._unsure.get(key, ())):
             namespace, _, name = pod.partition("/")
             try:
                 member = read_member(await self._executor.read(r.PODS, namespace, name))
             except NotFound:
-                continue  # its event is on the way
-            if member is not None:
-                found[pod] = member
-        self._unsure.pop(key, None)
-        for member in found.values():
-            if not member.kept and not member.sent:  # it was not written
+                member = None  # its event is on the way
+            if member is not None and not member.kept and not member.sent:  # it was not written
                 self._drop_decision(member)
-        return found
+        self._unsure.pop(key, None)
 
     def _drop_decision(self, member: Member) -> None:
         """Drops a place that was decided on and is not written, unless the pod of that name has it, or is another pod by now."""
