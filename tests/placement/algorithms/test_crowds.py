@@ -19,7 +19,7 @@ from core.placement.refusals import RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.placed_pods import PlacedPodSet
-from core.placement.what_if import copy_without
+from core.placement.what_if import WhatIf
 from core.state.ledger import Reservation
 from tests.builders import RACK, Node
 from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, build_template_json, crowds, list_pods, pod_specs, request_of
@@ -115,7 +115,9 @@ class Changed:
             return decision
         usage = [(each, list(self.kept[each.name].items())) for each in self.asked]
         previous = {each.name: before for each, before in zip(self.asked, self.before, strict=True)}
-        return resize(view.capacity, self.grown, previous, MIXED, free=copy_without(view.capacity, usage), outside={})
+        what_if = WhatIf(view.capacity)
+        what_if.release(usage)
+        return resize(view.capacity, self.grown, previous, MIXED, free=what_if.free, outside={})
 
     def list_new(self, name: str, nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
         return list_pods(name, self.made[name], [(node, count - self.kept[name].get(node, 0)) for node, count in nodes])
