@@ -159,10 +159,9 @@ class Verdicts:
                 self._undo_verdict(verdict, "its status was written meanwhile")
                 return None
             workloads.begin_write(verdict.workload.key, read_version(workload))
-        too_large = refuse_too_large(workload, verdict.outcome)
-        if too_large is not None:
-            self._refuse(verdict, too_large)
-        f = self._read(workload, judged, too_large or verdict.outcome)
+        f = self._read(workload, judged)
+        if f.outcome is not verdict.outcome and isinstance(f.outcome, NotAdmissible):
+            self._refuse(verdict, f.outcome)
         result = await self._executor.execute(plan_verdict(f), left)
         if isinstance(result, RequeueAfter):
             self._loop.judge_later(verdict.workload.uid, result.seconds)
@@ -196,8 +195,9 @@ class Verdicts:
             if plan.steps:
                 self._recorder.record_preemption(f.queue or None, present.victim.reason)
 
-    def _read(self, workload: Obj, judged: Judged, outcome: Admissible | NotAdmissible) -> DecidedWorkload:
+    def _read(self, workload: Obj, judged: Judged) -> DecidedWorkload:
         verdict, state = judged.verdict, self._observed.state
+        outcome = refuse_too_large(workload, verdict.outcome) or verdict.outcome
         queue = verdict.workload.admission.cluster_queue if verdict.workload.admission is not None else ""
         if not verdict.is_second_pass:
             found = state.find_cluster_queue(verdict.workload)
