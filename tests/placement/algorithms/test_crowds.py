@@ -155,7 +155,7 @@ def changed_workloads(draw: st.DrawFn, /, *, most: int, **chances: Any) -> Chang
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # half of the workloads do not fit at first
 @given(changed_workloads(most=2))
 def test_whatever_is_added_beside_pods_that_stay_can_be_scheduled_pod_by_pod(changed: Changed):
-    """Attack 27: two nodes failed at once, and both new pods with a host port got one node."""
+    """Former defect: two nodes failed at once, and both new pods with a host port got one node."""
     decision = changed.decide()
     event("fits" if decision.refusal is None else "refused")
     if decision.refusal is None:
@@ -235,7 +235,7 @@ EXCLUDING = [
 @pytest.mark.parametrize("spec", EXCLUDING)
 @pytest.mark.parametrize("failed", [[], ["n0", "n1"], ["n0", "n1", "n2"]])
 def test_pods_that_exclude_each_other_are_added_one_to_a_domain(spec: dict[str, Any], failed: list[str]):
-    """Attack 27: both got one node, while others were free."""
+    """Former defect: both got one node, while others were free."""
     labels = [{HOSTNAME_LABEL: f"n{i}", RACK: "a", ZONE: str(i // 2), "pool": "tas"} for i in range(16)]
     nodes = [Node(each[HOSTNAME_LABEL], each, {"cpu": 8000, "pods": 10}) for each in labels]
     template = build_template_json({"app": "x"}, spec)
