@@ -149,13 +149,13 @@ def _count_as_if_alone(self: Workloads, key: str, _uid: str | None) -> bool:
     return self._assumed.get(key) is not None
 
 
-_do = Executor.write
+_do = Executor._write
 
 
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
     """D6: an eviction is applied whatever has been written since."""
     if isinstance(write, w.Apply) and is_condition_true({"status": write.body.get("status")}, EVICTED):
-        write = replace(write, guard=w.Guard.SAME)
+        write = replace(write, guard=w.Guard.ANY)
     return await _do(self, write)
 
 
@@ -294,7 +294,7 @@ LISTED = (
     Defect(
         "D6",
         "an eviction undoes what was written since",
-        (Part(Executor, "write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
+        (Part(Executor, "_write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
     ),
     Defect(
         "D7",

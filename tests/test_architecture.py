@@ -128,6 +128,12 @@ def test_file_in_the_table_of_ways_exists_and_controller_is_in_it():
     assert plans - named == {"core/plan/steps/steps.py"}, "which is what plans are made of"
 
 
+def test_events_are_emitted_by_the_executor_of_plans_alone():
+    """Its writes are private methods; what cannot be handled at all (`report_set_aside`) has no plan."""
+    found = {module for module, path in list_modules("reconciler") if re.search(r"\.(record_event|report_on_job)\(", path.read_text())}
+    assert found == {"reconciler.execute.executor", "reconciler.execute.event_recorder"}
+
+
 @pytest.mark.parametrize("package", PRODUCT)
 def test_function_of_the_product_is_no_longer_than_a_screen(package: str):
     lengths = {

@@ -9,6 +9,7 @@ import pytest
 from tools import words
 
 ROOT = Path(__file__).parents[1]
+DEFECT, ATTACK = "defects" + " C1", "Attack" + " 28"  # which this file may not have either
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ ROOT = Path(__file__).parents[1]
         ("tests/a.py", "def test_who_waits_nor_runs(): ...\n", ["nor", "who"]),
         ("tests/a.py", "# nobody\n", []),
         ("CHANGELOG.md", "nobody\n", []),
+        ("tests/a.py", f"# found {DEFECT}, C2; {ATTACK}: it was a 500\n", [DEFECT, ATTACK]),
+        ("tests/a.py", "# Former defect: 50 pods waited; the attack took 3 s\n", []),
     ],
 )
 def test_lines_that_break_a_rule_are_found(path: str, text: str, found: list[str]):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCTION = ("core/", "webhook/", "reconciler/", "certs/", "cli/")
-NAMED_ONLY = ("tests/", "e2e/", "tools/")  # only names of functions and tests are judged there
+NAMED_ONLY = ("tests/", "e2e/", "tools/")  # only names of functions and tests are judged there, and citations
 OLD = ("CHANGELOG.md", "changelog.d/", "docs/upgrading.md")  # what was released is not written anew
 
 VERBS = frozenset(Path(__file__).with_name("verbs.txt").read_text().split())
@@ -44,6 +44,10 @@ RULES = (
     Rule(re.compile(r"\b(speaks? of|goes by|go by|takes? care|in vain|by and by)\b", re.I), "matches, uses, ... without effect"),
 )
 
+CITATION = Rule(
+    re.compile(r"(?i:\b(?:defects?|attacks?) [A-Z]?\d+\b)|\bBEHAVIOUR(?:\.md|,)"), "what happened: no list of them is in the repository"
+)
+
 ALLOWED = re.compile(
     r"(?:out of \S+ \w+|fit any of \S+ \w+|unhealthy node|missing \w+|inactive \w+|Admission check)\(s\)|\(KEP-\d+, Story \d+\)"
     r"|test_stories\.py"
@@ -67,6 +71,9 @@ class Violation:
 def check_text(path: str, text: str) -> Iterator[Violation]:
     """All violations of one file."""
     is_production = path.startswith(PRODUCTION)
+    for number, line in enumerate(text.splitlines() if not path.startswith(OLD) else (), 1):
+        for match in CITATION.pattern.finditer(line):
+            yield Violation(path, number, line, match.group(), CITATION.instead)
     if (is_production or path.endswith(".md")) and not path.startswith(OLD):
         for number, line in enumerate(text.splitlines(), 1):
             for rule in RULES:

@@ -13,6 +13,7 @@ from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, describe_exclude
 from cli.reporting.report import Report
 from core.model.quantity import show_count
 from core.names import POD_GROUP_SCHEDULED, POD_GROUP_VERIFIED
+from core.plan.pods.group_plans import is_native
 from core.plan.steps import api_resources as r
 from core.podgroups.acting import GroupStep
 from core.podgroups.group_explanation import GroupExplanation
@@ -22,7 +23,7 @@ from core.resource import Obj
 from core.runtime.watch.store import build_object_key
 from core.state.facts import find_condition
 from reconciler.measure.outlook import Outlook
-from reconciler.podgroups.group_steps import is_native, list_members, list_replicas
+from reconciler.podgroups.group_steps import list_members, list_replicas
 
 _SHOWN = 12  # nodes, and placements, that the terminal names
 

@@ -31,11 +31,3 @@ class WhatIf:
         the same usage."""
         for request, nodes in usage:
             subtract_pods(self._view, self.free, request, nodes)
-
-
-def copy_without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
-    """Returns a copy of the view's free matrix with the given pods gone, for one question alone; nodes that the view does not have are
-    left out."""
-    what_if = WhatIf(view)
-    what_if.release(usage)
-    return what_if.free

@@ -1,6 +1,6 @@
 """The only place of this process that writes, but for events (`reconciler.execute.event_recorder`), the leader's lease
 (`core.runtime.lease`) and access reviews, which are questions (`reconciler.visibility.access_reviews`). It executes plans
-(`core.plan.steps.steps`), and single writes of controllers that need the outcome of each. Errors are the caller's to judge.
+(`core.plan.steps.steps`), and nothing else. Errors are the caller's to judge.
 
 Every write is guarded here by the state of the object that was seen, held back where an administrator's pause holds it, and observed at
 once when it is answered (`Client.on_reply`). The client sends none for a process that does not lead any more (`Client.fence`), and keeps to
@@ -81,11 +81,11 @@ class Executor:
         KubeError, of which NotFound where it is gone."""
         return await self._client.get(resource, name, namespace)
 
-    async def write(self, write: Write) -> Obj:
-        """Sends one write with its guard; returns what the API server answers: the object as it is from now on, but for deletions. With the
-        guards WAITING and AS_JUDGED, and where it applies a status with SAME, it reads the object anew after a Conflict, `ATTEMPTS` tries
-        in all. Raises Conflict where its guard fails, NotFound where the object is gone, and either where another one has its name; and any
-        other KubeError. Raises Paused, after an event, where a pause holds it."""
+    async def _write(self, write: Write) -> Obj:
+        """What the API server answers: the object as it is from now on, but for deletions. With the guards WAITING and AS_JUDGED, and where
+        it applies a status with SAME, it reads the object anew after a Conflict, `ATTEMPTS` tries in all. Raises Conflict where its guard
+        fails, NotFound where the object is gone, and either where another one has its name; and any other KubeError. Raises Paused, after
+        an event, where a pause holds it."""
         self._hold_paused(write)
         metadata = write.seen["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
@@ -120,17 +120,6 @@ class Executor:
                 return await self._client.delete(resource, name, namespace, uid=uid, resource_version=version)
             case _:
                 assert_never(write)
-
-    async def write_in_turn(self, write: Write) -> Obj:
-        """Sends one of many writes; returns and raises the same as `write`. As many are under way at once, of all controllers together, as
-        the API server accepts. A write that it sheds (429) is sent again when it allows that, and raises TooManyRequests only after many
-        refusals."""
-        return await self._throttle.run(lambda: self.write(write))
-
-    @property
-    def most_at_once(self) -> int:
-        """Returns how many writes have their turns at once, at most: more tasks for them would only wait."""
-        return self._throttle.most
 
     async def execute(self, plan: Plan, left: Left | None = None) -> Result:
         """Executes the steps of a plan one after the other. Returns RequeueAfter with the seconds that the plan names, else Done. `left`
@@ -184,7 +173,8 @@ class Executor:
         """What the API server answers; None where the step passes over what others have done meanwhile."""
         try:
             with _open_span(step.span):
-                return await (self.write_in_turn(write) if in_turn else self.write(write))
+                # Of many writes as many are under way at once, of all controllers together, as the API server accepts.
+                return await (self._throttle.run(lambda: self._write(write)) if in_turn else self._write(write))
         except (NotFound, Conflict, Paused) as error:
             meanwhile = {NotFound: Overtaken.GONE, Conflict: Overtaken.CHANGED, Paused: Overtaken.PAUSED}
             if not any(isinstance(error, kind) and overtaken in step.passes for kind, overtaken in meanwhile.items()):
@@ -222,10 +212,10 @@ class Executor:
                         if _is_holding_up(one, error):
                             break
 
-        # No task for each: of 50,000 the event loop would do nothing else until all of them had begun.
+        # No task for each, of which more would only wait: of 50,000 the event loop would do nothing else until all of them had begun.
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.most_at_once, len(steps))):
+                for _ in range(min(self._throttle.most, len(steps))):
                     group.create_task(run_step())
         except BaseExceptionGroup as errors:  # no task continues after the plan has ended
             raise errors.exceptions[0] from None
@@ -263,7 +253,7 @@ class Executor:
             if why := explain(now):
                 raise Conflict(409, "Conflict", f"{write.resource.kind} {build_object_key(now)} {why}")
             try:
-                return await self.write(replace(write, seen=now, guard=Guard.AS_SEEN))
+                return await self._write(replace(write, seen=now, guard=Guard.AS_SEEN))
             except Conflict as error:
                 conflict = error
         raise conflict

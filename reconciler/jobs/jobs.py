@@ -12,7 +12,7 @@ from core.plan.jobs.job_facts import JobFacts
 from core.plan.jobs.jobs import PODS_LEFT, START, SUSPEND, UPDATE, plan_job, plan_refused_start, plan_refused_update
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps.steps import Plan
+from core.plan.steps.steps import Event, Plan, make_plan, report
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result, Retryable, Terminal
@@ -120,7 +120,9 @@ class Jobs:
             return await self._reconcile_job(kind, job)
         except (Invalid, Retryable) as error:
             # Users do not read the log of topogate, so the obstacle is reported on the job.
-            self._executor.reporter.record_event(r.get_resource(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)
+            await self._executor.execute(
+                make_plan(report(Event(r.get_resource(kind), job, EVENT_WORKLOAD_REFUSED, str(error), warning=True)))
+            )
             raise
 
     async def _reconcile_job(self, kind: JobKind, job: Obj) -> Result:

@@ -5,18 +5,17 @@ The webhook makes the pods members, on their templates; they wait until their gr
 is reported as an event of the job, too, where the owner of the job looks for it.
 """
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 
 from core.jobs.kinds.pod_kinds import POD_SETS
 from core.jobs.podgroup_annotation import Grouping, find_asked
-from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED
-from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
+from core.names import POD_GROUP_SCHEDULED
+from core.plan.jobs.job_podgroup import build_pod_group, plan_job_group, plan_refused_group
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps import writes as w
-from core.resource import Obj, Resource
+from core.plan.steps.conditions import Condition
+from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
 from core.runtime.http.errors import Conflict, Forbidden, Invalid, NotFound
@@ -27,8 +26,6 @@ from core.state.facts import find_condition, find_controller
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.observed import Observed
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,8 +45,7 @@ class PodGroupsOfJobs:
     def __init__(self, observed: Observed, executor: Executor, clock: Clock) -> None:
         self._observed, self._executor = observed, executor
         self._kinds: dict[str, tuple[Grouping, Informer]] = {}
-        # The conditions of their groups to report: reason, message, whether the status is True.
-        self._unreported: dict[JobKey, tuple[str, str, bool]] = {}
+        self._unreported: dict[JobKey, Condition] = {}  # of their groups
         for kind in observed.kinds.values():
             if isinstance(kind, Grouping):
                 self._kinds[_name(kind)] = kind, observed.jobs[_name(kind)]
@@ -73,9 +69,9 @@ class PodGroupsOfJobs:
             return
         key = JobKey(r.build_owner_key(owner), f"{change.obj['metadata'].get('namespace')}/{owner['name']}")
         if change.old is not None and change.new is not None:
-            said = _find_verdict(change.new)
-            if said is not None and said != _find_verdict(change.old):
-                self._unreported[key] = said
+            verdict = _find_verdict(change.new)
+            if verdict is not None and verdict != _find_verdict(change.old):
+                self._unreported[key] = verdict
             elif change.old.get("spec") == change.new.get("spec"):
                 return
         self.controller.queue.add(key, "its PodGroup changed")
@@ -90,41 +86,27 @@ class PodGroupsOfJobs:
         also, with a Warning event, where it is refused (Invalid, Forbidden) or a PodGroup of another owner has the name. Else returns Done.
         Raises any other KubeError."""
         kind, informer = self._kinds[key.kind]
-        job, said = informer.store.get(key.job), self._unreported.pop(key, None)
+        job, verdict = informer.store.get(key.job), self._unreported.pop(key, None)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
         if job is None or wanted is None:
             return Done()
         present = self._observed.pod_groups.store.get(build_object_key(wanted))
-        if present is not None and not is_of(present, job):
-            return await self._handle_refusal(
-                informer.resource, job, f"there is a PodGroup {wanted['metadata']['name']} that is not of this job"
-            )
-        if present is not None and said is not None:
-            reason, message, is_good = said
-            message = f"PodGroup {wanted['metadata']['name']}: {message}"
-            self._executor.reporter.record_event(informer.resource, job, reason, message, warning=not is_good)
-        if present is not None and is_in_step(present, wanted):
-            return Done()
         try:
-            await self._executor.write(w.apply_pod_group(wanted, present))
+            return await self._executor.execute(plan_job_group(informer.resource, job, wanted, present, verdict))
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
         except NotFound:  # it is gone meanwhile; if there was none, its namespace is being deleted, or PodGroups are not served
             return RequeueAfter(1.0 if present is not None else pacing.JOB_GROUP_REFUSED_S)
         except (Invalid, Forbidden) as error:
-            return await self._handle_refusal(informer.resource, job, f"the API server does not take its PodGroup: {error}")
-        logger.info("group of a job written", extra={"job": str(key), "group": wanted["metadata"]["name"]})
-        return Done()
-
-    async def _handle_refusal(self, resource: Resource, job: Obj, message: str) -> Result:
-        self._executor.reporter.record_event(resource, job, EVENT_POD_GROUP_REFUSED, f"{message}; its pods wait", warning=True)
-        return RequeueAfter(pacing.JOB_GROUP_REFUSED_S)
+            why = f"the API server does not take its PodGroup: {error}"
+            return await self._executor.execute(plan_refused_group(informer.resource, job, why))
 
 
-def _find_verdict(group: Obj) -> tuple[str, str, bool] | None:
-    """Returns reason, message, and whether the status is True, of the group's condition; None where it has none."""
+def _find_verdict(group: Obj) -> Condition | None:
     found = find_condition(group, POD_GROUP_SCHEDULED)
-    return None if found is None else (str(found.get("reason")), str(found.get("message")), found.get("status") == "True")
+    if found is None:
+        return None
+    return Condition(POD_GROUP_SCHEDULED, found.get("status") == "True", str(found.get("reason")), str(found.get("message")))
 
 
 def _name(kind: Grouping) -> str:

@@ -9,19 +9,15 @@ from collections import Counter
 
 from core.jobs.contract import Reclaiming
 from core.jobs.elastic_annotation import is_elastic
-from core.names import ADMITTED, EVICTED, REASON_JOB_CHANGED
-from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
+from core.plan.jobs.reclaimable import count_succeeded, plan_finished_pods
 from core.plan.pods.pod_units import GROUP, find_workload_unit
 from core.plan.steps import pacing
-from core.plan.steps import writes as w
-from core.plan.steps.steps import Log, Step, make_plan
-from core.plan.workloads.workload_steps import plan_eviction_of
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import INITIAL_PRIORITY, Item
-from core.state.facts import find_family, is_condition_true
+from core.state.facts import find_family
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.indexes import find_owned, list_workloads_of_pod
@@ -56,22 +52,12 @@ class Reclaimable:
                 self._queue.add_after(workload, pacing.RECLAIMABLE_BATCH_S, "pod is over")
 
     async def _reconcile(self, item: Item) -> Result:
-        key = str(item.key)
-        workload = self._observed.workloads.store.get(key)
+        workload = self._observed.workloads.store.get(str(item.key))
         done = self._count_done(workload) if workload is not None else None
         if workload is None or done is None:
             return Done()
-        runs = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
-        if runs and self._observed.find_job(workload) is not None and are_made_again(workload, done):
-            message = "finished pods are created again, and their quota was released; the workload is queued again for all of its pods"
-            return await self._executor.execute(
-                make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, self._executor.format_now()))
-            )
-        entries = plan_reclaimable(workload, done, self._count_running(workload))
-        if entries is None:
-            return Done()
-        log = Log("released quota of finished pods", {"workload": key, "pods": {e["name"]: e["count"] for e in entries}})
-        return await self._executor.execute(make_plan(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log)))
+        running, has_job = self._count_running(workload), self._observed.find_job(workload) is not None
+        return await self._executor.execute(plan_finished_pods(workload, done, running, self._executor.format_now(), has_job=has_job))
 
     def _count_running(self, workload: Obj) -> Counter[str]:
         """Pods of a workload per pod set that are past their gates and not over."""

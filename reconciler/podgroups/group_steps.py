@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from core.model.configuration import PodGroupRules
 from core.placement.topology.node_eligibility import InvalidSelector
+from core.plan.pods.group_plans import is_native
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.podgroups.acting import GroupStep, plan_step
@@ -158,11 +159,6 @@ def find_lost(observed: Observed, group: Obj) -> str:
         return ""
     asked = f"template {named[1]} of Workload {named[0]} asks for one {levels[0].level}"
     return f"{asked}, which the creator of the PodGroup left out: its pods go anywhere"
-
-
-def is_native(group: Obj) -> bool:
-    """Whether a PodGroup is one of kube-scheduler's own, by its apiVersion."""
-    return bool(group.get("apiVersion") == r.NATIVE_POD_GROUPS.api_version)
 
 
 def _build_impossible_step(needed: Served) -> GroupStep:

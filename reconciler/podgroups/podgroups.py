@@ -5,11 +5,9 @@ The pods record what is known of a group, and each step is planned from them (`c
 ends between any two writes leaves nothing that another one could not continue.
 """
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -18,11 +16,11 @@ from core.metric_names import GROUP_PLACED, GROUP_WAITS
 from core.model.configuration import PodGroupRules
 from core.model.pause_state import ADMISSIONS
 from core.model.plugin_choice import GroupEvent
+from core.plan.pods.group_plans import DecidedGroup, is_native, plan_bound, plan_group, plan_return
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps import writes as w
-from core.plan.steps.writes import Write
-from core.podgroups.acting import SCHEDULED, WAITING, GroupStep, Place
+from core.plan.steps.steps import Plan
+from core.podgroups.acting import SCHEDULED, WAITING, GroupStep
 from core.podgroups.devices.claims import read_claim
 from core.podgroups.members import GroupKey, Member, group_of, read_member
 from core.podgroups.native import build_native_name
@@ -31,12 +29,12 @@ from core.podgroups.podgroup_facts import find_template, read_pod_group
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result
-from core.runtime.http.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
+from core.runtime.http.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, ServerError, Unreachable
 from core.runtime.report.telemetry import build_context
 from core.runtime.watch.store import Change
 from core.runtime.workqueue import Item
 from reconciler.execute.controllers import build_controller
-from reconciler.execute.executor import Executor
+from reconciler.execute.executor import Executor, Left, Paused
 from reconciler.execute.recorder import UNRECORDED, Recorder
 from reconciler.execute.tracing import find_traceparent
 from reconciler.nodes.node_memory import place_of
@@ -48,12 +46,11 @@ from reconciler.podgroups.group_steps import (
     drop_place,
     find_lost,
     hold_place,
-    is_native,
     list_members,
     plan_next_step,
     read_once,
 )
-from reconciler.podgroups.group_tracing import GroupTraces
+from reconciler.podgroups.group_tracing import begin_trace
 
 logger = logging.getLogger(__name__)
 WORKERS = 4
@@ -101,8 +98,7 @@ class PodGroups:
         self._recorder = recorder
         self._is_placed: dict[GroupKey, bool] = {}  # of replicas that have pods: whether their condition is True
         self._observed, self._executor, self._clock, self.plugins, self._rules = observed, executor, clock, plugins, rules
-        self._traces = GroupTraces(executor, clock)
-        self._conditions = GroupConditions(executor, self._traces, plugins.describe_missed)
+        self._conditions = GroupConditions(executor, clock, plugins.describe_missed)
         self._seen: dict[GroupKey, dict[str, _Seen]] = {}  # its pods by uid
         self._decided: dict[str, str] = {}  # by uid of pods that are not bound: where they were decided to go
         self._waiting: dict[GroupKey, _Wait] = {}  # and what had changed when they were last judged
@@ -110,6 +106,7 @@ class PodGroups:
         self._rests_until = 0.0
         self._refused_until: dict[GroupKey, float] = {}  # until when gangs wait after the API server refused their places
         self._unsure: dict[GroupKey, set[str]] = {}  # pods with a write of unknown result, by key
+        self._ungated: dict[GroupKey, datetime] = {}  # when the first pods of a replica were ungated, until all are bound
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
         observed.pods.add_handler(self._on_pod)
@@ -190,8 +187,9 @@ class PodGroups:
         metadata = change.obj["metadata"]
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
-            self._traces.drop(change.obj)
             self._conditions.remove_group(*named)
+            for key in [key for key in self._ungated if (key.namespace, key.name) == named]:
+                del self._ungated[key]
         for key in {GroupKey(*named), *self._conditions.list_replicas(*named)}:
             if key in self._waiting:
                 self._waiting[key] = _ANEW
@@ -293,15 +291,11 @@ class PodGroups:
         changes, happened = self._observed.state.changes, self._events.copy()
         if (rest := self._find_rest(key, changes, happened)) > 0:
             return RequeueAfter(rest)
-        found_out = await self._find_out(key)
-        group = await self._traces.begin(group) if group is not None and not is_native(group) else group
-        members, began = [self._add_known_place(member) for member in self._list_members(key, found_out).values()], self._clock.now()
+        await self._find_out(key)
+        group = await begin_trace(self._executor, group) if group is not None and not is_native(group) else group
+        members, began = [self._add_known_place(member) for member in list_members(self._observed, key).values()], self._clock.now()
         begun_s = self._clock.monotonic()
-        try:
-            step = self._hold_step(self._plan(key, group, members, answers))
-        except Unanswered:
-            self._unsure |= {key: set(found_out)} if found_out else {}  # determined again: by then it may be old
-            raise
+        step = self._hold_step(self._plan(key, group, members, answers))
         ended_s = self._clock.monotonic()
         self._rests_until = 2 * ended_s - begun_s
         self.plugins.record_missed(key, answers)
@@ -328,8 +322,10 @@ class PodGroups:
         if not step.is_scheduled and step.reason not in _NO_REFUSALS:
             self._recorder.count_group_refusal(step.reason)
         await self._conditions.report(group, key, step, has_pods=bool(members))
-        if not any(member.is_live and not member.node for member in members):
-            self._traces.bound(group, key, sum(member.is_live for member in members))
+        since = self._ungated.get(key)
+        if since is not None and not any(member.is_live and not member.node for member in members):
+            del self._ungated[key]
+            await self._executor.execute(plan_bound(group, key, sum(member.is_live for member in members), since))
         if step.waits:
             events = self.plugins.list_events(read_pod_group(group))
             self._waiting[key] = _ANEW if self.plugins.is_missed(key) else _Wait.build(changes, happened, events)
@@ -359,26 +355,18 @@ class PodGroups:
         """Whether it is one of kube-scheduler's own that has no constraint, and is to have none."""
         return is_native(group) and not read_pod_group(group).is_constrained and not find_lost(self._observed, group)
 
-    def _list_members(self, key: GroupKey, found_out: dict[str, Member]) -> dict[str, Member]:
-        members = list_members(self._observed, key)
-        return members | {pod: found for pod, found in found_out.items() if pod in members and members[pod].uid == found.uid}
-
-    async def _find_out(self, key: GroupKey) -> dict[str, Member]:
-        """What was written where the answer was lost: until that is known the place stays kept. Raises KubeError."""
-        found: dict[str, Member] = {}
+    async def _find_out(self, key: GroupKey) -> None:
+        """Reads the pods with a write that had no answer, so that they are observed as they are: until then their places stay kept. Raises
+        KubeError."""
         for pod in sorted(self._unsure.get(key, ())):
             namespace, _, name = pod.partition("/")
             try:
                 member = read_member(await self._executor.read(r.PODS, namespace, name))
             except NotFound:
-                continue  # its event is on the way
-            if member is not None:
-                found[pod] = member
-        self._unsure.pop(key, None)
-        for member in found.values():
-            if not member.kept and not member.sent:  # it was not written
+                member = None  # its event is on the way
+            if member is not None and not member.kept and not member.sent:  # it was not written
                 self._drop_decision(member)
-        return found
+        self._unsure.pop(key, None)
 
     def _drop_decision(self, member: Member) -> None:
         """Drops a place that was decided on and is not written, unless the pod of that name has it, or is another pod by now."""
@@ -409,75 +397,61 @@ class PodGroups:
     async def _execute_step(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
         """Executes the writes of a step. Where the API server refuses one, returns another step that reports it. Raises
         other errors, once all other pods have been tried."""
-        if step.hand_over is not None:
-            try:
-                with suppress(AlreadyExists):
-                    await self._executor.write(w.Create(r.NATIVE_POD_GROUPS, dict(step.hand_over)))
-            except (Invalid, Forbidden) as refused:
-                return GroupStep(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         for member, node in step.keep:
             self._decided[member.uid] = node
             hold_place(self._observed, member, node)
         for member in step.give_back:
             self._decided.pop(member.uid, None)
-        given_back = [(member, "") for member in step.give_back]
-        failed = await self._write(key, given_back, lambda place: w.nominate_node(*place))
-        if group is not None and step.keep:
-            with self._traces.trace_reservation(group, key, step, began):
-                failed += await self._write(key, step.keep, lambda place: w.nominate_node(*place))
-        if group is not None and step.let_go:
-            traceparent = find_traceparent(group)
-            traceparent = traceparent if build_context(traceparent) is not None else None  # any user may have written anything there
-            with self._traces.trace_release(group, key, step.let_go):
-                failed += await self._write(
-                    key, step.let_go, lambda place: w.ungate_to_node(self._as_seen(place[0]), place[1], traceparent)
-                )
-            logger.info("pods of a group let go", extra={"group": str(key), "count": len(step.let_go)})
-        refusals = [(member, error) for member, error in failed if isinstance(error, Invalid | Forbidden)]
+        ended, pods = self._clock.now(), self._observed.pods.store.objects
+        traceparent = find_traceparent(group) if group is not None else None
+        traceparent = traceparent if build_context(traceparent) is not None else None  # any user may have written anything there
+        let_go = {member.key: pods[member.key] for member, _ in step.let_go}
+        if let_go:
+            self._ungated.setdefault(key, ended)
+        plan = plan_group(DecidedGroup(key, group, step, let_go, began, ended, traceparent))
+        try:
+            failed = await self._execute(key, plan, [*step.give_back, *(member for member, _ in (*step.keep, *step.let_go))])
+        except (Invalid, Forbidden) as refused:
+            return GroupStep(False, REFUSED, f"the API server does not take kube-scheduler's PodGroup: {refused}", waits=True)
         others = [error for _, error in failed if not isinstance(error, Invalid | Forbidden)]
         if others:
             raise others[0]
-        if not refusals:
+        if not failed:
             return None
-        member, error = refusals[0]
+        member, error = failed[0]
         return GroupStep(False, REFUSED, f"the API server does not take what is written of pod {member.key}: {error}", waits=True)
 
     async def _give_up(self, key: GroupKey, group: Obj, members: Sequence[Member], step: GroupStep) -> None:
         """Gives up the places of a gang after the API server refused that of a pod, so that other pods can use them;
         the gang is tried again later. Raises KubeError."""
-        kept = [(member, "") for member, _ in step.keep if member.uid in self._decided]
+        kept = [member for member, _ in step.keep if member.uid in self._decided]
         placed = [member for member in members if member.is_live and member.place]
         if len(kept) + len(placed) >= (read_pod_group(group).min_count or 1) or not all(member.gated for member in placed):
             return
-        for member, _ in kept:
+        for member in kept:
             self._decided.pop(member.uid)
         self._refused_until[key] = self._clock.monotonic() + pacing.GROUP_REFUSED_S
-        failed = await self._write(key, kept, lambda place: w.nominate_node(*place))
+        failed = await self._execute(key, plan_return(kept), kept)
         if failed:
             raise failed[0][1]
 
-    def _as_seen(self, member: Member) -> Obj:
-        pod = self._observed.pods.store.get(member.key)
-        if pod is None or pod["metadata"]["uid"] != member.uid:
-            raise NotFound(404, "NotFound", f"pod {member.key} is gone")
-        return pod
-
-    async def _write(self, key: GroupKey, places: Sequence[Place], write: Callable[[Place], Write]) -> list[tuple[Member, KubeError]]:
-        """One write per pod, none waited for by another. Returns those that failed, but for pods that are gone."""
-        results = await asyncio.gather(*(self._write_one(key, place, write) for place in places))
-        return [(member, error) for (member, _), error in zip(places, results, strict=True) if error is not None]
-
-    async def _write_one(self, key: GroupKey, place: Place, write: Callable[[Place], Write]) -> KubeError | None:
-        member, _ = place
+    async def _execute(self, key: GroupKey, plan: Plan, members: Sequence[Member]) -> list[tuple[Member, KubeError | Paused]]:
+        """Executes a plan of writes to pods, none waited for by another. A place that was not written is given back; where the answer is
+        lost that is found out first. Returns the pods of failed writes, in the order of `members`, but for those that are gone or were
+        changed: their events are on the way. Raises what keeps the pods from being written."""
+        left = Left()
         try:
-            await self._executor.write_in_turn(write(place))
-        except (Unreachable, ServerError) as error:
-            self._unsure.setdefault(key, set()).add(member.key)
-            return error
-        except KubeError as error:
-            self._drop_decision(member)
-            return None if isinstance(error, NotFound | Conflict) else error  # gone, or changed: its event is on the way
-        return None
+            await self._executor.execute(plan, left)
+        except KubeError:
+            if not left.failed:
+                raise
+        failed = [(member, left.failed[at]) for member in members if (at := (r.PODS, member.key)) in left.failed]
+        for member, error in failed:
+            if isinstance(error, Unreachable | ServerError):
+                self._unsure.setdefault(key, set()).add(member.key)
+            else:
+                self._drop_decision(member)
+        return [(member, error) for member, error in failed if not isinstance(error, NotFound | Conflict)]
 
 
 def _has_same_spec(change: Change) -> bool:

@@ -1,21 +1,17 @@
 """Pods with the gate of a group where groups are not placed: the feature gate is off, so that what their groups ask for is ignored, and
 kube-scheduler places them wherever they fit (KEP-5732: stored constraints stay and are ignored)."""
 
-import logging
-
 from core.names import PODGROUP_GATE
 from core.plan.steps import writes as w
+from core.plan.steps.steps import PASSED_OVER, Log, Step, make_plan
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, Result
-from core.runtime.http.errors import Conflict, NotFound
 from core.runtime.watch.store import Change, build_object_key
 from core.runtime.workqueue import Item
 from reconciler.execute.controllers import build_controller
 from reconciler.execute.executor import Executor
 from reconciler.observe.observed import Observed
-
-logger = logging.getLogger(__name__)
 
 
 class FreeMembers:
@@ -34,12 +30,8 @@ class FreeMembers:
         pod = self._observed.pods.store.get(str(item.key))
         if pod is None or not _is_waiting(pod):
             return Done()
-        try:
-            await self._executor.write(w.ungate_to_node(pod, ""))
-        except (Conflict, NotFound):
-            return Done()  # it is gone, or was changed: its event is on the way
-        logger.info("pod of a group let go, since groups are not placed", extra={"pod": str(item.key)})
-        return Done()
+        log = Log("pod of a group let go, since groups are not placed", {"pod": str(item.key)})
+        return await self._executor.execute(make_plan(Step("let go", w.ungate_to_node(pod, ""), log=log, passes=PASSED_OVER)))
 
 
 def _is_waiting(pod: Obj) -> bool:

@@ -12,6 +12,7 @@ from core.names import ADMISSION_GATE, EVENT_STAYS_GATED, PODGROUP_GATE, PODSET_
 from core.plan.pods.pod_units import PARENTS, UNKNOWN, find_pod_unit, is_going, is_made_for, is_terminal, is_unowned
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
+from core.plan.steps.steps import Event, make_plan, report
 from core.plan.steps.ungate import find_excess
 from core.podgroups.members import group_of
 from core.resource import Obj
@@ -67,11 +68,11 @@ class Strangers:
         why = self._find_reason(pod) if pod is not None else None
         if pod is None or why is None:
             return Done()
-        report = pod["metadata"]["uid"], why
-        if self._reported.get(str(item.key)) != report:
-            self._reported[str(item.key)] = report
-            self._executor.reporter.record_event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True)
-        return Done()
+        reported = pod["metadata"]["uid"], why
+        if self._reported.get(str(item.key)) == reported:
+            return Done()
+        self._reported[str(item.key)] = reported
+        return await self._executor.execute(make_plan(report(Event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True))))
 
     async def _add_pods(self, workload: str) -> None:
         for number, pod in enumerate(self._observed.pods.store.list_by_index("workload", workload), start=1):

@@ -15,9 +15,8 @@ from core.plan.workloads.verdict_steps import (
     Judged,
     PresentVictim,
     VerdictRules,
-    cancel_write,
     is_place_reported,
-    is_written,
+    plan_lost_answer,
     plan_preemption,
     plan_verdict,
     refuse_too_large,
@@ -160,10 +159,9 @@ class Verdicts:
                 self._undo_verdict(verdict, "its status was written meanwhile")
                 return None
             workloads.begin_write(verdict.workload.key, read_version(workload))
-        too_large = refuse_too_large(workload, verdict.outcome)
-        if too_large is not None:
-            self._refuse(verdict, too_large)
-        f = self._read(workload, judged, too_large or verdict.outcome)
+        f = self._read(workload, judged)
+        if f.outcome is not verdict.outcome and isinstance(f.outcome, NotAdmissible):
+            self._refuse(verdict, f.outcome)
         result = await self._executor.execute(plan_verdict(f), left)
         if isinstance(result, RequeueAfter):
             self._loop.judge_later(verdict.workload.uid, result.seconds)
@@ -197,8 +195,9 @@ class Verdicts:
             if plan.steps:
                 self._recorder.record_preemption(f.queue or None, present.victim.reason)
 
-    def _read(self, workload: Obj, judged: Judged, outcome: Admissible | NotAdmissible) -> DecidedWorkload:
+    def _read(self, workload: Obj, judged: Judged) -> DecidedWorkload:
         verdict, state = judged.verdict, self._observed.state
+        outcome = refuse_too_large(workload, verdict.outcome) or verdict.outcome
         queue = verdict.workload.admission.cluster_queue if verdict.workload.admission is not None else ""
         if not verdict.is_second_pass:
             found = state.find_cluster_queue(verdict.workload)
@@ -244,10 +243,11 @@ class Verdicts:
                 now = await self._executor.read(r.WORKLOADS, namespace, name)
                 if now["metadata"]["uid"] != verdict.workload.uid:
                     break
-                if is_written(verdict, now):
+                plan = plan_lost_answer(verdict, now, self._executor.format_now(), self._observed.state.resource_rules)
+                if not plan.steps:
                     self._observed.state.confirm(verdict.workload.key, read_version(now), verdict.workload.uid)
                     return
-                await self._executor.write(cancel_write(verdict, now, self._executor.format_now(), self._observed.state.resource_rules))
+                await self._executor.execute(plan)
                 break
             except ObjectNotFound:
                 break

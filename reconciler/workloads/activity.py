@@ -4,14 +4,9 @@ Level-triggered, a workload at a time: what is to be done follows from its own s
 the times, so that a restart or another leader changes none of them. Jobs are stopped by the controller of their kind.
 """
 
-from core.names import QUOTA_RESERVED, REASON_DEACTIVATED_BY_TIME, REASON_MAX_EXEC_TIME
-from core.plan.steps import api_resources as r
+from core.names import QUOTA_RESERVED
 from core.plan.steps import pacing
-from core.plan.steps import writes as w
-from core.plan.steps.actions import Evict
-from core.plan.steps.steps import Event, Log, Step, make_plan, report
-from core.plan.workloads.activity import plan_activity
-from core.plan.workloads.workload_steps import plan_action
+from core.plan.workloads.activity import plan_active_workload
 from core.queueing.cycle.rules import can_be_activated
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -58,16 +53,9 @@ class Activity:
             return Done()
         facts = self._observed.state.workloads.facts.get(str(item.key))
         reserved = find_condition(workload, QUOTA_RESERVED) or {}
-        if facts is not None and can_be_activated(self._observed.state, facts, reserved):
-            log = Log("workload activated again", {"workload": str(item.key)})
-            return await self._executor.execute(make_plan(Step("activate", w.set_active(workload), log=log)))
-        action = plan_activity(workload, self._clock.now())
-        if isinstance(action, Evict) and self._has_ended(workload):
-            return Done()  # it ended in time; the controller that watches the job reports that
-        plan = plan_action(workload, action, self._executor.format_now())
-        if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
-            plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, True)))
-        return await self._executor.execute(plan)
+        activated = facts is not None and can_be_activated(self._observed.state, facts, reserved)
+        ended = self._has_ended(workload)
+        return await self._executor.execute(plan_active_workload(workload, self._clock.now(), can_be_activated=activated, has_ended=ended))
 
     def _has_ended(self, workload: Obj) -> bool:
         """Whether the job is over, though the status of its workload does not show it yet."""

@@ -10,16 +10,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import cast
 
-from core.names import ACTIVE, PROVISIONING_CONTROLLER, QUOTA_RESERVED
+from core.names import PROVISIONING_CONTROLLER, QUOTA_RESERVED
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
-from core.plan.steps import writes as w
-from core.plan.steps.conditions import has_condition, set_conditions
-from core.plan.steps.steps import Log, Step, make_plan
 from core.plan.workloads.checks import count_attempts
 from core.plan.workloads.provisioning import build_active_condition
 from core.plan.workloads.provisioning_objects import request_name
-from core.plan.workloads.provisioning_steps import ProvisionedWorkload, decide, plan_request, plan_rest
+from core.plan.workloads.provisioning_steps import ProvisionedWorkload, decide, plan_check, plan_request, plan_rest
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.controller import Done, RequeueAfter, Result, Retryable
@@ -95,15 +92,7 @@ class Provisioning:
         if obj is None or facts is None or facts.controller != PROVISIONING_CONTROLLER:
             return Done()
         condition = build_active_condition(facts, self._observed.provisioning, installed=self._is_installed)
-        before = (obj.get("status") or {}).get("conditions") or []
-        if has_condition(before, condition):
-            return Done()
-        generation = int(obj["metadata"].get("generation") or 0)
-        conditions = set_conditions(before, [condition], now=self._executor.format_now(), generation=generation)
-        log = Log("check judged", {"check": name, ACTIVE: condition.status, "why": condition.message})
-        return await self._executor.execute(
-            make_plan(Step("judge check", w.patch_status(r.ADMISSION_CHECKS, obj, {"conditions": conditions}), log=log))
-        )
+        return await self._executor.execute(plan_check(obj, condition, self._executor.format_now()))
 
     # --- workloads ------------------------------------------------------------------------------------
 

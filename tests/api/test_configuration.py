@@ -189,7 +189,7 @@ def test_ignored_configuration_block_accepts_any_content(key: str):
     ],
 )
 def test_wait_for_pods_ready(version: str, block: Json, rules: PodsReadyRules | None):
-    """Found defect G1: `enable: true` of v1beta1 blocks other admissions by default."""
+    """`enable: true` of v1beta1 blocks other admissions by default."""
     assert read(version, waitForPodsReady=block).pods_ready == rules
 
 
@@ -385,7 +385,7 @@ def test_every_gate_that_is_new_in_kueue_0_20_loads(value: bool):
 
 
 def test_gates_that_are_always_on_set_to_false_load():
-    """Found defect G3. The process that reads the gates reports the warning (tests/reconciler/process/test_settings.py)."""
+    """The process that reads the gates reports the warning (tests/reconciler/process/test_settings.py)."""
     gates = {"TASMultiLayerTopology": False, "TopologyAwareScheduling": False}
     assert read(featureGates=gates).gates == gates
 

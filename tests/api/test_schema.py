@@ -226,7 +226,7 @@ KEPT = {
 
 @pytest.mark.parametrize("kind", KEPT)
 def test_fields_of_kueue_without_effect_are_stored_in_both_versions(kind: str):
-    """Found defect E11: the API server dropped them, though docs/migration.md calls the CRDs supersets of Kueue's."""
+    """Former defect: the API server dropped them, though docs/migration.md calls the CRDs supersets of Kueue's."""
     (spec,) = [each for each in list_specs("kueue.x-k8s.io") if each["names"]["kind"] == kind]
     assert {version["name"] for version in spec["versions"]} == {"v1beta1", "v1beta2"}
     for version in spec["versions"]:

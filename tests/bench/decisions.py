@@ -25,7 +25,6 @@ from core.placement.algorithms.profile import STANDARD
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.managed_status import read_managed_status
 from core.plan.workloads.admission_status import build_preempted_status
-from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
@@ -33,6 +32,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, is_condition_true
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from e2e.perf_load import RUNNING_MS, Load, build_workload
+from tests.queueing.statuses import build_verdict_status
 
 BATCH_WINDOW_S, BUDGET_S = 0.02, 0.25
 WRITE_S, SEEN_S = 0.02, 0.005  # until a write is answered, and until what it changed is seen

@@ -473,7 +473,7 @@ def test_policy_of_no_kind_is_not_rendered(tmp_path: Path):
 
 
 def test_policies_have_selectors_and_kinds_of_webhooks(tmp_path: Path):
-    """Found defect C11: a JobSet that no webhook was asked about could not be unsuspended by its user."""
+    """Former defect: a JobSet that no webhook was asked about could not be unsuspended by its user."""
     selector = {"matchLabels": {"team": "x"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
     condition = {"name": "not-mine", "expression": "request.userInfo.username != 'me'"}
     kinds = {"JobSet": {"enabled": False}, "Job": {"enabled": False}}
@@ -506,14 +506,12 @@ def test_policies_have_selectors_and_kinds_of_webhooks(tmp_path: Path):
 
 
 def test_policy_of_reconciler_names_account_of_release(tmp_path: Path):
-    """Found defect C18."""
     for values, name in (({}, "topogate-reconciler"), ({"reconciler": {"serviceAccount": {"name": "mine"}}}, "mine")):
         spec = find_one(render(tmp_path, PROVIDED | values), "ValidatingAdmissionPolicy", "topogate-reconciler")["spec"]
         assert spec["matchConditions"][0]["expression"] == f"request.userInfo.username == 'system:serviceaccount:topogate-system:{name}'"
 
 
 def test_ca_of_clients_is_mounted_and_needs_no_conversion(tmp_path: Path):
-    """Found defect B4."""
     for more in ({}, PROVIDED):
         values = more | {"webhook": {"clientCASecret": "api-servers"}}
         spec = get_pods(render(tmp_path, values))["webhook"]

@@ -12,7 +12,6 @@ from core.model.spare_nodes import show_borrowed, show_held_spares
 from core.names import BORROWED_SPARES, SPARES
 from core.plan.steps import api_resources as r
 from core.plan.workloads.desired_workload import build_workload
-from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.flavors.outcome import Admissible
@@ -21,6 +20,7 @@ from core.runtime.watch.store import build_object_key
 from reconciler.measure.outlook import Outlook
 from reconciler.settings import parse
 from tests.cli.commands import Obj
+from tests.queueing.statuses import build_verdict_status
 from tests.runtime.fakes import ManualClock
 
 NOW = "2026-02-03T04:05:06Z"

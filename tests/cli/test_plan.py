@@ -47,7 +47,6 @@ def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, m
 
 
 def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
-    """Found defect G2."""
     spread = build_job("a", 4, required=RACK)
     constraint = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
     spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
@@ -59,7 +58,7 @@ def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
 
 
 def test_plan_counts_pods_as_the_api_server_creates_them(topogate: Commands):
-    """Found defect C4: overhead and place of a RuntimeClass and defaults of a LimitRange were left out."""
+    """Former defect: overhead and place of a RuntimeClass and defaults of a LimitRange were left out."""
     cluster = build_nodes(blocks=1, racks=1, cpu="8")
     cluster[0]["metadata"]["labels"]["runtime"] = "kata"
     kata = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"}

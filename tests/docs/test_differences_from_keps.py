@@ -24,12 +24,10 @@ def find_row(begins: str) -> str:
 
 
 def test_name_of_the_event_of_an_ended_pod_is_documented():
-    """Found defect G6."""
     assert f"`{EVENT_POD_TERMINATED}`, as Kueue emits it; KEP-2724 names it `PodTerminated`" in find_row("event of a pod that is ended")
 
 
 def test_most_levels_of_a_topology_are_documented():
-    """Found defect G6."""
     (crd,) = (made for path in CRDS.glob("kueue.x-k8s.io_topologies.yaml") for made in yaml.safe_load_all(path.read_text()))
     most = {
         version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["levels"]["maxItems"]
@@ -41,7 +39,6 @@ def test_most_levels_of_a_topology_are_documented():
 
 
 def test_empty_affixes_are_read_and_none_is_written():
-    """Found defect G6."""
     assert "writes them only if they are not empty" in find_row("`prefix` and `suffix`")
     assignment = TopologyAssignment((HOSTNAME_LABEL,), (DomainCount(("a",), 1), DomainCount(("b",), 2)))
     written = encode(assignment)
@@ -54,12 +51,11 @@ def test_empty_affixes_are_read_and_none_is_written():
 
 
 def test_kinds_without_a_gate_from_their_creation_on_are_named():
-    """Found defect G11."""
     text = " ".join((DOCS / "design.md").read_text().split())
     named = text.split("every mistake refused at once. ")[1].split(" get the gate when they are started")[0]
     assert set(re.split(r", | and ", named)) == {kind.kind for kind in KINDS if not getattr(kind, "gates_at_creation", True)}
 
 
 def test_least_version_of_jobset_is_documented():
-    """Found defect G11: older ones take no gate off the Jobs that they have made."""
+    """Older ones take no gate off the Jobs that they have made."""
     assert "JobSet 0.6 or newer is required" in " ".join((DOCS / "kinds.md").read_text().split())

@@ -31,7 +31,6 @@ ROWS = {cells[0]: cells[1:] for line in PAGE.splitlines() if len(cells := [cell.
     ],
 )
 def test_page_names_the_algorithm_that_each_gate_selects(row: str, gates: dict[str, bool]):
-    """Found defect G4."""
     profile = read_profile(gates)
     modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
     assert ROWS[row] == ["BalancedPlacement" if profile.is_balanced(mode) else profile.get_algorithm(mode).name for mode in modes]
@@ -39,7 +38,6 @@ def test_page_names_the_algorithm_that_each_gate_selects(row: str, gates: dict[s
 
 @pytest.mark.parametrize("name", ["best-fit", "least-free", "balanced"])
 def test_page_names_the_algorithm_of_each_profile(name: str):
-    """Found defect G4."""
     profile = STANDARD.named[name]
     modes = (Mode.PREFERRED, Mode.REQUIRED, Mode.UNCONSTRAINED)
     assert ROWS[f"`{name}`"] == ["BalancedPlacement" if profile.is_balanced(mode) else profile.get_algorithm(mode).name for mode in modes]
@@ -48,7 +46,6 @@ def test_page_names_the_algorithm_of_each_profile(name: str):
 
 @pytest.mark.parametrize(("row", "profile"), [("BestFit", MIXED), ("BalancedPlacement", replace(MIXED, balanced=True))])
 def test_example_of_the_page_is_placed_as_it_shows(row: str, profile: Profile):
-    """Found defect G4."""
     decision = place(build_cluster([[[10], [10]]]).view(), [request(12, Mode.PREFERRED, RACK)], profile)
     assert decision.refusal is None
     (placement,) = decision.placements

@@ -204,7 +204,7 @@ def test_a_forged_pod_of_anothers_job_is_refused_and_without_an_owner_stays_gate
 
 @pytest.mark.parametrize("is_other", [False, True], ids=["its namespace", "another namespace"])
 def test_a_pod_that_names_a_pod_with_the_uid_of_a_job_as_its_controller_stops_no_job(is_other: bool, scene: Scene, user: Api) -> None:
-    """Attack 31: the job was evicted by each such pod, or its Workload deactivated for good."""
+    """Former defect: the job was evicted by each such pod, or its Workload deactivated for good."""
     scene.submit("train", pods=1, gpus=8, required=scene.rack)
     before = scene.until_bound("train", 1).pods_of("train")
     namespace = "default" if is_other else scene.namespace
@@ -334,7 +334,7 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         assert_refused(403, told, lambda: user.patch(part_path, more))
         assert_refused(403, told, lambda: user.patch(part_path, {"metadata": {"ownerReferences": None}}))
         user.patch(part_path, {"metadata": {"labels": {"mine": "still"}}})
-        # Found defect E18: KubeRay copies the queue label onto the clusters that it makes, and could not start them any more.
+        # Former defect: KubeRay copies the queue label onto the clusters that it makes, and could not start them any more.
         operator = _get_operator(scene)
         scene.api.patch(part_path, {"metadata": {"labels": {QUEUE_NAME_LABEL: "main"}}, "spec": {"suspend": True}})
         with pytest.raises(ApiError) as by_hand:

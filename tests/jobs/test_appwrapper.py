@@ -112,7 +112,7 @@ def test_a_template_that_is_not_declared_or_declared_twice_or_elsewhere_is_refus
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "Unheard"])
 def test_a_path_without_end_is_refused_and_not_followed(kind: str):
-    """Attack 28: a path of 1.3 MB in a component of an unknown kind took half a second of each look at the AppWrapper."""
+    """Former defect: a path of 1.3 MB in a component of an unknown kind took half a second of each look at the AppWrapper."""
     deep: Any = TEMPLATE
     for _ in range(300):
         deep = {"a": deep}

@@ -141,7 +141,7 @@ def list_refused_fields(obj: Obj, old: Obj | None = None) -> set[str]:
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_mistake_in_update_is_refused_as_at_creation(mistake: Mistake) -> None:
-    """Found defects C6, C7 and C13: some through `spec`, some through metadata alone."""
+    """Some through `spec`, some through metadata alone."""
     waiting = build_job_object(mistake.kind)
     assert list_refused_fields(waiting) == set()
     for old in (None, waiting, started(waiting)):
@@ -175,7 +175,6 @@ def test_object_stored_with_mistake_can_be_changed_otherwise(mistake: Mistake) -
     ],
 )
 def test_settled_mark_of_running_job_cannot_change_by_metadata_alone(name: str, value: str) -> None:
-    """Found defect C6."""
     part, _, key = name.partition(" ")
     running = started(build_job_object("Job"))
     changed = deepcopy(running)
@@ -202,7 +201,7 @@ def test_topology_of_waiting_job_is_judged_when_its_queue_changes_not_again() ->
         ("PyTorchJob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas")),
         ("MPIJob", ("spec", "mpiReplicaSpecs", "Worker", "replicas")),
         ("RayCluster", ("spec", "workerGroupSpecs", 0, "replicas")),
-        ("RayCluster", ("spec", "workerGroupSpecs", 0, "minReplicas")),  # found defect C8: its operator has at least as many
+        ("RayCluster", ("spec", "workerGroupSpecs", 0, "minReplicas")),  # its operator has at least as many
     ],
 )
 @pytest.mark.parametrize("has_topology", [True, False])

@@ -1,4 +1,4 @@
-"""The slice size that a JobSet gets by default is visible on it and follows `parallelism` (found defect G7)."""
+"""The slice size that a JobSet gets by default is visible on it and follows `parallelism`."""
 
 from __future__ import annotations
 

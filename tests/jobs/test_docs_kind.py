@@ -46,7 +46,7 @@ def test_the_vectors_of_the_example_pass(package: Path, family: str, which: int)
 
 
 def test_job_of_the_example_is_started_stopped_and_restored():
-    """Found defect E10: `count_active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
+    """Former defect: `count_active_pods` of the document had another signature, so that a stopped job never gave its quota back."""
     (code,) = list_blocks("python")
     module: dict[str, Any] = {"__name__": "acme_pipeline"}
     exec(compile(code, "acme_pipeline.py", "exec"), module)

@@ -208,7 +208,7 @@ def test_a_started_template_has_no_label_that_marks_pods_of_groups():
 
 @pytest.mark.parametrize("suspend", [True, False])
 def test_queued_job_cannot_clear_its_priority_class(suspend: bool):
-    """Found defect E23: the class could be removed, which Kueue refuses; another one may be named."""
+    """Former defect: the class could be removed, which Kueue refuses; another one may be named."""
     label = "kueue.x-k8s.io/priority-class"
 
     def of(**labels: str) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def test_queued_job_cannot_clear_its_priority_class(suspend: bool):
 
 
 def test_workload_has_the_last_of_environment_variables_with_one_name():
-    """Found defect E23: duplicates were kept, so that a Workload that Kueue had made was another than its job's."""
+    """Former defect: duplicates were kept, so that a Workload that Kueue had made was another than its job's."""
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{"name": "c", "env": env}]}}
     metadata = {"name": "j", "namespace": "ns", "uid": "u", "labels": {QUEUE_NAME_LABEL: "main"}}

@@ -321,7 +321,7 @@ def test_a_memory_overhead_factor_that_cannot_be_counted_is_refused():
 )
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 def test_ray_worker_group_counts_pods_as_kuberay_makes_them(kind: str, group: dict[str, Any], pods: int):
-    """Found defect C8: `replicas` alone was counted (KubeRay: GetWorkerGroupDesiredReplicas)."""
+    """Former defect: `replicas` alone was counted (KubeRay: GetWorkerGroupDesiredReplicas)."""
     cluster = {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"groupName": "g", "template": {}, **group}]}
     spec = {"RayCluster": cluster, "RayJob": {"rayClusterSpec": cluster}, "RayService": {"rayClusterConfig": cluster}}[kind]
     described = next(each for each in KINDS if each.kind == kind)
@@ -358,7 +358,7 @@ def apply_again(scenario: Scenario, running: dict[str, Any], **labels: str) -> d
 
 
 def test_unchanged_manifest_applied_while_job_runs_keeps_started_templates(scenario: Scenario):
-    """Found defect E8: it was refused, so that a GitOps controller failed for ever."""
+    """Former defect: it was refused, so that a GitOps controller failed for ever."""
     running = run_of(scenario)
     assert apply_again(scenario, running)["spec"] == running["spec"]
     assert apply_again(scenario, running, team="a")["metadata"]["labels"]["team"] == "a"
@@ -386,7 +386,7 @@ def test_change_that_gets_started_templates_back_draws_a_warning(scenario: Scena
 
 @pytest.mark.parametrize("part", ["gate", "node selector", "labels"])
 def test_started_template_of_running_job_cannot_lose_its_place_by_being_applied(scenario: Scenario, part: str):
-    """Found defect E8: what is put back is the whole template as it runs; a template that differs otherwise is refused."""
+    """What is put back is the whole template as it runs; a template that differs otherwise is refused."""
     kind, running = get_kind(scenario), run_of(scenario)
     changed = deepcopy(running)
     for role in kind.list_roles(running):
@@ -422,7 +422,7 @@ def test_pod_template_of_started_spark_application_has_a_list_of_containers(own:
 
 @pytest.mark.parametrize("with_workload", [True, False])
 def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workload: bool):
-    """Found defect E9: the template that a start had written for the submitter stayed, with the image of then."""
+    """Former defect: the template that a start had written for the submitter stayed, with the image of then."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
     kind, job = get_kind(scenario), make(scenario)
     del job["spec"]["submitterPodTemplate"]
@@ -437,7 +437,6 @@ def test_submitter_of_restored_rayjob_follows_a_new_image_of_the_head(with_workl
 
 
 def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
-    """Found defect E9."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == "RayJob")
     kind, job = get_kind(scenario), make(scenario)
     own = {"metadata": {"labels": {"app": "submit"}}, "spec": {"containers": [{"name": "own", "image": "i"}], "restartPolicy": "Never"}}
@@ -449,7 +448,7 @@ def test_own_submitter_template_of_rayjob_stays_when_it_is_restored():
 
 @pytest.mark.parametrize("name", ["AppWrapper", "TrainJob"])
 def test_topology_gate_of_a_user_is_refused_where_no_start_takes_it_off(name: str):
-    """Found defect E9: the gate survived a start without topology, and the pods stayed gated."""
+    """Former defect: the gate survived a start without topology, and the pods stayed gated."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.kind == name)
     kind, job = get_kind(scenario), make(scenario)
     assert kind.validate_update(kind.default(job, Defaults()), run_of(scenario)).errors == ()
@@ -504,7 +503,7 @@ def test_integration_that_is_no_kind_or_is_duplicate_is_refused(found: object, s
 
 
 def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded():
-    """Found defect E10: a kind written by the document raised TypeError when its job was stopped, and its quota was never given back."""
+    """Former defect: a kind written by the document raised TypeError when its job was stopped, and its quota was never given back."""
 
     class Odd(TemplatedKind):
         kind, group, version, plural = "Odd", "odd.example", "v1", "odds"
@@ -524,7 +523,7 @@ def test_a_kind_with_a_method_of_another_signature_is_refused_when_it_is_loaded(
 
 
 def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
-    """Found defect E20: quota and place were too small by the container that KubeRay adds."""
+    """Former defect: quota and place were too small by the container that KubeRay adds."""
     template = {"spec": {"containers": [{"name": "head", "resources": {"requests": {"cpu": "1"}}}]}}
     job: dict[str, Any] = {
         "metadata": {"name": "j"},
@@ -538,7 +537,7 @@ def test_the_submitter_of_a_ray_job_in_sidecar_mode_counts_in_the_head():
 @pytest.mark.parametrize("name", ["gpu_group", "a.b", "-a", "g" * 64])
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 def test_ray_group_name_that_no_pod_set_can_have_is_refused_at_creation(kind: str, name: str):
-    """Found defect E6: the job was admitted by the webhook, no Workload could be created, and it stayed suspended."""
+    """Former defect: the job was admitted by the webhook, no Workload could be created, and it stayed suspended."""
     job = make(next(scenario for scenario in SCENARIOS if scenario.kind == kind))
     path = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}[kind]
     put(job, (*path, "workerGroupSpecs", 0, "groupName"), name)
@@ -547,7 +546,7 @@ def test_ray_group_name_that_no_pod_set_can_have_is_refused_at_creation(kind: st
 
 
 def test_replicated_job_name_that_no_pod_set_can_have_is_refused_at_creation():
-    """Found defect E6: the rule holds for each kind whose pod set names are made from names of a user."""
+    """The rule holds for each kind whose pod set names are made from names of a user."""
     job = make(SCENARIOS[0])
     job["spec"]["replicatedJobs"][1]["name"] = "a.b"
     assert [error.value for error in BY_NAME["JobSet"].validate_create(job).errors] == ["a.b"]
@@ -555,7 +554,7 @@ def test_replicated_job_name_that_no_pod_set_can_have_is_refused_at_creation():
 
 @pytest.mark.parametrize("name", ["my.app", "a" * 54 + ".b", None, "9"])
 def test_appwrapper_of_any_name_has_pod_set_names_that_fit(name: str | None):
-    """Found defect E6: `my.app` is a name that an AppWrapper may have, and its pod set may not."""
+    """`my.app` is a name that an AppWrapper may have, and its pod set may not."""
     job = make(next(scenario for scenario in SCENARIOS if scenario.kind == "AppWrapper"))
     job["metadata"]["name"] = name
     kind = BY_NAME["AppWrapper"]

@@ -138,7 +138,7 @@ def test_readmitted_job_with_succeeded_pods_is_not_resized():
 
 
 def test_completions_follow_parallelism_if_requested_and_are_restored():
-    """Found defect E7: with 4 of 8 pods the ranks 4 to 7 never ran beside 0 to 3."""
+    """Former defect: with 4 of 8 pods the ranks 4 to 7 never ran beside 0 to 3."""
     spec = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "suspend": True, "template": {"spec": {"containers": []}}}
     notes = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true", "kueue.x-k8s.io/job-min-parallelism": "2"}
     job = {"metadata": {"name": "j", "annotations": notes}, "spec": spec}

@@ -203,7 +203,7 @@ def test_a_pod_is_its_own_template():
 )
 @pytest.mark.parametrize("kind", [*(kind.kind for kind in KINDS), *(kind.kind for kind in list_pod_kinds())])
 def test_queue_name_that_is_no_name_is_refused(kind: str, queue: str, accepted: bool):
-    """Found defect C3: at creation and by a change; one that was stored before stays until it is changed."""
+    """At creation and by a change; one that was stored before stays until it is changed."""
     group, version, _ = get_api(kind)
     obj = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind, "metadata": {"name": "a", "labels": {QUEUE_NAME_LABEL: queue}}}
     obj["spec"] = {"template": {}} if kind in ("Job", "StatefulSet", "Deployment") else {}

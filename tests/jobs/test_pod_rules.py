@@ -67,7 +67,7 @@ def test_bytes_of_all_templates_count_together(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("count", [MAX_POD_TERMS, MAX_POD_TERMS + 1])
 def test_pod_terms_of_all_sorts_and_spread_constraints_count_together(count: int) -> None:
-    """Found defect B2: one job with 3,000 terms stopped every leader."""
+    """Former defect: one job with 3,000 terms stopped every leader."""
     rest = count - 4
     spec: Obj = {
         "affinity": {
@@ -90,7 +90,7 @@ def test_entries_of_pod_terms_count_together(over: int) -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_node_affinity_entries_and_node_selector_count_together(over: int) -> None:
-    """Found defect B8: three terms of 20,000 hostnames cost 11.9 s at every attempt."""
+    """Former defect: three terms of 20,000 hostnames cost 11.9 s at every attempt."""
     hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": [str(i) for i in range(MAX_SELECTOR_ENTRIES - 6 + over)]}
     field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
     affinity = {
@@ -103,7 +103,6 @@ def test_node_affinity_entries_and_node_selector_count_together(over: int) -> No
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_tolerations_and_resource_names_are_limited(over: int) -> None:
-    """Found defects A4 and B10."""
     names = {f"example.com/r{i}": "1" for i in range(MAX_RESOURCE_NAMES - 2 + over)}
     containers = [{"resources": {"requests": names}}, {"resources": {"limits": {**names, "cpu": "1"}}}]
     spec = {
@@ -189,7 +188,7 @@ def with_spec(obj: Any, more: Obj) -> Any:
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in (*KINDS, *list_pod_kinds()) if kind.kind not in ("TrainJob", "Pod")])
 def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> None:
-    """Found defect C17: a queued job with ResourceClaims was admitted with 0 GPUs. Each is refused where users find it."""
+    """Former defect: a queued job with ResourceClaims was admitted with 0 GPUs. Each is refused where users find it."""
     obj = build_job_object(kind)
     if kind == "SparkApplication":
         for part in ("driver", "executor"):
@@ -202,7 +201,7 @@ def test_claims_and_limits_are_judged_of_templates_of_every_kind(kind: str) -> N
 
 
 def test_claims_of_pod_are_refused_in_a_queue_only() -> None:
-    """Found defect C17: pods of a PodGroup have no queue."""
+    """Pods of a PodGroup have no queue."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {QUEUE_NAME_LABEL: "main"}}}
     pod["spec"] = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu"}]}
     assert list(get_causes(Webhook().validate(pod))) == ["spec.resourceClaims"]

@@ -109,7 +109,7 @@ def test_role_hash_of_a_pod_depends_on_its_scheduling_fields():
     ids=lambda more: next(iter(more)),
 )
 def test_role_hash_of_pods_that_count_differently_differs(more: dict[str, Any]):
-    """Found defect C9: two unlike pods were one role, and the second one stayed gated for ever."""
+    """Former defect: two unlike pods were one role, and the second one stayed gated for ever."""
     plain: dict[str, Any] = {"containers": [{"name": "c"}]} | ({"initContainers": [{"name": "i"}]} if "initContainers" in more else {})
     assert compute_role_hash(plain) != compute_role_hash({**plain, **more})
     assert compute_role_hash({**plain, **more}) != compute_role_hash({**plain, "resources": {"requests": {"cpu": "9"}}})
@@ -222,7 +222,7 @@ def test_without_a_queue_nothing_is_handed_on():
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Deployment", "LeaderWorkerSet"])
 def test_parent_with_a_ready_pod_keeps_its_queue(kind: str):
-    """Found defect E23: it kept its queue while any pod was there, so that one which waited could not change queues."""
+    """Former defect: it kept its queue while any pod was there, so that one which waited could not change queues."""
     asked = KINDS[kind]
 
     def queued_in(queue: str | None, **status: int) -> Json:
@@ -326,7 +326,7 @@ def test_a_leader_worker_set_of_too_many_workloads_is_refused_and_costs_no_more_
     ],
 )
 def test_leader_worker_set_has_a_workload_for_each_replica_of_a_surge(replicas: int, surge: Any, made: int, workloads: int):
-    """Found defect E5: replicas of the surge had no Workload, so that a rollout with `maxUnavailable: 0` never ended."""
+    """Former defect: replicas of the surge had no Workload, so that a rollout with `maxUnavailable: 0` never ended."""
     kind, obj = next(kind for kind in POD_SETS if kind.kind == "LeaderWorkerSet"), build_lws(False)
     rolling = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxSurge": surge, "maxUnavailable": 0}}}
     assert (
@@ -339,7 +339,7 @@ def test_a_stateful_set_is_one_workload_however_large():
 
 
 def test_slices_of_a_pod_with_a_parent_are_validated_by_the_parent():
-    """Found defect E17: pods of a StatefulSet with slices in its template were all refused, while its Workload held quota."""
+    """Former defect: pods of a StatefulSet with slices in its template were all refused, while its Workload held quota."""
     notes = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-slice-required-topology": "host"}
     notes |= {"kueue.x-k8s.io/podset-slice-size": "2"}
     pod = {"metadata": {"name": "p", "labels": {"kueue.x-k8s.io/queue-name": "main"}, "annotations": notes}, "spec": {"containers": []}}

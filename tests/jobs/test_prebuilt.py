@@ -150,7 +150,7 @@ def test_a_stopped_job_gets_its_own_template_back():
 
 
 def test_a_stopped_job_loses_the_topology_annotation_that_its_start_added():
-    """Found defect E1: the job was out of step with its Workload once it had run, and suspended for ever."""
+    """Former defect: the job was out of step with its Workload once it had run, and suspended for ever."""
     job = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
     workload: Json = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.to_wire() for pod_set in Job().list_pod_sets(job)]}}
     notes = {WORKLOAD_ANNOTATION: "w", UNCONSTRAINED_TOPOLOGY: "true"}

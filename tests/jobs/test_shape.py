@@ -9,7 +9,7 @@ from core.jobs.schema_check import build_spec_shape, find_misshapen
 
 @pytest.mark.parametrize("kind", ["ResourceFlavor", "ClusterQueue", "Cohort"])
 def test_configuration_without_a_spec_is_accepted(kind: str):
-    """Found defect E2: Kueue's quick start begins with a ResourceFlavor that has no spec."""
+    """Kueue's quick start begins with a ResourceFlavor that has no spec."""
     assert find_misshapen(build_spec_shape(kind), {"kind": kind, "metadata": {"name": "default"}}) == ()
     assert find_misshapen(build_spec_shape(kind), {"kind": kind, "metadata": {"name": "default"}, "spec": []})
 

@@ -30,7 +30,7 @@ def test_alone_a_queue_has_its_nominal_quota():
     assert tree.find_cohort("q") is None
     assert tree.list_relatives("q") == []
     assert tree.compute_shares("q") == []
-    assert tree.compute_shares("gone") == [], "found defect E22: a queue that was deleted raised KeyError"
+    assert tree.compute_shares("gone") == [], "former defect: a queue that was deleted raised KeyError"
 
 
 @pytest.mark.parametrize(

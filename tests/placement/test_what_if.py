@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hypothesis import given
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from core.model.podset import PodSetRequest
 from core.placement.algorithms.profile import MIXED
 from core.placement.engine import place
-from core.placement.what_if import Usage, WhatIf, copy_without
+from core.placement.topology.free_capacity import FreeCapacity, Matrix
+from core.placement.what_if import Usage, WhatIf
 from tests.builders import THREE_LEVELS, build_grid, build_view, request
 from tests.strategies import Cluster, clusters, jobs, requests
 
@@ -20,6 +21,13 @@ def take(view, usage: Sequence[Usage], times: int = 1) -> None:
     for wanted, nodes in usage:
         for name, count in nodes:
             view.use_node(name, {**wanted.requests, "pods": 1}, times * count)
+
+
+def copy_without(view: FreeCapacity, usage: Iterable[Usage]) -> Matrix:
+    """The free matrix with some pods gone."""
+    what_if = WhatIf(view)
+    what_if.release(usage)
+    return what_if.free
 
 
 def test_a_victim_makes_room_without_touching_the_ledger():

@@ -1,8 +1,7 @@
-"""What measurements of the peer showed to be wrong (vectors/BEHAVIOUR.md, Where the peer is wrong): topogate gets it right.
+"""What measurements of Kueue showed to be wrong: topogate gets it right.
 
-One test per number, the simplest there is. Balanced placement (1, 2) is in test_balanced.py, resizing (4, 5) in
-test_resize.py, replacement (6) in test_replacement.py, flavors (11) also in tests/queueing, the rest of 12 is told by
-conditions (tests/reconciler).
+One test each, the simplest there is. Balanced placement is in test_balanced.py, resizing in test_resize.py, replacement in
+test_replacement.py, flavors also in tests/queueing, and what conditions report in tests/reconciler.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from core.placement.refusals import RefusalKind
 from tests.builders import BLOCK, RACK, THREE_LEVELS, Node, build_grid, build_view, request
 
 
-def test_3_a_count_that_is_no_multiple_of_the_slice_size_is_an_error_and_no_pod_is_lost():
+def test_a_count_that_is_no_multiple_of_the_slice_size_is_an_error_and_no_pod_is_lost():
     refusal = place(build_view(THREE_LEVELS, build_grid(1, 2, 2)), [request(7, Mode.REQUIRED, BLOCK, slices=[(RACK, 2)])], MIXED).refusal
     assert refusal is not None
     assert refusal.kind is RefusalKind.UNEVEN_SLICES
@@ -25,7 +24,7 @@ def test_3_a_count_that_is_no_multiple_of_the_slice_size_is_an_error_and_no_pod_
     assert "7 pods" in refusal.detail
 
 
-def test_7_a_leader_goes_by_its_own_selector_tolerations_and_affinity():
+def test_a_leader_goes_by_its_own_selector_tolerations_and_affinity():
     nodes = [replace(node, labels={**node.labels, "kind": "cpu" if i % 2 else "gpu"}) for i, node in enumerate(build_grid(1, 2, 2))]
     nodes[3] = replace(nodes[3], taints=(("dedicated", "leaders", "NoSchedule"),))
     together = TopologyRequest(Mode.REQUIRED, RACK, group="g")
@@ -45,7 +44,7 @@ def test_7_a_leader_goes_by_its_own_selector_tolerations_and_affinity():
     ]
 
 
-def test_8_above_the_hostname_capacity_taints_and_selectors_are_still_those_of_single_nodes():
+def test_above_the_hostname_capacity_taints_and_selectors_are_still_those_of_single_nodes():
     levels = (BLOCK, RACK)
     nodes = [
         *build_grid(1, 1, 3, cpu=2),
@@ -61,7 +60,7 @@ def test_8_above_the_hostname_capacity_taints_and_selectors_are_still_those_of_s
     assert [dict(p.nodes) for p in place(build_view(levels, nodes), [tolerant], MIXED).placements] == [{"big": 1}]
 
 
-def test_9_two_nodes_with_one_hostname_stay_two_nodes():
+def test_two_nodes_with_one_hostname_stay_two_nodes():
     nodes = [Node(f"n{i}", {BLOCK: f"b{i}", HOSTNAME_LABEL: "same"}, {"cpu": 4000, "pods": 9}) for i in range(2)]
     (placement,) = place(build_view((BLOCK, HOSTNAME_LABEL), nodes), [request(8)], MIXED).placements
     assert placement.assignment.levels == (BLOCK, HOSTNAME_LABEL)
@@ -72,7 +71,7 @@ def test_9_two_nodes_with_one_hostname_stay_two_nodes():
     assert place(twins, [request(1)], MIXED).refusal is not None
 
 
-def test_11_a_pod_set_does_not_take_the_only_place_another_one_has():
+def test_a_pod_set_does_not_take_the_only_place_another_one_has():
     nodes = [*build_grid(1, 1, 1, cpu=4), *build_grid(1, 2, 1, cpu=8)[1:]]
     small, large = request(4, name="small"), request(8, Mode.REQUIRED, RACK, name="large")
     for order in ([small, large], [large, small]):

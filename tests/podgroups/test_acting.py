@@ -261,7 +261,6 @@ def test_pinned_pod_keeps_its_own_node_affinity() -> None:
 
 
 def test_a_pod_of_a_deleted_node_does_not_keep_the_group_from_growing() -> None:
-    """Found defect D10."""
     paper = Paper({"r1": [1, 1, 1], "r2": [4]}, min_count=2)
     paper.add(0, 1)
     paper.settle()
@@ -275,7 +274,6 @@ def test_a_pod_of_a_deleted_node_does_not_keep_the_group_from_growing() -> None:
 
 
 def test_a_pod_of_a_deleted_node_takes_no_places_from_the_others() -> None:
-    """Found defect D10."""
     paper = Paper({"r1": [1, 1, 1]}, min_count=3)
     paper.add(0, 1, 2)
     paper.do(paper.step())

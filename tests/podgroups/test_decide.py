@@ -255,7 +255,6 @@ unlike_sets = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size
 def test_unlike_pods_checked_at_once_fit_as_one_placement_after_another(
     sizes: dict[str, list[int]], sets: list[tuple[int, int]], more: int, by_block: bool
 ) -> None:
-    """Found defect B7."""
     view, asked = build_cluster(sizes), group(*sets, by=[BLOCK] if by_block else [RACK], min_count=1)
     asked = replace(asked, desired_count=asked.count + more)
     (placements,) = TopologyPlacement().generate(PlacementCycle(view), asked, [build_whole(view.tree)])
@@ -269,7 +268,6 @@ def test_unlike_pods_checked_at_once_fit_as_one_placement_after_another(
 
 
 def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopeful_placements() -> None:
-    """Found defect B7."""
     view = build_cluster({f"r{i:02}": [4] * (100 + i) for i in range(40)})
     asked = group(*((1, 1 + i % 4) for i in range(200)), (2_000, 4), (2_000, 3))
     budget = StepBudget(1)
@@ -283,7 +281,6 @@ def test_group_of_unlike_pods_without_steps_left_is_explained_by_the_most_hopefu
 
 
 def test_group_of_unlike_pods_without_steps_left_gets_a_place_among_the_first_checked() -> None:
-    """Found defect B7."""
     view = build_cluster({f"r{i:02}": [4] * 100 for i in range(40)})
     asked = group((1, 4), (1, 3), (1, 2))
     outcome = ask(view.copy_with_budget(StepBudget(1)), asked)

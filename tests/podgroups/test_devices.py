@@ -181,7 +181,7 @@ def test_an_allocated_claim_for_all_confines_the_group(view: FreeCapacity) -> No
 def test_devices_with_less_than_the_requested_capacity_are_left_out(
     view: FreeCapacity, name: str, least: str, nodes: dict[str, int]
 ) -> None:
-    """Found defect G8: `capacity` of a request."""
+    """`capacity` of a request."""
     small, large = (
         [{"name": size, "capacity": {"memory": {"value": size}, "share": {"value": share}}}]
         for size, share in (("20Gi", "500m"), ("80Gi", "1500m"))

@@ -105,21 +105,18 @@ def members_of_jobs(count: int, **spec: Any) -> list[Member]:
 
 
 def test_pods_of_several_jobs_are_one_set_where_no_term_asks_for_their_labels() -> None:
-    """Found defect B7."""
     (pods,) = as_pod_sets(split(members_of_jobs(4), NoNeighbours()))
     assert pods.count == 4
     assert len(list_set_claims(split(members_of_jobs(4), NoNeighbours()))) == 1
 
 
 def test_pods_of_several_jobs_are_unlike_where_a_term_of_theirs_asks_for_the_job() -> None:
-    """Found defect B7."""
     apart = {"labelSelector": {"matchLabels": {"job-name": "j1"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     assert [pods.count for pods in as_pod_sets(split(members_of_jobs(4, affinity=affinity), NoNeighbours()))] == [1, 1, 1, 1]
 
 
 def test_pods_of_several_jobs_are_unlike_where_others_keep_away_from_one_of_the_jobs() -> None:
-    """Found defect B7."""
     term = PodTerm("kubernetes.io/hostname", frozenset({"ns"}), None, (Requirement("job-name", "In", frozenset({"j1"})),))
 
     class Repelling(NoNeighbours):

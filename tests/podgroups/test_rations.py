@@ -137,7 +137,6 @@ def test_rations_do_not_compensate_a_short_cell_by_another_cell() -> None:
 
 
 def test_pods_of_one_node_that_need_shared_devices_are_added_in_few_steps() -> None:
-    """Found defect B13."""
     budget, everywhere = StepBudget(), np.ones(2, dtype=bool)
     cells = (SharedCell(1, 30_000, everywhere), SharedCell(3, 30_000, everywhere))
     made = Rations(((1, 1),), np.ones((4, 2), dtype=np.int64), cells, np.zeros((2, 2), dtype=np.int64), budget)
@@ -149,7 +148,6 @@ def test_pods_of_one_node_that_need_shared_devices_are_added_in_few_steps() -> N
 def test_without_steps_left_there_are_fewer_pods_and_never_more_than_devices(
     made: tuple[Rations, list[Cell]], room: list[int], steps: int
 ) -> None:
-    """Found defect B13."""
     given_, cells = made
     per_node = np.array(room[: given_.own.shape[1]])
     found = replace(given_, budget=StepBudget(steps)).limit_pods(0, per_node)

@@ -8,7 +8,6 @@ from typing import Any
 
 from core.model.admission import decode_admission
 from core.placement.algorithms.profile import STANDARD
-from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
@@ -16,6 +15,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import NodeFacts, WorkloadFacts
 from tests.builders import NAMESPACE, Node, build_node_json
 from tests.queueing.scene import Scene
+from tests.queueing.statuses import build_verdict_status
 
 NOW = "2026-01-01T01:00:00Z"
 Outcome = Admissible | NotAdmissible

@@ -17,7 +17,6 @@ from core.model.configuration import ResourceRules, SecondPass
 from core.model.gates import GATES, PARTIAL_SLICES, SPREADING, ChosenGates
 from core.names import HOSTNAME_LABEL, REASON_MISCONFIGURED, REASON_TOPOLOGY_PLACEMENT_FAILED
 from core.placement.algorithms.profile import read_profiles
-from core.plan.workloads.verdict_steps import build_verdict_status
 from core.queueing.cycle.cycle import Cycle
 from core.queueing.cycle.run import Verdict
 from core.queueing.cycle.second_pass import NodeReplacement, list_due_for_second_pass
@@ -35,6 +34,7 @@ from core.state.facts import (
     with_spreading,
 )
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
+from tests.queueing.statuses import build_verdict_status
 
 Json = Mapping[str, Any]
 

@@ -95,9 +95,7 @@ def rule(case: Json) -> str | None:
     if any(offset is not None and not re.fullmatch(r"[+-]?[0-9]+", offset) for offset in offsets):
         return "where an index offset is no number the peer leaves the pods gated for ever; we ungate them without ranks"
     if _goes_around(case):
-        return (
-            "pods that stay where another assignment had them keep their ranks, and the missing ones go around them (peer-weaknesses D21)"
-        )
+        return "pods that stay where another assignment had them keep their ranks, and the missing ones go around them"
     return None
 
 

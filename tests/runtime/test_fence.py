@@ -1,4 +1,4 @@
-"""Writes of a leader: none is sent once its lease is over, and none waits for its answer longer than that (found defect D3)."""
+"""Writes of a leader: none is sent once its lease is over, and none waits for its answer longer than that."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ async def test_dead_work_does_not_keep_the_lease(looptime):
 @pytest.mark.looptime
 @pytest.mark.parametrize("how", ["failing", "hanging"])
 async def test_a_leader_that_cannot_renew_writes_nothing_before_others_may_lead_and_goes_on_if_none_does(looptime, how: str):
-    """Found defect B5: the leader ended, though no other could take over while the API server was away."""
+    """Former defect: the leader ended, though no other could take over while the API server was away."""
     server = LeaseServer()
     election = make_election(server)
     left: dict[str, float] = {}
@@ -246,7 +246,7 @@ async def test_renewal_with_an_answer_read_too_late_is_made_again(looptime):
 
 @pytest.mark.looptime
 async def test_a_lease_that_another_held_meanwhile_is_lost_though_it_is_free(looptime):
-    """Found defect D3: what the other one wrote it may not have seen."""
+    """What the other one wrote it may not have seen."""
     server = LeaseServer()
 
     async def work() -> None:
@@ -264,7 +264,7 @@ async def test_a_lease_that_another_held_meanwhile_is_lost_though_it_is_free(loo
 
 
 async def test_renewals_go_on_while_the_loop_stands_still_and_end_when_it_does_for_too_long(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: a decision of a minute cost the lease, and the next leader made the same decision."""
+    """Former defect: a decision of a minute cost the lease, and the next leader made the same decision."""
     server = LeaseServer()
 
     async def connect() -> Client:

@@ -21,7 +21,7 @@ MARKS = {PODSET_LABEL: "main", CLUSTER_QUEUE_LABEL: "cq"}
 
 @pytest.mark.parametrize("is_elastic", [False, True], ids=["plain", "elastic"])
 def test_job_is_not_stopped_by_a_workload_of_another_namespace_that_names_it_as_owner(is_elastic: bool) -> None:
-    """Attack 30: the Workload was being deleted and held by a finalizer, and the namespace came first by name; the job was stopped."""
+    """Former defect: the Workload was being deleted and held by a finalizer, and the namespace came first by name; the job was stopped."""
     world = make_world(POOL, gpus=100)
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True}))
     job = manifests.build_job("j", "ns", pods=2, gpus=1, required=POOL.rack_label)
@@ -52,7 +52,7 @@ def test_job_is_not_stopped_by_a_workload_of_another_namespace_that_names_it_as_
 def test_job_is_not_stopped_by_gated_pods_that_name_a_pod_with_its_uid_as_owner(
     namespace: str, version: str, labels: dict[str, str]
 ) -> None:
-    """Attack 31: any user may create such pods. The job was evicted with each of them, or its Workload was deactivated."""
+    """Any user may create such pods. Former defect: the job was evicted with each of them, or its Workload was deactivated."""
     world = make_world(POOL, gpus=100)
     world.start_reconciler()
     world.apply(manifests.build_job("j", "ns", pods=2, gpus=1, required=POOL.rack_label))

@@ -70,7 +70,7 @@ def build_pod(name: str, spec: dict[str, Any], node: str) -> dict[str, Any]:
 
 @given(st.lists(st.tuples(SPECS, st.sampled_from(NODES)), max_size=6), st.randoms())
 def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[dict[str, Any], str]], chance: Any):
-    """Found defects A1 and A2: sums of requests wrapped, and a crash ended the process."""
+    """Former defect: sums of requests wrapped, and a crash ended the process."""
     has = {"cpu": 4000, "memory": 2**40, GPU: 8, "pods": 110}
     scene = Scene()
     state = scene.state
@@ -96,7 +96,7 @@ def test_free_amounts_of_nodes_with_any_pods_are_exact_or_cut(pods: list[tuple[d
 
 
 def test_pods_of_the_largest_amounts_on_a_node_that_does_not_exist_stop_nothing():
-    """Found defect A1: two containers of 9E bytes each ended the reconciler."""
+    """Former defect: two containers of 9E bytes each ended the reconciler."""
     scene = Scene()
     scene.rack("r", 1)
     for i in range(3):
@@ -118,7 +118,7 @@ def test_a_node_that_joins_after_its_pods_counts_them():
 
 
 def test_daemon_sets_of_the_largest_amounts_lend_no_room():
-    """Found defect A2: two DaemonSets of 9E GPUs left an 8-GPU node with 446,744,073,709,550,724 free ones."""
+    """Former defect: two DaemonSets of 9E GPUs left an 8-GPU node with 446,744,073,709,550,724 free ones."""
     scene = Scene()
     see(scene.state, build_daemon_set_json("one", cpu="9E"))
     see(scene.state, build_daemon_set_json("two", cpu="9E"))
@@ -129,7 +129,7 @@ def test_daemon_sets_of_the_largest_amounts_lend_no_room():
 
 
 def test_a_daemon_pod_larger_than_a_node_reserves_nothing_there():
-    """Found defect A3: a DaemonSet that asks for 9 GPUs blocked all nodes of 8, for as long as it existed."""
+    """Former defect: a DaemonSet that asks for 9 GPUs blocked all nodes of 8, for as long as it existed."""
     scene = Scene()
     see(scene.state, build_daemon_set_json("huge", cpu="5"))
     scene.rack("r", 1)
@@ -138,7 +138,7 @@ def test_a_daemon_pod_larger_than_a_node_reserves_nothing_there():
 
 
 def test_a_daemon_set_share_without_pods_ends_with_its_window():
-    """Found defect A3: with a ResourceQuota of no pods a DaemonSet blocked every node that it selects."""
+    """Former defect: with a ResourceQuota of no pods a DaemonSet blocked every node that it selects."""
     scene = Scene()
     scene.state.observe_time(1000.0)
     scene.rack("r", 1)
@@ -153,7 +153,7 @@ def test_a_daemon_set_share_without_pods_ends_with_its_window():
 
 
 def test_a_new_daemon_set_reserves_nothing_on_nodes_that_joined_long_ago():
-    """Found defect A3: who makes a DaemonSet anew every minute must not keep nodes empty."""
+    """A DaemonSet that is made anew every minute must not keep nodes empty."""
     scene = Scene()
     scene.state.observe_time(0.0)
     scene.rack("old", 1)
@@ -173,7 +173,7 @@ def test_a_daemon_set_of_too_many_rules_gets_no_share():
 
 
 def test_resources_that_no_node_has_take_no_row():
-    """Found defect A4: each of 4,000 names of a DaemonSet became a row of every node, for ever."""
+    """Former defect: each of 4,000 names of a DaemonSet became a row of every node, for ever."""
     scene = Scene()
     scene.rack("r", 2)
     capacity = scene.state.whole.capacity
@@ -204,7 +204,7 @@ def test_a_resource_that_a_node_gets_later_counts_the_pods_that_use_it_already()
 
 
 def test_slots_of_nodes_that_are_gone_are_used_again():
-    """Found defect D8: each node of an autoscaler that ever joined kept a slot."""
+    """Former defect: each node of an autoscaler that ever joined kept a slot."""
     table = UsageTable()
     for i in range(500):
         slot = table.get_slot(f"n{i}")
@@ -278,7 +278,7 @@ def observe_amount(place: str, text: str) -> tuple[Observed, bool]:
 
 @given(st.sampled_from(PLACES), ANY_TEXT)
 def test_amount_at_any_place_is_exact_or_cut_or_sets_its_object_aside(place: str, text: str):
-    """Found defects A1, A2 and C4: from the text of an object to the free matrix."""
+    """From the text of an object to the free matrix."""
     try:
         exact = ceil(parse_exact_quantity(text))
     except InvalidQuantity:

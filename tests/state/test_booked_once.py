@@ -32,7 +32,7 @@ def scene_with_a_full_node() -> Scene:
 
 
 def test_a_node_that_joins_with_the_hostname_of_another_frees_nothing():
-    """Found defect D1: the levels that assignments name changed, and every reservation of the flavor was dropped."""
+    """Former defect: the levels that assignments name changed, and every reservation of the flavor was dropped."""
     scene = scene_with_a_full_node()
     scene.node(build_host("b", "r2", "a"))
     scene.state.refresh()
@@ -52,7 +52,7 @@ def missing(scene: Scene) -> dict[str, str]:
 
 
 def test_a_reservation_that_is_missing_is_found_by_the_assignments():
-    """Found defect D1 went unseen: the audit of the ledger begins with its reservations."""
+    """The audit of the ledger begins with its reservations: one that was dropped went unseen."""
     scene = scene_with_a_full_node()
     assert missing(scene) == {}
     scene.state.ledger.reserve((f"{NAMESPACE}/w", "main", None), None)
@@ -80,7 +80,7 @@ def test_an_assignment_by_all_levels_stands_when_hostnames_are_unique_again():
 
 
 def test_a_verdict_on_a_deleted_workload_leaves_the_booking_of_its_namesake():
-    """Found defect D4: decisions were assumed and dropped by name."""
+    """Former defect: decisions were assumed and dropped by name."""
     scene = Scene()
     scene.rack("r", 1)
     key = scene.submit("w", 1, uid="old")
@@ -96,7 +96,7 @@ def test_a_verdict_on_a_deleted_workload_leaves_the_booking_of_its_namesake():
 
 
 def test_a_place_of_a_group_that_is_given_up_helps_workloads_that_wait():
-    """Found defect D5: a queued job waited for ever beside free nodes."""
+    """Former defect: a queued job waited for ever beside free nodes."""
     scene = Scene()
     scene.rack("r", 1)
     woken: list[int] = []
@@ -123,7 +123,7 @@ def test_place_of_a_group_that_moves_helps_workloads_that_wait() -> None:
 
 @pytest.mark.parametrize(("named", "taken"), [("old", f"{NAMESPACE}/old"), (f"{NAMESPACE}/old", f"{NAMESPACE}/old"), ("other/old", None)])
 def test_a_workload_takes_the_place_of_one_in_its_own_namespace_alone(named: str, taken: str | None):
-    """Found defect C12: a workload of one namespace could release the booking of another's."""
+    """Former defect: a workload of one namespace could release the booking of another's."""
     workload = build_workload_json("w", [build_pod_set_json()])
     workload["metadata"]["annotations"] = {SLICE_REPLACES: named}
     assert find_replaced(workload) == taken

@@ -87,7 +87,7 @@ def build_term(number: int) -> dict[str, Any]:
 
 
 def test_terms_are_judged_without_a_look_at_each_pod(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B2: every term was judged against every pod, again in every decision."""
+    """Former defect: every term was judged against every pod, again in every decision."""
     pods = {f"ns/p{i}": read_facts(f"p{i}", "ns", {"app": f"a{i}"}, f"n{i % 50}") for i in range(2000)}
     neighbours = ClusterNeighbours(pods, lambda name: {}, lambda name: {})
     calls = 0
@@ -141,7 +141,7 @@ def test_terms_of_other_pods_are_judged_once_for_equal_pods(monkeypatch: pytest.
 
 
 def test_a_workload_with_affinity_of_too_many_label_keys_is_refused():
-    """Found defect B2: each label key costs a look at every pod of the cluster."""
+    """Each label key costs a look at every pod of the cluster."""
 
     def terms_of(count: int) -> dict[str, Any]:
         keys = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(count)]

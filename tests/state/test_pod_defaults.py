@@ -1,4 +1,4 @@
-"""Pods as the API server will make them: overhead and place of a RuntimeClass, defaults and limits of LimitRanges (found defect C4)."""
+"""Pods as the API server will make them: overhead and place of a RuntimeClass, defaults and limits of LimitRanges."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_pod_without_an_amount_that_is_bounded_per_pod_is_found(bound: str, wh
     ],
 )
 def test_resources_of_a_whole_pod_stand_over_defaults_of_its_containers(given: dict[str, Any], expected: int, problem: str):
-    """Found defect C4: a pod with a limit of 4 CPUs of its own was counted as what a LimitRange gives its containers."""
+    """Former defect: a pod with a limit of 4 CPUs of its own was counted as what a LimitRange gives its containers."""
     defaults = known(limit_range(defaultRequest={"cpu": "500m"}))
     assert compute_pod_requests(defaults.adjust(given, "ns"))["cpu"] == expected
     assert compute_pod_requests(defaults.adjust(defaults.adjust(given, "ns"), "ns"))["cpu"] == expected

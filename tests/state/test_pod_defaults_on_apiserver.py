@@ -1,4 +1,4 @@
-"""Pods as topogate expects them are the pods that the real API server creates (found defect C4)."""
+"""Pods as topogate expects them are the pods that the real API server creates."""
 
 from __future__ import annotations
 

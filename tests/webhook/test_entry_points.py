@@ -436,20 +436,18 @@ def rows(*, in_managed_only: bool) -> list[Any]:
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 @pytest.mark.parametrize(("act", "outcome"), rows(in_managed_only=False))
 def test_entry_point_driven_by_namespace_user_is_judged(act: Act, outcome: Outcome, stage: Stage) -> None:
-    """Found defects C1, C2, C3, C6, C7, C10, C13, C14, C15, C16, C17, and the limits of B2, B8, B10."""
     outcome(stage, act)
 
 
 @pytest.mark.parametrize("stage", [MANAGED_NAMESPACE], indirect=True)
 @pytest.mark.parametrize(("act", "outcome"), rows(in_managed_only=True))
 def test_entry_point_of_managed_namespace_driven_by_its_user_is_judged(act: Act, outcome: Outcome, stage: Stage) -> None:
-    """Found defects C2, C3, C10, C15."""
     outcome(stage, act)
 
 
 @pytest.mark.parametrize("stage", [MANAGED_NAMESPACE], indirect=True)
 def test_daemon_set_where_administrator_allows_it_is_created(stage: Stage) -> None:
-    """Found defect C15: the annotation of the Namespace lets users make DaemonSets; an administrator makes them anyway."""
+    """The annotation of the Namespace lets users make DaemonSets; an administrator makes them anyway."""
     path, namespace = stage.path(APPS, "", "daemonsets"), f"/api/v1/namespaces/{stage.scene.namespace}"
     made = build_daemon_set(stage, "agent", resources={})
     made["spec"]["template"]["spec"]["nodeSelector"] = {"none": "matches"}
@@ -475,7 +473,7 @@ def is_done(act: Callable[[], Any]) -> bool:
 
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, cluster: Cluster) -> None:
-    """Found defect C18: in all namespaces, kube-system included."""
+    """In all namespaces, kube-system included."""
     token = cluster.api.create(
         f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/topogate-reconciler/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
@@ -501,7 +499,7 @@ def test_reconciler_account_changing_pod_beyond_gates_is_refused(stage: Stage, c
 
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(stage: Stage) -> None:
-    """Found defect E18: KubeRay copies the labels of a RayService onto its RayCluster, and was refused.
+    """Former defect: KubeRay copies the labels of a RayService onto its RayCluster, and was refused.
 
     An owner of a kind that is not known gives no right.
     """
@@ -532,7 +530,7 @@ def test_part_with_queue_label_is_unsuspended_by_controller_of_its_owner_only(st
 
 @pytest.mark.parametrize("stage", NAMESPACES, indirect=True)
 def test_pods_of_job_deleted_with_orphans_are_released(stage: Stage) -> None:
-    """Found defect C1: the garbage collector takes the owner off, and the Job controller its finalizers."""
+    """The garbage collector takes the owner off, and the Job controller its finalizers."""
     job = manifests.build_job("orphaned", stage.scene.namespace, pods=1, required=stage.scene.rack)
     stage.user.create(stage.path(JOBS), job)
     stage.scene.until_bound("orphaned", 1)

@@ -173,7 +173,7 @@ def test_estimate_is_at_least_the_size_of_the_parsed_value(value: Any) -> None:
     ids=["objects", "lists", "entries", "texts", "variables"],
 )
 def test_estimate_of_dense_value_is_at_least_its_size(value: Any) -> None:
-    """Found defect B3: of a body of 3 MB that is all `{}` there were 230 MB."""
+    """Former defect: of a body of 3 MB that is all `{}` there were 230 MB."""
     assert estimate_memory(json.dumps(value, separators=(",", ":")).encode()) >= compute_size(json.loads(json.dumps(value)))
 
 
@@ -181,7 +181,7 @@ def test_estimate_of_dense_value_is_at_least_its_size(value: Any) -> None:
 
 
 async def test_half_sent_bodies_are_not_read_beyond_budget_and_small_reviews_are_answered() -> None:
-    """Found defect B4: 36 half-sent bodies of 14 MB were read at once."""
+    """Former defect: 36 half-sent bodies of 14 MB were read at once."""
     async with listening() as (server, _, port):
         bodies = server.conversions.bodies
         half = [await send(port, "/convert", b" " * 2**20, 14 * 2**20) for _ in range(36)]
@@ -239,7 +239,7 @@ async def test_bodies_that_wait_for_each_other_lose_the_oldest() -> None:
 
 @pytest.mark.parametrize("why", [GivenUp, NoRoom, BodyTooLarge, TimeoutError])
 async def test_body_that_is_refused_leaves_nothing_for_the_collector_of_cycles(why: type[Exception]) -> None:
-    """Attack 28: a flood of refused bodies took 1.5 GiB, since each was in a cycle and the webhook looks for those seldom."""
+    """Former defect: a flood of refused bodies took 1.5 GiB, since each was in a cycle and the webhook looks for those seldom."""
 
     async def read(intake: Intake, content: StreamReader, within_s: float = 60) -> None:
         async with intake.read(content, 1000, within_s):
@@ -324,7 +324,7 @@ async def test_review_that_waits_too_long_is_answered_503(monkeypatch: pytest.Mo
     ids=["too many parts", "compressed", "garbage"],
 )
 async def test_body_that_is_not_judged_is_refused_by_its_signs_and_headers(sent: bytes, more: str, status: int) -> None:
-    """Found defects B3 and C19: compressed garbage was a 500."""
+    """Former defect: compressed garbage was a 500."""
     async with listening() as (server, _, port):
         for path in (MUTATE_JOB, "/convert"):
             reader, writer = await send(port, path, sent, more=more)
@@ -335,7 +335,7 @@ async def test_body_that_is_not_judged_is_refused_by_its_signs_and_headers(sent:
 
 
 async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
-    """Found defect B3: a review whose client has gone still takes what it takes."""
+    """A review whose client has gone still takes what it takes."""
     began, ends = threading.Event(), threading.Event()
 
     async def has_default_queue(namespace: str) -> bool:
@@ -358,7 +358,7 @@ async def test_memory_of_large_review_is_held_until_its_thread_ends() -> None:
 
 
 async def test_connections_beyond_cap_replace_those_without_review() -> None:
-    """Found defect B4: 1,000 idle connections took 416 MB, and none was ever cut."""
+    """Former defect: 1,000 idle connections took 416 MB, and none was ever cut."""
     async with listening(most=4) as (_, connections, port):
         reader, writer = await send(port, VALIDATE_JOB, SMALL)
         assert await get_status(reader) == 200
@@ -469,7 +469,7 @@ def test_client_with_more_than_half_of_all_busy_connections_loses_one_for_anothe
 
 
 def test_idle_connection_is_cut_after_its_client_would_have_closed_it() -> None:
-    """Found defect B4. API servers keep connections that they have never used, so that none is cut sooner for that."""
+    """API servers keep connections that they have never used, so that none is cut sooner for that."""
     clock = ManualClock()
     connections = Connections(clock)
     pairs = [socket.socketpair() for _ in range(3)]
@@ -512,7 +512,7 @@ def client_pair(ca: KeyPair = CA) -> bytes:
 
 @pytest.mark.parametrize(("shows", "statuses"), [(None, (401, 200)), ("ours", (200, 200))])
 async def test_reviews_are_answered_to_clients_with_certificate_only(shows: str | None, statuses: tuple[int, int], tmp_path: Path) -> None:
-    """Found defect B4: probes show none, and are answered."""
+    """Probes show none, and are answered."""
     (tmp_path / "ca.crt").write_bytes(CA.certificate)
     context = ssl.create_default_context(cadata=CA.certificate.decode())
     if shows is not None:
@@ -563,6 +563,6 @@ def test_changed_ca_of_clients_is_used_for_new_handshakes(is_held: bool, tmp_pat
 
 
 def test_cohort_of_wrong_shape_is_refused_with_its_field() -> None:
-    """Found defect C19: it was a 500."""
+    """Former defect: it was a 500."""
     cohort = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"}, "spec": {"resourceGroups": ["str"]}}
     assert list(get_causes(Webhook().validate(cohort))) == ["spec.resourceGroups[0]"]

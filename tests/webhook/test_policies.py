@@ -83,7 +83,7 @@ def test_policy_of_reconciler_keeps_no_field_that_a_plan_patches():
 
 
 def test_owner_kind_in_policies_and_webhook_is_one_expression():
-    """Found defect C2: where the two differ, a pod is neither queued nor refused."""
+    """Former defect: where the two differ, a pod is neither queued nor refused."""
     conditions = [c for c in MUTATING["webhooks"] if c["rules"][0]["resources"] == ["pods"] for c in c["matchConditions"]]
     assert any(OWNER_KIND in condition["expression"] for condition in conditions)
     for name in ("owners", "owned-by-pods", "pods", "parts-jobs"):
@@ -92,7 +92,7 @@ def test_owner_kind_in_policies_and_webhook_is_one_expression():
 
 
 def test_policies_about_a_queue_test_for_presence_of_label():
-    """Found defect C3: an empty value is a value."""
+    """An empty value is a value."""
     made = [obj for obj in list_policies(KINDS) if obj["kind"] == "ValidatingAdmissionPolicy"]
     expressions = [v["expression"] for obj in made for part in ("validations", "matchConditions") for v in obj["spec"].get(part, ())]
     about = [e for e in expressions if f"labels['{QUEUE_NAME_LABEL}']" in e]
@@ -101,7 +101,6 @@ def test_policies_about_a_queue_test_for_presence_of_label():
 
 
 def test_policy_of_reconciler_names_its_account_in_every_namespace():
-    """Found defect C18."""
     (policy,) = (
         p
         for p in list_policies(KINDS, "system:serviceaccount:a:b")

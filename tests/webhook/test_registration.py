@@ -119,7 +119,6 @@ def test_entries_of_queued_kinds_are_not_asked_of_steps_of_topogate():
 
 
 def test_mutating_entries_of_queued_kinds_see_each_change_of_a_spec_that_a_start_adds_to():
-    """Found defect E8."""
     seen = [hook for hook in MUTATING["webhooks"] if "has-another-spec" in list_conditions(hook)]
     kinds = {kind.plural for kind in KINDS if isinstance(kind, TemplatedKind)}
     assert {resource for hook in seen for resource in hook["rules"][0]["resources"]} == kinds

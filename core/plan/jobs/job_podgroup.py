@@ -1,11 +1,18 @@
-"""The PodGroup of a job that asks for one by its annotation."""
+"""The PodGroup of a job that asks for one by its annotation, and what is written and reported of it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from core.jobs.podgroup_annotation import Grouping, find_asked, find_group
 from core.jobs.podgroup_levels import read_levels
-from core.names import OWN_GROUP, OWN_VERSION, QUEUE_NAME_LABEL
+from core.names import EVENT_POD_GROUP_REFUSED, OWN_GROUP, OWN_VERSION, QUEUE_NAME_LABEL
+from core.plan.steps import api_resources as r
+from core.plan.steps import pacing
+from core.plan.steps import writes as w
+from core.plan.steps.conditions import Condition
+from core.plan.steps.steps import Event, Log, Plan, Step, make_plan, report
+from core.resource import Obj, Resource
+from core.state.facts import build_object_key
 
 Json = Mapping[str, Any]
 
@@ -33,12 +40,28 @@ def build_pod_group(kind: Grouping, job: Json) -> dict[str, Any] | None:
     }
 
 
-def is_of(group: Json, job: Json) -> bool:
-    """Returns whether a group is controlled by that very job, by its uid."""
+def plan_job_group(resource: Resource, job: Obj, wanted: Obj, present: Obj | None, verdict: Condition | None) -> Plan:
+    """Returns the plan that writes the PodGroup of a job where it is missing or has another spec than `wanted` (`build_pod_group`), and
+    emits a new condition of it, the `verdict`, as an event of the job. `resource`: that of the job; `present`: the group of that name. One
+    that is not controlled by that very job, by its uid, is left alone, and reported on the job."""
+    name = wanted["metadata"]["name"]
+    if present is not None and not _is_of(present, job):
+        return plan_refused_group(resource, job, f"there is a PodGroup {name} that is not of this job")
+    judged = None
+    if present is not None and verdict is not None:
+        judged = report(Event(resource, job, verdict.reason, f"PodGroup {name}: {verdict.message}", warning=not verdict.status))
+    if present is not None and present.get("spec") == wanted["spec"]:
+        return make_plan(judged)
+    log = Log("group of a job written", {"job": f"{r.show_kind(resource)}:{build_object_key(job)}", "group": name})
+    return make_plan(judged, Step("write group", w.apply_pod_group(wanted, present), log=log))
+
+
+def plan_refused_group(resource: Resource, job: Obj, why: str) -> Plan:
+    """Returns the plan for a job with a PodGroup that cannot be written: a Warning event on the job; it is tried again later."""
+    refused = Event(resource, job, EVENT_POD_GROUP_REFUSED, f"{why}; its pods wait", warning=True)
+    return make_plan(report(refused), again_s=pacing.JOB_GROUP_REFUSED_S)
+
+
+def _is_of(group: Json, job: Json) -> bool:
     owners = group["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == job["metadata"]["uid"] for owner in owners)
-
-
-def is_in_step(group: Json, wanted: Json) -> bool:
-    """Returns whether the spec of a group equals that of `wanted`, the group as its job asks for it (`build_pod_group`)."""
-    return bool(group.get("spec") == wanted["spec"])

@@ -5,11 +5,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
-from core.state.facts import is_condition_true, read_reclaimed_pods
+from core.names import ADMITTED, EVICTED, FINISHED, PODSET_LABEL, QUOTA_RESERVED, REASON_JOB_CHANGED
+from core.plan.steps import writes as w
+from core.plan.steps.steps import NOTHING, Log, Plan, Step, make_plan
+from core.plan.workloads.workload_steps import plan_eviction_of
+from core.resource import Obj
+from core.state.facts import build_object_key, is_condition_true, read_reclaimed_pods
 
 Json = Mapping[str, Any]
 _NONE: Mapping[str, int] = {}
+
+
+def plan_finished_pods(workload: Obj, done: Mapping[str, int], running: Mapping[str, int], now: str, *, has_job: bool) -> Plan:
+    """Returns the plan for a workload with finished pods (`done`, `running`: as of `plan_reclaimable`). Their numbers are written. It is
+    evicted where it runs, has a job, and creates pods again of which the quota was released. `now`: as the API writes it."""
+    runs = is_condition_true(workload, ADMITTED) and not is_condition_true(workload, EVICTED)
+    if runs and has_job and _are_made_again(workload, done):
+        message = "finished pods are created again, and their quota was released; the workload is queued again for all of its pods"
+        return make_plan(plan_eviction_of(workload, REASON_JOB_CHANGED, message, now))
+    entries = plan_reclaimable(workload, done, running)
+    if entries is None:
+        return NOTHING
+    fields = {"workload": build_object_key(workload), "pods": {entry["name"]: entry["count"] for entry in entries}}
+    log = Log("released quota of finished pods", fields)
+    return make_plan(Step("report reclaimable pods", w.apply_reclaimable(workload, entries), log=log))
 
 
 def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[str, int] = _NONE) -> list[dict[str, Any]] | None:
@@ -28,8 +47,8 @@ def plan_reclaimable(workload: Json, done: Mapping[str, int], running: Mapping[s
     return [{"name": name, "count": count} for name, count in wanted.items() if count]
 
 
-def are_made_again(workload: Json, done: Mapping[str, int]) -> bool:
-    """Returns whether fewer pods of some pod set are `done` than the status has as reclaimable, as when a JobSet restarts."""
+def _are_made_again(workload: Json, done: Mapping[str, int]) -> bool:
+    """Whether fewer pods of some pod set are `done` than the status has as reclaimable, as when a JobSet restarts."""
     return any(done.get(name, 0) < count for name, count in read_reclaimed_pods(workload).items())
 
 

@@ -29,10 +29,15 @@ from core.names import (
     REASON_REACTIVATED,
     REQUEUED,
 )
-from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, to_time
+from core.plan.steps import api_resources as r
+from core.plan.steps import writes as w
+from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait, from_time, to_time
 from core.plan.steps.conditions import Condition
+from core.plan.steps.steps import NOTHING, Event, Log, Plan, Step, make_plan, report
 from core.plan.workloads.requeue import build_reset
-from core.state.facts import find_condition, is_condition_true
+from core.plan.workloads.workload_steps import plan_action
+from core.resource import Obj
+from core.state.facts import build_object_key, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 DEACTIVATED = "The workload is deactivated"
@@ -40,6 +45,21 @@ ACTIVATE = (
     "To run it again, delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin) set spec.active of "
     "the Workload to true"
 )
+
+
+def plan_active_workload(workload: Obj, now: datetime, *, can_be_activated: bool, has_ended: bool) -> Plan:
+    """Returns the plan for what `plan_activity` finds at `now`. A workload that `can_be_activated` by topogate, which deactivated it, is
+    activated instead. One with a job that `has_ended` is not evicted: it ended in time, and the controller of the job reports that."""
+    if can_be_activated:
+        log = Log("workload activated again", {"workload": build_object_key(workload)})
+        return make_plan(Step("activate", w.set_active(workload), log=log))
+    action = plan_activity(workload, now)
+    if isinstance(action, Evict) and has_ended:
+        return NOTHING
+    plan = plan_action(workload, action, from_time(now))
+    if isinstance(action, Evict) and action.reason == REASON_DEACTIVATED_BY_TIME:
+        plan = plan.extend(report(Event(r.WORKLOADS, workload, REASON_MAX_EXEC_TIME, action.message, warning=True)))
+    return plan
 
 
 def plan_activity(workload: Json, now: datetime) -> Action | None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core import trace_names as t
-from core.names import ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTENT
+from core.names import ACTIVE, ADMISSION_CHECK_UPDATED, EVENT_PROVISIONING_CREATED, PROVISIONING_CONTENT
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps import writes as w
-from core.plan.steps.steps import Event, Log, Overtaken, Plan, Span, Step, make_plan
+from core.plan.steps.conditions import Condition, has_condition, set_conditions
+from core.plan.steps.steps import NOTHING, Event, Log, Overtaken, Plan, Span, Step, make_plan
 from core.plan.workloads.admission_status import sync_status
 from core.plan.workloads.checks import build_changed_check
 from core.plan.workloads.desired_workload import MissingFlavor
@@ -95,6 +96,18 @@ def decide(f: ProvisionedWorkload) -> ProvisioningDecision:
     ending |= {action.request["metadata"]["name"]: dict(action.request) for action in actions.values() if isinstance(action, Drop)}
     over = list_superseded(f.workload, {name: checks[name] for name in f.configs}, f.requests)
     return ProvisioningDecision(actions, tuple(ending.values()), tuple(dict(request) for request in over), problem)
+
+
+def plan_check(check: Obj, condition: Condition, now: str) -> Plan:
+    """Returns the plan that writes and logs the condition Active of an AdmissionCheck. It is empty where the check has it. `now`: the time
+    as the API writes it."""
+    before = (check.get("status") or {}).get("conditions") or []
+    if has_condition(before, condition):
+        return NOTHING
+    generation = int(check["metadata"].get("generation") or 0)
+    conditions = set_conditions(before, [condition], now=now, generation=generation)
+    log = Log("check judged", {"check": check["metadata"]["name"], ACTIVE: condition.status, "why": condition.message})
+    return make_plan(Step("judge check", w.patch_status(r.ADMISSION_CHECKS, check, {"conditions": conditions}), log=log))
 
 
 def plan_request(workload: Obj, wanted: DesiredRequest, templates: Mapping[str, Obj]) -> Plan:

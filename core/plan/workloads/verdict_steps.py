@@ -40,7 +40,6 @@ from core.plan.workloads.admission_status import (
     PLACED,
     build_admitted_status,
     build_amended_status,
-    build_evicted_status,
     build_preempted_status,
     build_waiting_status,
     find_former,
@@ -170,28 +169,32 @@ def refuse_too_large(workload: Obj, outcome: Admissible | NotAdmissible) -> NotA
     return NotAdmissible(REASON_TOPOLOGY_PLACEMENT_FAILED, message, found.attempts)
 
 
-def is_written(verdict: Verdict, now: Obj) -> bool:
-    """Returns whether a workload that was read after its write had no answer has what was written. For a first pass that is any admission.
-    For a second pass no place may be still to be found and no node named as unhealthy. The admission must be another than before, unless
-    the workload was not admitted then or had unhealthy nodes. Raises InvalidAssignment or InvalidQuantity where the admission cannot be
-    read."""
+def plan_lost_answer(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> Plan:
+    """Returns the plan for a write without an answer, after which the workload was read (`now`). It is empty where the workload has what
+    was written. For a first pass that is any admission. For a second pass no place may be still to be found and no node named as unhealthy.
+    The admission must be another than before, unless the workload was not admitted then or had unhealthy nodes.
+
+    Else it makes that write fail, which may still be on its way, as it changes the version that guards it: it sets condition Admitted anew,
+    or without an admission lets the workload wait; nothing else changes. `at`: the time as the API writes it. Raises InvalidAssignment or
+    InvalidQuantity where the admission cannot be read."""
+    if _is_written(verdict, now):
+        return NOTHING
+    if verdict.is_second_pass and _read_admission(now) is not None:
+        lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
+        if is_condition_true(now, ADMITTED):
+            lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
+        status = build_amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState"))
+    else:
+        status = build_waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules)
+    return make_plan(Step("cancel write", w.apply_admission(now, status)))
+
+
+def _is_written(verdict: Verdict, now: Obj) -> bool:
     admission, facts = _read_admission(now), verdict.workload
     if admission is None or not verdict.is_second_pass:
         return admission is not None
     is_as_before = facts.admitted and not facts.unhealthy_nodes and admission == facts.admission
     return not (is_as_before or admission.awaits_topology or bool((now.get("status") or {}).get("unhealthyNodes")))
-
-
-def cancel_write(verdict: Verdict, now: Obj, at: str, rules: ResourceRules) -> w.Write:
-    """Returns a write that makes one fail which may still be on its way, as it changes the version that guards that one. It sets condition
-    Admitted anew, or without an admission lets the workload wait; nothing else changes. `now`: the workload without what was written; `at`:
-    the time as the API writes it. Raises InvalidAssignment or InvalidQuantity where its admission cannot be read."""
-    if verdict.is_second_pass and _read_admission(now) is not None:
-        lost = Condition(ADMITTED, False, REASON_PENDING_TOPOLOGY, LOST_ANSWER)
-        if is_condition_true(now, ADMITTED):
-            lost = Condition(ADMITTED, True, ADMITTED, LOST_ANSWER)
-        return w.apply_admission(now, build_amended_status(now, [lost], at, (now.get("status") or {}).get("requeueState")))
-    return w.apply_admission(now, build_waiting_status(now, verdict.workload, REASON_PENDING_EVALUATION, LOST_ANSWER, at, rules))
 
 
 def end_stuck(pods: Sequence[Obj]) -> tuple[Step, ...]:
@@ -223,7 +226,7 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
     if bound is not None:
         return Plan(problem=f"pod {build_object_key(bound)} is bound by now, and needs no other place")
     notes = _name_spares(f, found)
-    status = _build_status(workload, f)
+    status = build_admitted_status(workload, found.admission, f.written_now, found.checks, f.place)
     before = find_former(status, MOST_OF_FORMER) if is_returning(workload) else ""
     attributes = f.attributes | ({t.FORMER: before} if before else {})
     is_admitted = is_condition_true({"status": status}, ADMITTED)
@@ -312,9 +315,10 @@ def _plan_waiting(f: DecidedWorkload, outcome: NotAdmissible) -> Plan:
     if has_condition((workload.get("status") or {}).get("conditions") or (), condition):
         return make_plan(deactivate)
     reason = EVENT_WORKLOAD_REFUSED if outcome.breaks_rule else outcome.reason
+    status = build_waiting_status(workload, f.facts, outcome.reason, outcome.message, f.written_now, f.rules.resources)
     return make_plan(
         _trace_decision(f),
-        Step("let wait", w.apply_admission(workload, _build_status(workload, f))),
+        Step("let wait", w.apply_admission(workload, status)),
         deactivate,
         Step(
             "report refusal",
@@ -350,31 +354,6 @@ def plan_preemption(f: DecidedWorkload, present: PresentVictim, now: str) -> Pla
 
 
 # --- the status ---------------------------------------------------------------------------------------------------
-
-
-def build_verdict_status(
-    workload: Mapping[str, Any],
-    verdict: Verdict,
-    now: str,
-    rules: ResourceRules | None = None,
-    requeue: RequeueRules = RequeueRules(),  # noqa: B008, a frozen value
-    place: str = "",
-) -> dict[str, Any] | None:
-    """Returns the status to be applied: admitted, evicted or waiting. None where a workload keeps what it has, and its second pass is to be
-    tried again. `rules` define how quota counts requests, `requeue` how long an evicted workload waits.
-
-    `place`: where an admitted workload that was evicted before will be, as text. Raises InvalidAssignment where an assignment cannot be
-    written.
-    """
-    outcome = verdict.outcome
-    if isinstance(outcome, Admissible):
-        return build_admitted_status(workload, outcome.admission, now, outcome.checks, place)
-    if outcome.evicts:  # as `_evict` does in two writes
-        evict = evict_for_lost_nodes(workload, outcome.message, requeue, to_time(now))
-        return build_evicted_status(workload, evict.reason, evict.message, now, evict.also, evict.requeue_state)
-    if verdict.is_second_pass:
-        return None
-    return build_waiting_status(workload, verdict.workload, outcome.reason, outcome.message, now, rules)
 
 
 def compute_next_pass_s(workload: Mapping[str, Any], now: datetime, second_pass: SecondPass) -> float | None:
@@ -418,13 +397,6 @@ def _report_on_both(workload: Obj, reason: str, reason_on_job: str, message: str
         Event(r.WORKLOADS, workload, reason, message, warning),
         Event(r.WORKLOADS, workload, reason_on_job, message, warning, on_job=True),
     ]
-
-
-def _build_status(workload: Obj, f: DecidedWorkload) -> dict[str, Any]:
-    verdict = Verdict(f.facts, f.outcome, f.judged.verdict.is_second_pass)
-    status = build_verdict_status(workload, verdict, f.written_now, f.rules.resources, f.rules.requeue, f.place)
-    assert status is not None, "a second pass that failed writes nothing"
-    return status
 
 
 def _count_seconds_since(f: DecidedWorkload, moment: str | None) -> int:

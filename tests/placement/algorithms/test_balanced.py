@@ -131,7 +131,7 @@ def test_without_the_gate_and_in_other_modes_nothing_is_balanced():
             [[[4, 7, 6], [2, 5, 3], [7, 0, 6]], [[7], [4, 5], [3]], [[2, 7, 5], [6, 4], [1]]],
             build_preferring_request(BLOCK, 52, (HOSTNAME_LABEL, 2)),
             [4, 6, 6, 2, 4, 2, 6, 0, 6, 6, 4, 4, 2, 0, 0, 0, 0, 0, 0],
-            id="found defect D13, four of five racks have room for as many pods, not slices: the standard answer",
+            id="four of five racks have room for as many pods, not slices: the standard answer",
         ),
         pytest.param(
             [[[5], [2, 2, 2, 2]]], build_preferring_request(RACK, 7), [0, 2, 2, 2, 1], id="too many domains for T: the standard answer"
@@ -155,7 +155,7 @@ def test_rules(blocks: list[list[list[int]]], asked: PodSetRequest, expected: li
     ],
 )
 def test_preferred_affinity_comes_before_room(capacities: list[int], count: int, expected: list[int]):
-    """Found defect D13: the last host is preferred."""
+    """The last host is preferred."""
     cluster = build_cluster([[capacities]])
     preference = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [f"n{len(capacities) - 1:03}"]}]}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 10, "preference": preference}]}}
@@ -236,7 +236,7 @@ def test_whatever_the_leader_costs_all_are_placed_or_none(racks: list[list[tuple
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=4), st.integers(1, 4), st.sampled_from([BLOCK, RACK])
 )
 def test_inner_layers_of_slices_lose_no_pod(racks: list[list[int]], slices: int, level: str):
-    """BEHAVIOUR, where the peer is wrong, 1."""
+    """Kueue is wrong here."""
     cluster = build_cluster([racks[:2], racks[2:]] if len(racks) > 2 else [racks])
     for layers in (((BLOCK, 8), (RACK, 4)), ((RACK, 4), (HOSTNAME_LABEL, 2)), ((BLOCK, 8), (RACK, 4), (HOSTNAME_LABEL, 2))):
         if level == RACK and layers[0][0] == BLOCK:
@@ -269,7 +269,7 @@ def test_balanced_placement_is_valid_and_fits_if_and_only_if_the_standard_algori
 
 @given(preferred_scenes(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_does_not_matter(scene: tuple[Cluster, PodSetRequest], random: Any):
-    """BEHAVIOUR, where the peer is wrong, 2."""
+    """Kueue is wrong here."""
     cluster, request = scene
     order = list(range(len(cluster.nodes)))
     random.shuffle(order)

@@ -111,15 +111,13 @@ SCENES = st.one_of(scenes(plain=True, max_nodes=8), scenes(max_nodes=7), layered
 @pytest.mark.parametrize(
     ("blocks", "asked", "kep", "expected"),
     [
-        pytest.param(
-            [[[19], [10], [10]]], request(20, Mode.REQUIRED, BLOCK), [19, 1, 0], [0, 10, 10], id="defect 10: no rack is left with 9 of 10"
-        ),
+        pytest.param([[[19], [10], [10]]], request(20, Mode.REQUIRED, BLOCK), [19, 1, 0], [0, 10, 10], id="no rack is left with 9 of 10"),
         pytest.param(
             [[[2]] * 10, [[9, 9, 9]]],
             request(20, Mode.PREFERRED, BLOCK),
             [2] * 10 + [0, 0, 0],
             [0] * 10 + [9, 9, 2],
-            id="defect 10: one rack rather than ten in the tightest block",
+            id="one rack rather than ten in the tightest block",
         ),
         pytest.param([[[3, 3, 3], [4, 4, 4]]], request(8, Mode.REQUIRED, RACK), [3, 3, 2, 0, 0, 0], [0, 0, 0, 4, 4, 0], id="fewer nodes"),
         pytest.param([[[3, 5], [4, 2]]], request(7), [3, 0, 2, 2], [2, 5, 0, 0], id="unconstrained pods keep together, too"),

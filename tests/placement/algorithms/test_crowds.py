@@ -19,7 +19,7 @@ from core.placement.refusals import RefusalKind
 from core.placement.replace.replacement import replace_failed
 from core.placement.replace.resized_pod_sets import resize
 from core.placement.topology.placed_pods import PlacedPodSet
-from core.placement.what_if import copy_without
+from core.placement.what_if import WhatIf
 from core.state.ledger import Reservation
 from tests.builders import RACK, Node
 from tests.placement.crowds import HOME, LABELS, ZONE, Crowd, build_template_json, crowds, list_pods, pod_specs, request_of
@@ -115,7 +115,9 @@ class Changed:
             return decision
         usage = [(each, list(self.kept[each.name].items())) for each in self.asked]
         previous = {each.name: before for each, before in zip(self.asked, self.before, strict=True)}
-        return resize(view.capacity, self.grown, previous, MIXED, free=copy_without(view.capacity, usage), outside={})
+        what_if = WhatIf(view.capacity)
+        what_if.release(usage)
+        return resize(view.capacity, self.grown, previous, MIXED, free=what_if.free, outside={})
 
     def list_new(self, name: str, nodes: Sequence[tuple[str, int]]) -> list[tuple[str, Mapping[str, Any]]]:
         return list_pods(name, self.made[name], [(node, count - self.kept[name].get(node, 0)) for node, count in nodes])
@@ -153,7 +155,7 @@ def changed_workloads(draw: st.DrawFn, /, *, most: int, **chances: Any) -> Chang
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # half of the workloads do not fit at first
 @given(changed_workloads(most=2))
 def test_whatever_is_added_beside_pods_that_stay_can_be_scheduled_pod_by_pod(changed: Changed):
-    """Attack 27: two nodes failed at once, and both new pods with a host port got one node."""
+    """Former defect: two nodes failed at once, and both new pods with a host port got one node."""
     decision = changed.decide()
     event("fits" if decision.refusal is None else "refused")
     if decision.refusal is None:
@@ -233,7 +235,7 @@ EXCLUDING = [
 @pytest.mark.parametrize("spec", EXCLUDING)
 @pytest.mark.parametrize("failed", [[], ["n0", "n1"], ["n0", "n1", "n2"]])
 def test_pods_that_exclude_each_other_are_added_one_to_a_domain(spec: dict[str, Any], failed: list[str]):
-    """Attack 27: both got one node, while others were free."""
+    """Former defect: both got one node, while others were free."""
     labels = [{HOSTNAME_LABEL: f"n{i}", RACK: "a", ZONE: str(i // 2), "pool": "tas"} for i in range(16)]
     nodes = [Node(each[HOSTNAME_LABEL], each, {"cpu": 8000, "pods": 10}) for each in labels]
     template = build_template_json({"app": "x"}, spec)

@@ -122,7 +122,6 @@ NAMED = {"best-fit": "TASProfileBestFit", "least-free": "TASProfileLeastFreeCapa
 def test_profile_of_one_algorithm_places_as_its_gate_does_process_wide(
     name: str, scene: tuple[Cluster, PodSetRequest], process: dict[str, bool], respects: bool
 ):
-    """Found defect G4."""
     (cluster, asked), affinity = scene, {"TASRespectNodeAffinityPreferred": respects}
     by_name = read_profiles(process | affinity).find_nearest(name)
     assert place(cluster.view(), [asked], by_name) == place(cluster.view(), [asked], read_profile({NAMED[name]: True} | affinity))
@@ -130,7 +129,6 @@ def test_profile_of_one_algorithm_places_as_its_gate_does_process_wide(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_profile_of_one_algorithm_as_default_contradicts_a_gate(name: str):
-    """Found defect G4."""
     with pytest.raises(ContradictingProfile, match=rf"^TASBalancedPlacement=true and the placement profile {name} each say"):
         read_profiles({"TASBalancedPlacement": True}, name)
 

@@ -147,7 +147,6 @@ def test_a_preferred_group_of_three_widens_as_a_whole():
 
 
 def test_joint_search_without_steps_left_refuses_with_a_note():
-    """Found defect B6."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (i == 0)}) for i, node in enumerate(build_grid(1, 2, 1))]
     wanted = [request(1, cpu=1000, name="driver"), request(4, requests={"cpu": 1000, "gpu": 1}, name="workers")]
     refusal = place(build_view(THREE_LEVELS, nodes).copy_with_budget(StepBudget(1)), wanted, MIXED).refusal
@@ -164,7 +163,6 @@ def count_steps(view: FreeCapacity, wanted: Sequence[PodSetRequest]) -> tuple[in
 
 
 def test_pod_sets_that_do_not_fit_alone_are_not_searched_for_together():
-    """Found defect B6."""
     view = build_view(THREE_LEVELS, build_grid(4, 5, 12))
     single = count_steps(view, [request(60, Mode.REQUIRED, RACK, cpu=4000)])[0]
     steps, refusal = count_steps(view, [request(60, Mode.REQUIRED, RACK, cpu=4000, name=name) for name in "abc"])
@@ -173,7 +171,6 @@ def test_pod_sets_that_do_not_fit_alone_are_not_searched_for_together():
 
 
 def test_joint_search_stops_at_its_part_of_the_budget():
-    """Found defect B6."""
     view = build_view(THREE_LEVELS, build_grid(4, 5, 12, cpu=8))
     steps, refusal = count_steps(view, [request(170, cpu=3000, name=name) for name in "abc"])
     assert steps < 2 * joint_search.JOINT_STEPS
@@ -191,7 +188,6 @@ def build_tied_pod_sets(cluster_of: int) -> tuple[FreeCapacity, list[PodSetReque
 
 
 def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B11."""
     view, sets = build_tied_pod_sets(64)
     explained: list[Refused] = []
 
@@ -205,7 +201,6 @@ def test_tied_pod_sets_are_explained_once_however_many_blocks_are_tried(monkeypa
 
 
 def test_tied_pod_sets_share_one_budget_whatever_is_tried_inside():
-    """Found defect B11."""
     view, sets = build_tied_pod_sets(64)
     budget = StepBudget(20_000)
     refusal = place(view.copy_with_budget(budget), sets, MIXED).refusal
@@ -229,7 +224,7 @@ def test_a_group_of_three_without_a_level_is_placed_anywhere_or_refused_as_a_who
 
 
 def test_group_of_three_with_mixed_levels_is_refused():
-    """Found defect D12: the level of one was lost, and three racks had pods."""
+    """Former defect: the level of one was lost, and three racks had pods."""
     view = build_view(THREE_LEVELS, build_grid(1, 3, 1))
     required = [request(2, Mode.REQUIRED, RACK, name=name) for name in "ab"]
     members = of_group(*required, request(3, Mode.UNCONSTRAINED, name="c"))

@@ -1,4 +1,4 @@
-"""Ranks to domains, and what makes a pod set greedy (BEHAVIOUR.md, Ranks and ungating)."""
+"""Ranks to domains, and what makes a pod set greedy."""
 
 from __future__ import annotations
 
@@ -272,7 +272,6 @@ def build_scattered_gang(counts: list[int], random: Random, staying: int) -> tup
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.randoms(use_true_random=False), st.integers(1, 12))
 def test_missing_ranks_go_to_the_domain_of_the_nearest_that_stays(counts, random, staying):
-    """Found defect B9."""
     assigned, pods = build_scattered_gang(counts, random, staying)
     found = assign_pods(assigned, pods, BY_INDEX)
     order = list(assigned.expand())
@@ -281,7 +280,6 @@ def test_missing_ranks_go_to_the_domain_of_the_nearest_that_stays(counts, random
 
 
 def test_missing_ranks_are_found_in_few_steps_for_each():
-    """Found defect B9."""
     assigned, pods = build_scattered_gang([100, 100], Random(1), 100)
     calls = 0
 

@@ -110,7 +110,7 @@ def test_a_node_may_be_named_by_the_hostname_that_the_assignment_has():
 
 
 def test_replacement_with_a_preferred_rack_fills_the_present_rack_before_others():
-    """BEHAVIOUR, Where the peer is wrong, 6."""
+    """Kueue is wrong here."""
     job = build_placed_pod_set(request(6, Mode.PREFERRED, RACK), b0_r0_n0=3, b0_r0_n1=3)
     assert get_places(fail(build_grid(2, 2, 2), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 4, "b0-r1-n0": 2}
     assert get_places(fail(build_grid(2, 2, 3), job, failed=["b0-r0-n0"])) == {"b0-r0-n1": 3, "b0-r0-n2": 3}
@@ -159,7 +159,7 @@ def test_whole_slices_go_elsewhere_only_if_their_own_rack_does_not_hold_them():
 
 
 def test_a_middle_layer_stays_whole():
-    """BEHAVIOUR, Where the peer is wrong, 6: with layers a replacement could break a middle one."""
+    """Kueue is wrong here: with layers a replacement could break a middle one."""
     levels = (BLOCK, RACK, "switch", HOST)
     nodes = [
         Node(name := f"r{r}s{s}n{n}", {BLOCK: "b", RACK: f"r{r}", "switch": f"r{r}s{s}", HOST: name}, {"cpu": 4000, "pods": 9})
@@ -216,7 +216,7 @@ def group(leader: int = 1, workers: int = 4, mode: Mode = Mode.REQUIRED) -> tupl
 
 
 def test_a_lost_leader_comes_back_to_the_rack_of_its_workers():
-    """BEHAVIOUR, Where the peer is wrong, 6: it placed members on their own (44 of 72 left their common rack)."""
+    """Kueue is wrong here: it placed members on their own (44 of 72 left their common rack)."""
     leader, workers = group()
     nodes = [*build_grid(1, 1, 3), *(replace(node, allocatable={"cpu": 1000, "pods": 9}) for node in build_grid(2, 1, 1)[1:])]
     answer = fail(nodes, build_placed_pod_set(leader, b0_r0_n0=1), build_placed_pod_set(workers, b0_r0_n1=4), failed=["b0-r0-n0"])
@@ -271,7 +271,7 @@ def test_deleted_node_that_is_not_reported_failed_makes_the_assignment_stale():
 
 
 def test_refusal_names_the_nodes_that_share_the_hostname_of_an_assignment():
-    """Attack 30: the message said that the hostname is not there."""
+    """Former defect: the message said that the hostname is not there."""
     nodes = build_grid(1, 6, 1)
     nodes = [replace(node, labels={**node.labels, HOSTNAME_LABEL: "same" if i else node.name}) for i, node in enumerate(nodes)]
     refusal = get_refusal(fail(nodes, build_placed_pod_set(request(2, Mode.REQUIRED, RACK), b0_r0_n0=1, same=1), failed=["b0-r0-n0"]))
@@ -332,7 +332,7 @@ def test_replacement_of_slices_across_racks_counts_the_lack_in_inner_units():
 
 @pytest.mark.parametrize("kept", [0, 4])
 def test_failed_node_is_not_suggested_when_its_pods_have_no_other_place(kept: int):
-    """Found defect E14: the refusal suggested to free something on the node that had failed, where other pods still hold it."""
+    """Former defect: the refusal suggested to free something on the node that had failed, where other pods still hold it."""
     sizes = {"n0": 40_000, "n1": 4000, "n2": 4000}  # of the large node the least share would have to be freed
     nodes = [Node(name, {RACK: "r0", HOSTNAME_LABEL: name}, {"cpu": cpu, "pods": 9}) for name, cpu in sizes.items()]
     view = build_view((RACK, HOSTNAME_LABEL), nodes)
@@ -567,7 +567,7 @@ def test_suggested_change_for_a_layered_slice_names_each_node_to_uncordon():
 
 
 def test_pod_sets_that_lost_all_pods_are_looked_at_all_at_once():
-    """Found defect D11: by itself the driver would take the room of the workers."""
+    """By itself the driver would take the room of the workers."""
     nodes = [replace(node, allocatable={**node.allocatable, "gpu": 4 * (node.name != "b0-r0-n1")}) for node in build_grid(1, 1, 3)]
     driver = build_placed_pod_set(request(1, Mode.UNCONSTRAINED, name="driver"), b0_r0_n2=1)
     workers = build_placed_pod_set(request(4, Mode.UNCONSTRAINED, requests={"cpu": 1000, "gpu": 1}, name="workers"), b0_r0_n2=4)
@@ -578,7 +578,7 @@ def test_pod_sets_that_lost_all_pods_are_looked_at_all_at_once():
 
 @pytest.mark.parametrize("layers", [[(RACK, 4), (HOST, 2)], [(RACK, 2)]])
 def test_many_partial_slices_are_completed_with_as_few_counts_as_one(layers: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: each slice counted all nodes anew, 0.4 s with 2,500 of them."""
+    """Former defect: each slice counted all nodes anew, 0.4 s with 2,500 of them."""
     counted, count = [0], count_fits
 
     def count_once_more(*args: Any) -> Any:

@@ -46,13 +46,13 @@ def change(nodes: Sequence[Node], wanted: PodSetRequest, **before: int) -> Decis
 
 
 def test_a_pod_set_grows_inside_its_required_rack():
-    """BEHAVIOUR, Where the peer is wrong, 4: new pods were placed on their own (289 of 393 left the required domain)."""
+    """Kueue is wrong here: new pods were placed on their own (289 of 393 left the required domain)."""
     nodes = [*build_grid(1, 1, 3, cpu=8), *build_grid(2, 1, 1, cpu=2)[1:]]
     assert get_places(change(nodes, request(10, Mode.REQUIRED, RACK), b0_r0_n0=8)) == {"b0-r0-n0": 8, "b0-r0-n1": 2}
 
 
 def test_it_does_not_grow_out_of_it():
-    """BEHAVIOUR, Where the peer is wrong, 4."""
+    """Kueue is wrong here."""
     refusal = change(build_grid(2, 1, 2), request(9, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=2).refusal
     assert refusal is not None
     assert (refusal.kind, refusal.fit, refusal.wanted) == (RefusalKind.NOT_FIT, 2, 3)
@@ -61,7 +61,7 @@ def test_it_does_not_grow_out_of_it():
 
 
 def test_several_pod_sets_that_grow_never_take_more_than_there_is():
-    """BEHAVIOUR, Where the peer is wrong, 4: several elastic pod sets could overcommit nodes."""
+    """Kueue is wrong here: several elastic pod sets could overcommit nodes."""
     one, other = request(3, name="one"), request(3, name="other")
     before = {"one": on(b0_r0_n0=2), "other": on(b0_r0_n0=2)}
     answer = resize(build_view(THREE_LEVELS, build_grid(1, 1, 2)), [one, other], before, MIXED)
@@ -101,7 +101,7 @@ def test_pods_of_a_node_that_is_gone_are_placed_with_the_new_ones():
     "doubt", [{"ready": False}, {"unschedulable": True}, {"allocatable": {"cpu": 1000, "pods": 9}}, {"taints": (EVICTS,)}]
 )
 def test_pods_on_a_doubtful_node_stay_there(doubt: dict[str, Any]):
-    """Attack 27: a node blipped for a second while a job grew, its pods ran on outside of the assignment, and places were used twice."""
+    """Former defect: a node blipped while a job grew, its pods ran on outside of the assignment, and places were used twice."""
     nodes = [replace(node, **doubt) if node.name == "b0-r0-n0" else node for node in build_grid(2, 1, 2)]
     wanted, before = request(5, Mode.REQUIRED, RACK), {"main": on(b0_r0_n0=3)}
     decision = resize(build_view(THREE_LEVELS, nodes), [wanted], before, MIXED, outside={})
@@ -197,7 +197,7 @@ def group(workers: int) -> list[PodSetRequest]:
 
 @pytest.mark.parametrize("leader_first", [True, False])
 def test_a_group_shrunk_to_one_worker_does_not_swap_roles(leader_first: bool):
-    """BEHAVIOUR, Where the peer is wrong, 5."""
+    """Kueue is wrong here."""
     wanted = group(1) if leader_first else group(1)[::-1]
     before = {"leader": on(b0_r0_n1=1), "workers": on(b0_r0_n0=2, b0_r0_n1=1)}
     answer = resize(build_view(THREE_LEVELS, build_grid(1, 1, 2)), wanted, before, MIXED)

@@ -206,7 +206,6 @@ def required(*expressions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def test_values_of_an_expression_are_looked_up():
-    """Found defect B8."""
     Counted.compared = 0
     values = [Counted(f"other-{i}") for i in range(500)] + [Counted("b0-r0-n7")]
     for operator, taken in (("In", 1), ("NotIn", 99)):
@@ -216,7 +215,6 @@ def test_values_of_an_expression_are_looked_up():
 
 
 def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
-    """Found defect B8."""
     view = build_view([RACK], build_grid(1, 1, 1))
     for terms in (required(*[{"key": "pool", "operator": "Exists"}] * 2_001), required(*[{}] * 2_001)):
         with pytest.raises(InvalidSelector, match="node affinity has 2001 expressions, at most 2000 are accepted"):
@@ -229,7 +227,6 @@ def test_node_affinity_of_too_many_expressions_is_refused_with_the_limit():
 
 @pytest.mark.parametrize("size", [1, 500])
 def test_equal_selectors_have_the_same_key_however_large(size: int):
-    """Found defect B8."""
     view = build_view([RACK], build_grid(1, 1, 1))
     keys = {
         view.build_key(required({"key": "pool", "operator": "In", "values": [f"p{i + more}" for i in range(size)]})) for more in (0, 0, 1)
@@ -239,7 +236,6 @@ def test_equal_selectors_have_the_same_key_however_large(size: int):
 
 
 def test_a_selector_of_many_values_is_shown_by_the_first():
-    """Found defect B8."""
     affinity = required({"key": "pool", "operator": "In", "values": [f"p{i}" for i in range(500)]})
     refusal = place(build_view([RACK], build_grid(1, 1, 1)), [request(1, Mode.UNCONSTRAINED, affinity=affinity)], MIXED).refusal
     assert refusal is not None
@@ -248,7 +244,6 @@ def test_a_selector_of_many_values_is_shown_by_the_first():
 
 
 def test_tolerations_are_read_once_for_all_questions():
-    """Found defect B10."""
     reads = 0
 
     class Counted(dict[str, Any]):
@@ -267,7 +262,6 @@ def test_tolerations_are_read_once_for_all_questions():
 
 
 def test_taints_that_no_node_has_any_more_are_dropped():
-    """Found defect B10."""
     view = build_view([RACK], build_grid(1, 1, 3))
     asked = request(1, tolerations=({"key": "job-7", "operator": "Exists"},))
     for i in range(1_000):

@@ -1,4 +1,4 @@
-"""Hard topology spread constraints of placed pods (found defect G2)."""
+"""Hard topology spread constraints of placed pods."""
 
 from __future__ import annotations
 

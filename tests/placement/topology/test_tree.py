@@ -141,7 +141,6 @@ def test_grid_of_the_builders_has_the_places_it_says():
 
 
 def test_nodes_of_the_same_path_are_grouped_without_comparing_each_with_each():
-    """Found defect B12."""
     Counted.compared = 0
     nodes = [NodeLabels(f"n{i:03}", {RACK: "r", HOSTNAME_LABEL: Counted(f"h{i // 2:03}")}) for i in range(400)]
     tree = TopologyTree([RACK, HOSTNAME_LABEL], [*nodes, NodeLabels("own", {RACK: "r", HOSTNAME_LABEL: "own"})])

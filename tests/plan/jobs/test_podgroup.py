@@ -11,10 +11,15 @@ from core.api.kinds.podgroup_kinds import PodGroup
 from core.jobs import podgroup_levels
 from core.jobs.podgroup_annotation import Grouping, with_membership
 from core.jobs.podgroup_levels import read_levels
-from core.names import QUEUE_NAME_LABEL
-from core.plan.jobs.job_podgroup import build_pod_group, is_in_step, is_of
+from core.names import EVENT_POD_GROUP_REFUSED, POD_GROUP_SCHEDULED, QUEUE_NAME_LABEL
+from core.plan.jobs.job_podgroup import build_pod_group, plan_job_group, plan_refused_group
+from core.plan.steps import pacing
+from core.plan.steps.conditions import Condition
+from core.plan.steps.steps import Plan
+from core.plan.steps.writes import Apply, Guard
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.podgroup_facts import read_pod_group
+from core.resource import Resource
 from tests.webhook.reviews.test_group_reviews import BY_NAME, RACK, build_object, build_template
 
 Obj = dict[str, Any]
@@ -53,15 +58,63 @@ def test_it_is_controlled_by_the_job_and_has_its_levels():
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}],
     }
     assert read_pod_group(built).levels == (TopologyConstraint("block"), TopologyConstraint(RACK, preferred=True))
-    assert is_of(built, member(obj))
-    assert not is_of(built, {"metadata": {"uid": "another"}})
-    assert not is_of({"metadata": {}}, member(obj))
 
 
-def test_it_is_in_step_while_its_job_is_the_same():
-    built, grown = (group({**build_object("Job"), "spec": {"parallelism": count, "template": build_template()}}) for count in (4, 5))
-    assert is_in_step(built, built)
-    assert not is_in_step(built, grown)
+JOBS = Resource("batch", "v1", "jobs", "Job")
+SCHEDULED = Condition(POD_GROUP_SCHEDULED, True, "Scheduled", "4 pods have their places")
+WAITS = Condition(POD_GROUP_SCHEDULED, False, "Unschedulable", "no rack has room")
+
+
+def plan(present: Obj | None = None, verdict: Condition | None = None) -> Plan:
+    job = member(build_object("Job"))
+    return plan_job_group(JOBS, job, group(build_object("Job")), present, verdict)
+
+
+def list_events(planned: Plan) -> list[tuple[str, str, bool]]:
+    return [(event.reason, event.message, event.warning) for step in planned.steps for event in step.events]
+
+
+def store(**changed: Any) -> Obj:
+    """The group of the job as it was written."""
+    built = group(build_object("Job"))
+    return {**built, "metadata": {**built["metadata"], "uid": "g-uid", **changed.pop("metadata", {})}, **changed}
+
+
+@pytest.mark.parametrize(
+    ("present", "verdict", "names", "events"),
+    [
+        (None, None, ("write group",), []),
+        (None, SCHEDULED, ("write group",), []),
+        (store(), None, (), []),
+        (store(), SCHEDULED, ("report",), [("Scheduled", "PodGroup g: 4 pods have their places", False)]),
+        (store(), WAITS, ("report",), [("Unschedulable", "PodGroup g: no rack has room", True)]),
+        (store(spec={}), None, ("write group",), []),
+        (store(spec={}), WAITS, ("report", "write group"), [("Unschedulable", "PodGroup g: no rack has room", True)]),
+    ],
+    ids=["missing", "missing, with an old condition", "as it should be", "placed", "waits", "changed", "changed, waits"],
+)
+def test_pod_group_of_a_job_is_written_if_it_differs_while_its_condition_is_emitted_on_the_job(
+    present: Obj | None, verdict: Condition | None, names: tuple[str, ...], events: list[tuple[str, str, bool]]
+):
+    planned = plan(present, verdict)
+    assert (planned.names, list_events(planned), planned.again_s) == (names, events, None)
+    for write in (step.write for step in planned.steps if step.write is not None):
+        assert isinstance(write, Apply)
+        assert write.guard is (Guard.ANY if present is None else Guard.SAME)
+
+
+@pytest.mark.parametrize("owners", [[], [{"controller": True, "uid": "another"}], [{"controller": False, "uid": "u"}]])
+def test_pod_group_of_another_owner_is_left_alone_with_an_event_on_the_job(owners: list[Obj]):
+    planned = plan(store(metadata={"ownerReferences": owners}, spec={}), WAITS)
+    message = "there is a PodGroup g that is not of this job; its pods wait"
+    assert list_events(planned) == [(EVENT_POD_GROUP_REFUSED, message, True)]
+    assert (planned.names, planned.again_s) == (("report",), pacing.JOB_GROUP_REFUSED_S)
+
+
+def test_pod_group_that_the_api_server_refuses_is_reported_on_the_job_then_tried_again():
+    planned = plan_refused_group(JOBS, member(build_object("Job")), "a policy")
+    assert list_events(planned) == [(EVENT_POD_GROUP_REFUSED, "a policy; its pods wait", True)]
+    assert planned.again_s == pacing.JOB_GROUP_REFUSED_S
 
 
 @pytest.mark.parametrize(

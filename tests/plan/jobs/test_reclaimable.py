@@ -13,8 +13,8 @@ from core.jobs.kinds.job import Job
 from core.jobs.kinds.jobset import JobSet
 from core.jobs.kinds.registry import KINDS
 from core.model.admission import Admission, PodSetAdmission
-from core.names import FINISHED, PODSET_LABEL, QUOTA_RESERVED
-from core.plan.jobs.reclaimable import are_made_again, count_succeeded, plan_reclaimable
+from core.names import ADMITTED, EVICTED, FINISHED, PODSET_LABEL, QUOTA_RESERVED
+from core.plan.jobs.reclaimable import count_succeeded, plan_finished_pods, plan_reclaimable
 from core.state.facts import WorkloadFacts
 from core.state.workload_state import subtract_reclaimed
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
@@ -106,10 +106,30 @@ def test_it_is_written_once():
 
 def test_it_goes_down_only_once_the_quota_is_given_back():
     assert plan_reclaimable(build_workload(RESERVED, reclaimable=3), {"main": 1}) is None
-    assert are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 1})
-    assert not are_made_again(build_workload(RESERVED, reclaimable=3), {"main": 3})
     assert plan_reclaimable(build_workload(reclaimable=3), {"main": 1}) == [{"name": "main", "count": 1}]
     assert plan_reclaimable(build_workload(reclaimable=3), {}) == []
+
+
+RUNS = (RESERVED, build_condition_json(ADMITTED))
+
+
+@pytest.mark.parametrize(
+    ("wire", "done", "has_job", "names"),
+    [
+        (build_workload(*RUNS), 0, True, ()),
+        (build_workload(*RUNS), 1, True, ("report reclaimable pods",)),
+        (build_workload(*RUNS, reclaimable=3), 3, True, ()),
+        (build_workload(*RUNS, reclaimable=3), 1, True, ("evict",)),
+        (build_workload(*RUNS, reclaimable=3), 1, False, ()),
+        (build_workload(*RUNS, build_condition_json(EVICTED), reclaimable=3), 1, True, ()),
+        (build_workload(RESERVED, reclaimable=3), 1, True, ()),
+        (build_workload(reclaimable=3), 1, True, ("report reclaimable pods",)),
+    ],
+)
+def test_finished_pods_are_reported_but_those_created_again_lead_to_an_eviction(
+    wire: Json, done: int, has_job: bool, names: tuple[str, ...]
+):
+    assert plan_finished_pods(wire, {"main": done}, {}, "2026-01-01T00:00:00Z", has_job=has_job).names == names
 
 
 # --- what it is good for ------------------------------------------------------------------------------------

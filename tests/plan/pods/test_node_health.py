@@ -135,7 +135,7 @@ def test_toleration_seconds_are_waited_for(rules: HealthRules, added: float, los
 
 @pytest.mark.parametrize("seconds", [10**12, 2**63 - 1])
 def test_a_toleration_of_more_than_a_hundred_years_is_for_ever(seconds: int):
-    """Found defect A6: `date value out of range` kept every lost node of the workload from being replaced."""
+    """Former defect: `date value out of range` kept every lost node of the workload from being replaced."""
     long = ({"key": "broken", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds},)
     assert judge(build_node(taints=[taint("NoExecute")]), RUNNING, rules=BY_TIME, tolerations=long) == NodeVerdict()
 

@@ -29,7 +29,7 @@ def build_workload(count: int) -> tuple[WorkloadFacts, Admission]:
 
 
 def test_a_pod_stays_gated_while_its_node_is_not_ready():
-    """Found defect E19: it was ungated there, ended as Failed half a minute later, and cost the job a retry."""
+    """Former defect: it was ungated there, ended as Failed half a minute later, and cost the job a retry."""
     facts, admission = build_workload(3)
     plan = plan_ungating(facts, admission, build_pods(3), is_ready=lambda given, values: values != ("n1",))
     assert sorted(action.node_selector[HOSTNAME_LABEL] for action in plan.actions) == ["n0", "n2"]
@@ -38,7 +38,7 @@ def test_a_pod_stays_gated_while_its_node_is_not_ready():
 
 @pytest.mark.parametrize(("others", "ungated"), [(0, 4), (1, 3), (4, 0), (9, 0)])
 def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
-    """Found defect C1: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
+    """Former defect: the Job controller made replacements for pods that a user took from it, and twice as many ran."""
     facts, admission = build_workload(4)
     released = [replace(pod, key=f"ns/released-{i}", gated=False) for i, pod in enumerate(build_pods(others))]
     plan = plan_ungating(facts, admission, build_pods(4), others=released)
@@ -51,7 +51,7 @@ def test_pods_that_the_owner_lost_keep_their_places(others: int, ungated: int):
 @pytest.mark.parametrize("waiting", range(5))
 @pytest.mark.parametrize("ended", [0, 7])
 def test_pods_outside_of_the_assignment_count_among_those_admitted(inside: int, strays: int, waiting: int, ended: int):
-    """Attack 27: pods of an elastic job ran outside of its assignment, and 24 GPUs of a quota of 16 were used."""
+    """Former defect: pods of an elastic job ran outside of its assignment, and 24 GPUs of a quota of 16 were used."""
     facts, admission = build_workload(3)
     there = [*(f"n{i}" for i in range(inside)), *(f"elsewhere{i}" for i in range(strays))]
     run = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait
-from core.plan.workloads.activity import plan_activity
+from core.plan.workloads.activity import plan_active_workload, plan_activity
 from core.plan.workloads.admission_status import build_admitted_status, build_amended_status, build_evicted_status, build_released_status
 from core.state.facts import find_condition
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
@@ -43,6 +43,35 @@ def build_admitted_workload(*conditions: Json, since: float = 0, **more: Any) ->
 
 def plan(wire: Json, now_s: float) -> Action | None:
     return plan_activity(wire, T0 + timedelta(seconds=now_s))
+
+
+OVER = build_admitted_workload(limit=60)
+TARGET = build_condition(DEACTIVATION_TARGET, reason="Other")
+
+
+@pytest.mark.parametrize(
+    ("wire", "facts", "names", "reasons"),
+    [
+        (build_admitted_workload(), {}, (), []),
+        (build_workload(active=False), {"can_be_activated": True}, ("activate",), []),
+        (build_workload(active=False), {}, ("amend",), []),
+        (OVER, {}, ("evict", "report"), [f"EvictedDueTo{BY_TIME}", "MaximumExecutionTimeExceeded"]),
+        (OVER, {"has_ended": True}, (), []),
+        (
+            build_admitted_workload(build_condition(DEACTIVATION_TARGET, reason="Other")),
+            {},
+            ("evict",),
+            ["EvictedDueToDeactivatedDueToOther"],
+        ),
+        (build_workload(TARGET), {"has_ended": True}, ("deactivate",), []),
+    ],
+)
+def test_plan_of_an_active_or_deactivated_workload_has_the_steps(
+    wire: Json, facts: dict[str, bool], names: tuple[str, ...], reasons: list[str]
+):
+    plan = plan_active_workload(wire, T0 + timedelta(seconds=1000), **{"can_be_activated": False, "has_ended": False} | facts)
+    assert plan.names == names
+    assert [event.reason for step in plan.steps for event in step.events if not event.on_job] == reasons
 
 
 def test_workload_without_maximum_execution_time_runs_without_limit():

@@ -450,7 +450,7 @@ def test_every_failure_is_counted_once_whatever_happens_between(events: list[str
 
 
 def test_pod_sets_without_pods_are_not_in_a_request_for_nodes():
-    """Found defect E4: the CRD of ProvisioningRequests refuses a pod set of 0 pods, every 30 s, while quota was held."""
+    """Former defect: the CRD of ProvisioningRequests refuses a pod set of 0 pods, every 30 s, while quota was held."""
     pod_sets = [{"name": name, "count": count, "template": {"spec": {}}} for name, count in (("head", 1), ("workers", 0))]
     needed = list_needed_pod_sets({"spec": {"podSets": pod_sets}}, ProvisioningConfig("c", "class"))
     assert [pod_set["name"] for pod_set in needed] == ["head"]

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from core.names import CHECK_PENDING, CHECK_READY, FINISHED, QUOTA_RESERVED
+from core.names import ACTIVE, CHECK_PENDING, CHECK_READY, FINISHED, QUOTA_RESERVED
 from core.plan.steps import pacing
+from core.plan.steps.conditions import Condition
 from core.plan.steps.steps import Plan
 from core.plan.steps.writes import Apply, Create, Delete
 from core.plan.workloads.provisioning import Make, SetState, WaitForProvider
-from core.plan.workloads.provisioning_steps import ProvisionedWorkload, ProvisioningDecision, decide, plan_request, plan_rest
+from core.plan.workloads.provisioning_steps import ProvisionedWorkload, ProvisioningDecision, decide, plan_check, plan_request, plan_rest
 from core.state.check_facts import ProvisioningConfig
 from core.state.facts import WorkloadFacts
 from tests.builders import build_condition_json
@@ -154,3 +155,15 @@ def test_check_without_its_flavor_keeps_no_other_from_being_judged():
     plan = plan_rest(f, decided, {}, {})
     assert plan.names == ("judge checks",)
     assert plan.problem == decided.problem
+
+
+def test_condition_of_a_check_is_written_where_it_differs():
+    check = {"metadata": {"name": "nodes", "generation": 2}}
+    condition = Condition(ACTIVE, False, "NotInstalled", "ProvisioningRequests are not installed")
+    (step,) = plan_check(check, condition, NOW).steps
+    assert isinstance(step.write, Apply)
+    assert step.log is not None
+    assert step.log.fields == {"check": "nodes", "Active": False, "why": condition.message}
+    (written,) = step.write.body["status"]["conditions"]
+    assert (written["status"], written["observedGeneration"], written["lastTransitionTime"]) == ("False", 2, NOW)
+    assert plan_check({**check, "status": {"conditions": [written]}}, condition, NOW) == Plan()

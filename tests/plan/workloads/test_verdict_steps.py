@@ -38,9 +38,8 @@ from core.plan.workloads.verdict_steps import (
     Judged,
     PresentVictim,
     VerdictRules,
-    cancel_write,
-    is_written,
     list_swapped_in,
+    plan_lost_answer,
     plan_preemption,
     plan_verdict,
     refuse_too_large,
@@ -271,10 +270,11 @@ def test_place_that_etcd_would_not_take_is_refused_with_its_size():
 )
 def test_write_without_an_answer_is_looked_up_and_one_that_did_not_arrive_never_will(before: Json, now: Json, second: bool, arrived: bool):
     verdict = Verdict(WorkloadFacts.read(before), find("n2"), second)
-    assert is_written(verdict, now) is arrived
+    plan = plan_lost_answer(verdict, now, WRITTEN, ResourceRules())
+    assert (plan.steps == ()) is arrived
     if arrived:
         return
-    write = cancel_write(verdict, now, WRITTEN, ResourceRules())
+    (write,) = (step.write for step in plan.steps)
     assert isinstance(write, Apply)
     assert (write.seen, write.guard) == (now, Guard.AS_SEEN)
     assert write.body["status"].get("admission") == now["status"].get("admission"), "it takes no place away"

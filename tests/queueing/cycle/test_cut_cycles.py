@@ -71,7 +71,7 @@ def test_round_of_cut_cycles_reports_to_each_workload_once(alike: bool, strategy
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
 def test_round_of_cut_cycles_asks_each_shape_a_few_times(strategy: str):
-    """Found defect B1: each cycle began at the first workload again, so that 20,000 shapes took steps of 0.3 s."""
+    """Former defect: each cycle began at the first workload again, so that 20,000 shapes took steps of 0.3 s."""
     scene, asked = small(queueingStrategy=strategy), Counter[str]()
     crowd(scene, alike=False)
     run_cut(scene)
@@ -196,7 +196,7 @@ def test_room_for_a_preemptor_is_kept_in_a_cut_round():
 
 
 def test_new_workloads_are_added_in_portions_before_any_is_decided_on(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: 20,000 that wait at a start were read in one step of 0.3 s. The last of them may be the first to be served."""
+    """Former defect: 20,000 that wait at a start were read in one step of 0.3 s. The last of them may be the first to be served."""
     monkeypatch.setattr(pending, "MOST_ADDED", 5)
     scene = small()
     for i in range(MANY):

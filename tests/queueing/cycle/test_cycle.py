@@ -455,7 +455,7 @@ def test_workload_with_a_verdict_being_written_is_not_judged(judged: Counter[str
 
 
 def test_a_decision_that_cannot_be_written_is_made_once():
-    """Found defect D7: it was assumed and dropped at each turn, and each time all refusals of others were void."""
+    """Former defect: it was assumed and dropped at each turn, and each time all refusals of others were void."""
     scene = Scene(quota="100")
     scene.rack("r", 1)
     key = scene.submit("w", 1)

@@ -82,7 +82,7 @@ def test_growing_workload_is_placed_next_to_its_running_pods():
 
 @pytest.mark.parametrize("doubt", [{"ready": False}, {"cpu": 1}, {"pool": "another"}, {"rack": "r9"}])
 def test_growth_keeps_pods_on_a_node_that_is_doubtful(doubt: dict[str, Any]):
-    """Attack 27: the second workload had all places elsewhere, and the pods that ran on were counted nowhere."""
+    """Former defect: the second workload had all places elsewhere, and the pods that ran on were counted nowhere."""
     scene = Grown(4)
     run_pods(scene)
     (node,) = scene.nodes()

@@ -453,7 +453,7 @@ def test_without_its_topology_there_is_no_replacement() -> None:
 
 
 def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> None:
-    """Found defect B1: the second passes of a storm of failed nodes were one step, however many."""
+    """Former defect: the second passes of a storm of failed nodes were one step, however many."""
     scene, kinds = build_running_scene(nodes=12), list[bool]()
     for i in range(4):
         scene.submit(f"w{i}", 1, cpu="4")
@@ -477,7 +477,7 @@ def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> Non
 
 
 def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -> None:
-    """Found defect B1: after a cut the round of second passes goes on, though each change lets those before be tried again."""
+    """After a cut the round of second passes goes on, though each change lets those before be tried again."""
     scene, judged = build_running_scene(KEEPS, nodes=4), list[str]()
     for i in range(4):
         scene.submit(f"w{i}", 1, cpu="4")
@@ -515,7 +515,7 @@ def test_stuck_pod_with_changed_node_labels_is_reported_once() -> None:
 
 
 def test_gone_node_with_a_hostname_that_is_the_name_of_another_is_replaced_alone() -> None:
-    """Attack 28: the other node was taken for it. That it was well kept the job waiting for its pod for ever."""
+    """Former defect: the other node was taken for it. That it was well kept the job waiting for its pod for ever."""
     scene = build_running_scene(racks=0)
     for number in range(5):
         labels = {RACK: "r0", HOSTNAME_LABEL: f"n{(number + 1) % 5}"}

@@ -48,7 +48,6 @@ def get_outcome(verdicts: list[Verdict]) -> Admissible | NotAdmissible:
 
 
 def test_decision_in_pieces_is_the_decision_in_one_piece():
-    """Found defect B1."""
     scene, other = build_crowded_scene(30), build_crowded_scene(30)
     verdicts, interruptions = decide_in_pieces(scene)
     assert interruptions > 20
@@ -57,7 +56,6 @@ def test_decision_in_pieces_is_the_decision_in_one_piece():
 
 
 def test_victim_that_finishes_between_pieces_is_not_evicted():
-    """Found defect B1."""
     expected = sorted(get_victims(build_crowded_scene(30).run()[NAME]))
     scene = build_crowded_scene(30)
     assert list(scene.cycle.run(lambda: not scene.cycle.has_decided)) == []
@@ -68,14 +66,13 @@ def test_victim_that_finishes_between_pieces_is_not_evicted():
 
 
 def test_workload_that_fits_before_its_search_ends_is_admitted():
-    """Found defect B1."""
     scene = build_crowded_scene(30)
     verdicts, _ = decide_in_pieces(scene, lambda: scene.rack("new", 10) if "new-n0" not in scene.state.nodes else None)
     assert isinstance(get_outcome(verdicts), Admissible)
 
 
 def test_refusal_in_pieces_does_not_outlive_a_change_between_them(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: what came while the search went on would never have been looked at."""
+    """Former defect: what came while the search went on would never have been looked at."""
     scene = build_crowded_scene(30)
     scene.submit(NAME, 11, cpu="4", queue="q", priority=1)  # no rack has so many nodes
     verdicts, interruptions = decide_in_pieces(scene, lambda: scene.rack("new", 11) if "new-n0" not in scene.state.nodes else None)
@@ -86,7 +83,7 @@ def test_refusal_in_pieces_does_not_outlive_a_change_between_them(monkeypatch: p
 
 @pytest.mark.parametrize("what", ["workload", "victims"])
 def test_search_that_never_holds_is_made_in_one_piece(what: str):
-    """Found defect B1: an owner that writes its workload again and again keeps those behind it waiting no longer than that."""
+    """An owner that writes its workload again and again keeps those behind it waiting no longer than that."""
     scene, priority = build_crowded_scene(30), [1]
 
     def disturb() -> None:
@@ -109,7 +106,6 @@ def test_search_that_never_holds_is_made_in_one_piece(what: str):
 @given(busy_scenes(), jobs, st.data())
 @settings(max_examples=scale_examples(2.5))
 def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job: Job, data: st.DataObject):
-    """Found defect B1."""
     job.submit(scene, NAME)
 
     def change() -> None:
@@ -159,7 +155,7 @@ def test_decision_in_pieces_holds_at_its_end_whatever_changes(scene: Shared, job
 
 
 def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: reading all victims anew was a step of 200 ms with 4,900 of them."""
+    """Former defect: reading all victims anew was a step of 200 ms with 4,900 of them."""
     scene, read = build_crowded_scene(30), list[str]()
     assert list(scene.cycle.run(lambda: not scene.cycle.has_decided)) == []
     while scene.cycle.run_piece():
@@ -179,7 +175,7 @@ def test_confirmation_reads_only_workloads_that_have_changed(monkeypatch: pytest
 
 
 def test_pieces_of_a_search_are_small(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: between two of them the loop serves others."""
+    """Between two of them the loop serves others."""
     scene, charged, most = build_crowded_scene(30), [0], [0]
     charge = StepBudget.charge
 

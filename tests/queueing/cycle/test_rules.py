@@ -62,7 +62,7 @@ def test_the_rule_the_level_asked_for_and_the_levels_there_are_are_named(scene: 
 
 
 def test_queue_without_a_topology_flavor_keeps_the_workload_queued(scene: Scene):
-    """Found defect G5. There is no topology to compare the level with (docs/users.md)."""
+    """There is no topology to compare the level with (docs/users.md)."""
     scene.flavor("plain")
     scene.queue("cq", {"plain": "100"})
     found = get_verdict(scene, build_pod_set_json("main", 2, topology={"required": "nowhere"}))
@@ -124,7 +124,7 @@ def test_unknown_level_of_a_workload_annotation_is_refused_without_pod_set_topol
 
 
 def test_group_of_three_with_mixed_levels_breaks_a_rule(scene: Scene):
-    """Found defect D12: only a Workload that is written by hand can have one."""
+    """Only a Workload that is written by hand can have one."""
     asked: dict[str, dict[str, Any]] = {"a": {"required": RACK}, "b": {"required": RACK}, "c": {"unconstrained": True}}
     found = get_verdict(scene, *(build_pod_set_json(name, 1, topology={**each, "podSetGroupName": "g"}) for name, each in asked.items()))
     assert found is not None

@@ -348,7 +348,7 @@ def test_two_pod_sets_with_spares_share_one_spare_node_that_fits_both() -> None:
 
 
 def test_no_node_is_a_spare_of_two_pod_sets_of_two_flavors_that_has_room_for_one() -> None:
-    """Attack 28: of flavors over the same nodes each pod set got the same other node, once its spare was gone."""
+    """Former defect: of flavors over the same nodes each pod set got the same other node, once its spare was gone."""
     scene = build_sparing_scene(7)
     for name in ("one", "two"):
         scene.flavor(name, "t")
@@ -414,7 +414,7 @@ def get_usage(scene: Sparing, queue: str = "cq") -> int:
 
 
 def test_spares_use_quota_unless_administrator_lets_them_go_uncounted() -> None:
-    """Found defect C5: with 64 uncounted spares a queue of 8 GPUs held 65 nodes of 8."""
+    """Former defect: with 64 uncounted spares a queue of 8 GPUs held 65 nodes of 8."""
     for rules, amount in ((ResourceRules(), 12), (ResourceRules(counts_spares=False), 8)):
         scene = Sparing(resource_rules=rules)
         scene.rack("r0", NODES)
@@ -512,7 +512,7 @@ def test_spares_under_random_node_changes_stay_in_their_domain_and_exclusive(dat
 
 
 def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rack() -> None:
-    """Found defect D9: the spare fails first, then the node with all pods."""
+    """The spare fails first, then the node with all pods."""
     scene = build_sparing_scene(4, 4)
     scene.ask("w", 2, 1, cpu="2")
     scene.ask("others", 2, 0)

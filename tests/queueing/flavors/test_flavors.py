@@ -56,7 +56,7 @@ def test_the_second_flavor_serves_where_the_first_lacks_quota():
 
 
 def test_the_second_flavor_serves_where_the_first_lacks_the_place():
-    """The peer never tries the next flavor for that (BEHAVIOUR.md 11)."""
+    """Kueue never tries the next flavor for that."""
     outcome = judge(build_two_flavors(), build_pod_set(8))
     assert list_flavors(outcome) == [{"cpu": "b"}]
     assert isinstance(outcome, Admissible)
@@ -264,7 +264,7 @@ def test_refusal_names_pod_fields_that_only_kube_scheduler_evaluates(spec: dict[
 
 @pytest.mark.parametrize("field", ["topologySpreadConstraints", "resourceClaims"])
 def test_admission_of_pods_with_unjudged_fields_names_them(field: str):
-    """Found defect G2. `topogate plan` and the event `Admitted` show these sentences."""
+    """`topogate plan` and the event `Admitted` show these sentences."""
     scene = Scene()
     scene.rack("r", 2)
     spec: dict[str, Any] = {field: [{"name": "a", "topologyKey": RACK}]}
@@ -282,7 +282,7 @@ def spread_pods(count: int, key: str = HOSTNAME_LABEL) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("count", "sizes", "unmet"), [(2, [1, 1], False), (3, [1, 2], True)])
 def test_admission_meets_hard_spread_or_names_it(count: int, sizes: list[int], unmet: bool):
-    """Found defect G2. A rack with two nodes for two pods each."""
+    """A rack with two nodes for two pods each."""
     scene = Scene()
     for i in range(2):
         scene.node(Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"cpu": 2000, "pods": 10}))
@@ -294,7 +294,7 @@ def test_admission_meets_hard_spread_or_names_it(count: int, sizes: list[int], u
 
 
 def test_hard_spread_keeps_pods_from_nodes_without_its_label():
-    """Found defect G2. kube-scheduler binds no pod to such a node."""
+    """kube-scheduler binds no pod to such a node."""
     scene = Scene()
     scene.rack("r", 2)
     message = get_refusal(judge(scene, spread_pods(2, "topology.kubernetes.io/zone")), REASON_TOPOLOGY_PLACEMENT_FAILED)
@@ -302,7 +302,6 @@ def test_hard_spread_keeps_pods_from_nodes_without_its_label():
 
 
 def test_admission_of_a_group_names_the_unjudged_fields_of_both_pod_sets():
-    """Found defect G2."""
     scene = Scene()
     scene.rack("r", 2)
     together = {"required": RACK, "podSetGroupName": "g"}

@@ -66,7 +66,7 @@ def test_a_process_that_has_just_begun_knows_that_as_well(is_lost: bool) -> None
 
 
 def test_a_pod_is_not_kept_away_by_its_own_on_a_node_that_left_the_topology_and_has_another_name() -> None:
-    """Attack 28: it was looked for by its hostname."""
+    """Former defect: it was looked for by its hostname."""
     scene = build_running_scene(racks=0)
     one_to_a_zone(scene, bound=True, domain=".example.com")
     scene.node(Node("n0.example.com", {HOSTNAME_LABEL: "n0", "zone": "a"}, {"cpu": 4000, "pods": 10}))
@@ -130,7 +130,7 @@ PORT = [{"name": "c", "resources": {"requests": {"cpu": "2"}}, "ports": [{"conta
     ids=["room", "port", "apart"],
 )
 def test_pods_of_two_flavors_with_the_same_nodes_get_no_place_twice(count: int, quota: str, spec: dict[str, Any]) -> None:
-    """Attack 28: the pods of both flavors were sent to one node, which had room for those of one."""
+    """Former defect: the pods of both flavors were sent to one node, which had room for those of one."""
     scene = build_running_scene(nodes=5)
     two_flavors(scene, count=count, quota=quota, **spec)
     lost = scene.where("w").keys()
@@ -145,7 +145,7 @@ def test_pods_of_two_flavors_with_the_same_nodes_get_no_place_twice(count: int, 
 
 
 def test_no_lost_place_of_another_flavor_keeps_a_pod_away() -> None:
-    """Attack 28: one pod to a zone, whichever flavor it has; each had to go where the other had been."""
+    """One pod to a zone, whichever flavor it has. Former defect: each had to go where the other had been."""
     scene = build_running_scene(racks=0)
     for name, zone, pool in (("n0", "a", "one"), ("n1", "b", "one"), ("m0", "b", "two"), ("m1", "a", "two")):
         scene.node(Node(name, {RACK: "r", HOSTNAME_LABEL: name, "zone": zone, "pool": pool}, {"cpu": 2000, "pods": 10}))

@@ -68,7 +68,7 @@ def test_the_nearest_name_holds_workload_then_queue_then_topology_then_process(
 @pytest.mark.parametrize("named_by", ["workload", "queue", "topology", "process"])
 @pytest.mark.parametrize(("profile", "pods"), [("best-fit", [3, 3, 1]), ("least-free", [1, 2, 3, 1]), ("balanced", [3, 2, 2])])
 def test_profile_of_one_algorithm_applies_wherever_it_is_named(profile: str, pods: list[int], named_by: str):
-    """Found defect G4. Of nodes for 3, 3, 2 and 1 pods each algorithm chooses others for seven pods that prefer one rack."""
+    """Of nodes for 3, 3, 2 and 1 pods each algorithm chooses others for seven pods that prefer one rack."""
     by = {named_by: profile}
     choice = Choice(read_profiles({}, by.get("process", "kep")), topology=by.get("topology"), queue=by.get("queue"))
     asked = build_workload_json("w", [build_pod_set_json(count=7, topology={"preferred": RACK})])

@@ -194,7 +194,7 @@ def name_of(verdict: Verdict) -> str:
 
 
 def test_workload_of_another_queue_waits_for_no_more_than_a_portion():
-    """Attack 29: 120 workloads of high priority, which never fit, took 11 s before any of another team was asked, at each change."""
+    """Former defect: 120 workloads of high priority, which never fit, took 11 s before any of another team was asked, at each change."""
     scene = Slow()
     for number in range(6):
         scene.submit(f"slow{number}", 9 + number, cpu="1", queue="slow", priority=5)
@@ -224,7 +224,7 @@ def test_workloads_that_are_written_in_each_round_keep_those_behind_them_from_no
 
 
 def test_workload_that_waited_longer_gets_the_room_that_is_freed_in_a_lap():
-    """Attack 30: whoever was behind it in the lap was asked first and took the room; of 120 the first by priority waited for ever."""
+    """Former defect: each that was behind it in the lap was asked first and took the room; of 120 the first by priority waited for ever."""
     scene = Slow()
     scene.submit("runs", 3, cpu="1", queue="slow")
     while "runs admitted" not in scene.names():
@@ -318,7 +318,7 @@ def test_workload_on_which_a_verdict_is_written_keeps_its_number_and_one_that_as
 
 
 def test_workload_with_other_labels_of_its_pods_keeps_its_number():
-    """Attack 30: the first of a group had a new number in each round, and the group no decision in 400 rounds."""
+    """Former defect: the first of a group had a new number in each round, and the group no decision in 400 rounds."""
     scene = Slow()
     for color in ("red", "blue"):
         pod_sets = [build_pod_set_json(count=9)]

@@ -1,4 +1,4 @@
-"""A workload that was deactivated for a level that its topology lacks comes back when the topology has it (found defect E15)."""
+"""A workload that was deactivated for a level that its topology lacks comes back when the topology has it."""
 
 from __future__ import annotations
 

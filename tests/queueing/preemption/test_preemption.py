@@ -84,7 +84,7 @@ def test_workload_that_would_not_fit_after_preemption_preempts_no_workload():
 
 
 def test_one_large_victim_rather_than_many_small():
-    """D26: the many are newer and of the same priority, yet one elsewhere will do."""
+    """The many are newer and of the same priority, yet one elsewhere will do."""
     scene = build_one_queue(nominal="100")
     scene.rack("r2", 2)
     scene.submit("whole", 8, queue="q")
@@ -535,7 +535,6 @@ def build_crowded_scene(racks: int) -> Shared:
 
 
 def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1."""
     scene, trials = build_crowded_scene(30), Counter[str]()
 
     def counting(*asked: Any) -> Admissible | NotAdmissible:
@@ -549,7 +548,6 @@ def test_preemption_among_many_candidates_tries_many_at_once(monkeypatch: pytest
 
 @pytest.mark.parametrize("steps", [1, 2_000, 10_000])
 def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1."""
     scene = build_crowded_scene(30)
     monkeypatch.setattr(judge, "PREEMPTION_STEPS", steps)
     outcome = scene.run()["urgent"]
@@ -566,7 +564,6 @@ def test_preemption_without_steps_left_evicts_the_best_set_so_far(steps: int, mo
 
 
 def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 12)
     scene = build_crowded_scene(3)
     for i in range(10):
@@ -579,7 +576,7 @@ def test_of_too_many_candidates_those_of_the_lowest_priority_are_looked_at(monke
 
 
 def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.MonkeyPatch):
-    """Found defect B1: nobody of them may be all, and the search was not ended."""
+    """Without a victim among those that were judged there may be others: the search was not ended."""
     monkeypatch.setattr(preemption_policy, "MOST_CANDIDATES", 3)
     scene = build_crowded_scene(1)
     scene.submit("all", 10, cpu="4", queue="q", priority=2)

@@ -19,7 +19,7 @@ def owned_by(kind: str, name: str, api: str = RAY) -> list[dict[str, Any]]:
 
 
 def test_a_complete_rayjob_holds_its_quota_while_kuberay_keeps_its_cluster():
-    """Attack F1: `ttlSecondsAfterFinished: 2147483647` keeps the cluster of a RayJob that is Complete."""
+    """`ttlSecondsAfterFinished: 2147483647` keeps the cluster of a RayJob that is Complete."""
     harness = Harness(ManualClock())
     jobs = Jobs(harness.observed, harness.executor, harness.clock)
     labels = {QUEUE_NAME_LABEL: "main"}

@@ -54,7 +54,7 @@ def test_pod_with_a_controller_of_an_unknown_kind_is_no_pod_of_a_job_with_the_sa
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_pod_with_a_pod_as_controller_is_no_pod_of_a_job_with_the_same_uid(observed: Observed, version: str):
-    """Attack 31: a Pod is an owner that any user can name."""
+    """A Pod is an owner that any user can name."""
     observed.pods.put(build_pod("leech", owned_by("Pod", version, "low")))
     assert observed.count_live_pods(get_job(observed, "low")) == (1, 0)
     assert observed.pod_facts["ns/leech"].owner_uid != "low"
@@ -62,7 +62,7 @@ def test_pod_with_a_pod_as_controller_is_no_pod_of_a_job_with_the_same_uid(obser
 
 @pytest.mark.parametrize(("kind", "version"), [("Pod", "v1"), ("Job", "batch/v1")])
 def test_pod_and_job_of_another_namespace_are_not_those_of_a_job_that_they_name(observed: Observed, kind: str, version: str):
-    """Attack 31: gated pods of that kind made the reconciler stop the job."""
+    """Former defect: gated pods of that kind made the reconciler stop the job."""
     pod = build_pod("leech", owned_by(kind, version, "low"))
     pod["metadata"]["namespace"] = "other"
     pod |= {"spec": {"containers": [], "schedulingGates": [{"name": TOPOLOGY_GATE}]}, "status": {"phase": "Pending"}}

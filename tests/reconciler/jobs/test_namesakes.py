@@ -10,6 +10,7 @@ import pytest
 
 from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
+from core.plan.steps.steps import Step, make_plan
 from core.resource import Obj
 from core.runtime.clock import SystemClock
 from core.runtime.http.client import Client
@@ -18,7 +19,7 @@ from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from reconciler.execute.event_recorder import Reporter
-from reconciler.execute.executor import Executor
+from reconciler.execute.executor import Executor, Left
 
 FINISHED = {"type": "Finished", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
@@ -36,23 +37,30 @@ async def make(client: Client, namespace: str) -> Obj:
     return await client.create(r.WORKLOADS, {**head, "metadata": {"name": "group", "namespace": namespace}, "spec": spec}, namespace)
 
 
+async def execute(executor: Executor, write: w.Write) -> Left:
+    """A plan of one write, and what that leaves of the object."""
+    left = Left()
+    await executor.execute(make_plan(Step("write", write)), left)
+    return left
+
+
 async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster: Cluster, client: Client):
     namespace = f"namesakes-{uuid.uuid4().hex[:6]}"
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.api.create(manifests.get_path(made), made)
     executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
     seen = await make(client, namespace)
-    await executor.write(w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
-    written = await executor.write(w.apply_workload_condition(seen, FINISHED))
+    await execute(executor, w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
+    written = (await execute(executor, w.apply_workload_condition(seen, FINISHED)))[r.WORKLOADS, f"{namespace}/group"]
     assert [condition["type"] for condition in written["status"]["conditions"]] == ["Finished"]
-    await executor.write(w.delete_workload(written))
+    await execute(executor, w.delete_workload(written))
     another = await make(client, namespace)
     for old in (seen, written):
         with pytest.raises(NotFound):
-            await executor.write(w.apply_workload_condition(old, FINISHED))
+            await execute(executor, w.apply_workload_condition(old, FINISHED))
         with pytest.raises(KubeError):
-            await executor.write(w.apply_admission(old, {"conditions": [FINISHED]}))
+            await execute(executor, w.apply_admission(old, {"conditions": [FINISHED]}))
         with pytest.raises(KubeError):
-            await executor.write(w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
+            await execute(executor, w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
     assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
     cluster.api.delete(f"{manifests.get_path(made)}/{namespace}")

@@ -90,7 +90,7 @@ def test_job_of_a_refused_workload_gets_an_event_with_the_reason(scene: Scene) -
 
 
 def test_unknown_topology_level_deactivates_the_workload_and_is_reported_on_the_job(scene: Scene) -> None:
-    """BEHAVIOUR.md, defect 12: it must not wait for ever."""
+    """It must not wait for ever."""
     scene.submit("train", pods=2, required="cloud.provider.com/topology-zone")
     message = scene.until_waiting("train", "Misconfigured")
     assert "no topology level 'cloud.provider.com/topology-zone'" in message

@@ -235,7 +235,7 @@ def test_deep_fields_are_found():
 
 
 def test_an_eviction_of_a_job_suspended_by_its_user_undoes_nothing_that_was_written_meanwhile(harness: JobHarness):
-    """Found defect D6: a body made from the cache was applied with force, and a replacement of nodes was undone under running pods."""
+    """Former defect: a body made from the cache was applied with force, and a replacement of nodes was undone under running pods."""
 
     def replace_meanwhile(request: Request) -> None:
         if (request.kind.kind, request.subresource) == ("Workload", "status"):

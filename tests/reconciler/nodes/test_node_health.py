@@ -48,7 +48,7 @@ def test_all_lost_nodes_are_named_in_one_write():
 
 
 def test_node_that_cannot_be_judged_leaves_other_nodes_to_be_reported(monkeypatch: pytest.MonkeyPatch):
-    """Found defect A6: one date out of range, and no lost node of the workload was replaced."""
+    """Former defect: one date out of range, and no lost node of the workload was replaced."""
 
     def judge(node: dict[str, Any] | None, *rest: Any) -> NodeVerdict:
         if node is not None and node["metadata"]["name"] == "n0":
@@ -218,7 +218,7 @@ def test_node_that_is_named_like_the_hostname_of_another_is_not_judged_in_its_pl
 
 @pytest.mark.parametrize("time", ["2026-01-02T00:00:00Z", "9999-12-31T23:59:59Z"])
 def test_node_with_a_clock_that_is_ahead_is_lost_as_long_after_it_was_seen_not_ready_as_any_other(time: str):
-    """Attack 29: the job waited for as long as that clock was ahead."""
+    """Former defect: the job waited for as long as that clock was ahead."""
     harness = NodesHarness()
     for name in ("n0", "n1"):
         harness.node(name)
@@ -238,7 +238,7 @@ def test_node_with_a_clock_that_is_ahead_is_lost_as_long_after_it_was_seen_not_r
 
 
 def test_node_with_a_clock_that_is_behind_is_not_lost_sooner_than_any_other():
-    """Attack 30: a place that no pod had taken yet was lost at the first flap."""
+    """Former defect: a place that no pod had taken yet was lost at the first flap."""
     harness = NodesHarness()
     for name in ("n0", "n1"):
         harness.node(name)
@@ -428,7 +428,7 @@ def test_pod_pinned_to_a_cordoned_node_by_its_user_is_not_ended():
 
 @pytest.mark.parametrize("is_admitted", [True, False])
 def test_pods_ungated_by_kueue_outside_of_the_assignment_are_ended(is_admitted: bool):
-    """Found defect E16: without coordinates of topogate's they were taken for pods that their user had pinned."""
+    """Former defect: without coordinates of topogate's they were taken for pods that their user had pinned."""
     harness = NodesHarness()
     harness.node("n0")
     harness.node("n9")

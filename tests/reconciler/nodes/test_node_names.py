@@ -87,7 +87,7 @@ def test_node_that_was_gone_before_the_start_is_lost_where_another_node_has_its_
 
 
 def test_node_with_a_name_that_is_the_hostname_of_another_is_reported_by_its_own_hostname():
-    """Attack 31: the name was taken for the other node, where pods ran well, and the lost node was never replaced."""
+    """Former defect: the name was taken for the other node, where pods ran well, and the lost node was never replaced."""
     harness = NodesHarness()
     harness.node("h0", host="a0", rack="r0")
     harness.node("b", host="h0", rack="r1")

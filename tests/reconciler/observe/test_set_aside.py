@@ -76,7 +76,7 @@ def whole() -> tuple[Reconciler, Deciding]:
 
 
 def test_every_informer_survives_every_kind_of_garbage(caplog: pytest.LogCaptureFixture):
-    """Found defect A5: one unreadable object ended the process where a handler was not guarded."""
+    """Former defect: one unreadable object ended the process where a handler was not guarded."""
     caplog.set_level(logging.CRITICAL, "core.runtime")  # thousands of tracebacks
     reconciler, _ = whole()
     observed, version = reconciler.observed, 0

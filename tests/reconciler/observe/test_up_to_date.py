@@ -1,4 +1,4 @@
-"""A new leader decides nothing before its watches have delivered what was written before it leads (found defect D2)."""
+"""A new leader decides nothing before its watches have delivered what was written before it leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods with PersistentVolumeClaims go where the volumes can be used (found defect G2)."""
+"""Pods with PersistentVolumeClaims go where the volumes can be used."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_group_with_an_unsupported_device_request_is_invalid_and_its_pods_stay_g
 
 
 def test_events_of_devices_wake_only_groups_with_constraints_on_devices() -> None:
-    """Found defect G10: KEP-5732's EnqueueExtensions."""
+    """KEP-5732's EnqueueExtensions."""
     harness = hall(LEFT)
     gang(harness, 3)
     harness.gang(2, name="large")

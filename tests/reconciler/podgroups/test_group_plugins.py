@@ -250,7 +250,7 @@ async def test_no_process_outlives_its_owner(target: str):
 
 @pytest.mark.parametrize(("events", "woken"), [(None, True), (["NodeTopologyChanged"], False), (["DevicesChanged"], True), ([], False)])
 async def test_a_waiting_group_is_woken_by_the_events_that_its_generator_names(events: list[str] | None, woken: bool):
-    """Found defect G10: KEP-5732's EnqueueExtensions. A generator that names none is woken by all."""
+    """KEP-5732's EnqueueExtensions. A generator that names none is woken by all."""
     async with harness(launch("Waits", GENERATE, events=events)) as opened:
         assert await place(opened) == {}
         facts = read_pod_group(opened.observed.pod_groups.store.list()[0])
@@ -259,7 +259,6 @@ async def test_a_waiting_group_is_woken_by_the_events_that_its_generator_names(e
 
 
 async def test_a_generator_that_names_an_unknown_event_is_passed_over():
-    """Found defect G10."""
     async with harness(launch("Waits", GENERATE, events=["Full moon"])) as opened:
         assert len(await place(opened)) == 2
         assert "plugin acme" in opened.says[2]

@@ -53,7 +53,6 @@ def test_a_gang_is_let_go_once_places_are_kept_for_all() -> None:
 
 
 def test_metrics_of_a_gang_that_waits_for_a_node_count_its_refusals_then_its_placement() -> None:
-    """Found defect G9."""
     harness = GroupsHarness({"r1": (1,)})
     harness.gang(2)
     assert harness.groups.count_states() == {"placed": 0, "waiting": 0}

@@ -174,7 +174,7 @@ def test_pods_of_workload_that_goes_are_added_in_portions(harness: Watched, monk
 
 
 def test_gated_pod_of_a_pod_group_that_does_not_exist_is_reported_until_there_is_one(harness: Watched):
-    """Attack 29: it waited without a word."""
+    """Former defect: it waited without a word."""
     pod = gated(gate=PODGROUP_GATE)
     pod["metadata"]["labels"] = {MEMBER_OF_LABEL: "train"}
     harness.put(pod)

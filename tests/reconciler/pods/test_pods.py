@@ -191,7 +191,7 @@ def waiting(harness: PodsHarness) -> list[str]:
 
 
 def test_evicted_group_keeps_workload_until_all_its_pods_are_replaced(admitted: PodsHarness):
-    """Found defect E24: its pods were gone as soon as they had failed, and the Workload with the last of them."""
+    """Former defect: its pods were gone as soon as they had failed, and the Workload with the last of them."""
     evict(admitted)
     assert list_names(admitted) == set(), "all are deleted"
     assert quota_reserved(admitted)[0] == "True", "they still run"
@@ -361,7 +361,7 @@ def test_a_group_that_went_away_before_it_was_whole_is_not_remembered(harness: P
 
 
 def test_group_of_pods_without_role_hash_keeps_its_roles_when_it_runs(harness: PodsHarness):
-    """Found defect E24: a pod that was marked by another has none, and what a start adds to it changed its role."""
+    """Former defect: a pod that was marked by another has none, and what a start adds to it changed its role."""
     for name, cpu in (("a", "1"), ("b", "2")):
         made = build_pod(name, cpu=cpu)
         del made["metadata"]["annotations"][ROLE_HASH]

@@ -1,4 +1,4 @@
-"""Jobs of which the API server changes the pods at creation: counted, placed and ungated as their pods are (found defect C4)."""
+"""Jobs of which the API server changes the pods at creation: counted, placed and ungated as their pods are."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def quota_reserved(workload: Json) -> tuple[str, str]:
 
 @pytest.mark.parametrize("is_admitted", [True, False])
 def test_stateful_set_at_zero_replicas_holds_its_workload(harness: PodsHarness, is_admitted: bool):
-    """Found defect E23: the Workload was deleted. Kueue keeps it, without quota and out of the queue, until replicas are asked for."""
+    """Former defect: the Workload was deleted. Kueue keeps it, without quota and out of the queue, until replicas are asked for."""
     owner = harness.put(build_stateful_set(2))
     harness.run()
     (before,) = harness.all("Workload")
@@ -239,7 +239,7 @@ def test_a_pod_made_by_hand_is_no_member_of_a_leader_worker_set(harness: PodsHar
 
 @pytest.mark.parametrize("kind", ["LeaderWorkerSet", "StatefulSet"])
 def test_waiting_workload_follows_new_priority_class_of_its_parent(harness: PodsHarness, kind: str):
-    """Found defect E21: the label was handed on to the pods and did not reach the Workload."""
+    """Former defect: the label was handed on to the pods and did not reach the Workload."""
     obj = harness.put(build_leader_worker_set(2) if kind == "LeaderWorkerSet" else build_stateful_set(2))
     harness.run()
     harness.put({"kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7})
@@ -268,7 +268,7 @@ def test_waiting_workload_keeps_its_priority_when_the_class_of_its_parent_change
 
 
 def test_replica_of_a_surge_gets_a_workload_when_status_counts_it(harness: PodsHarness):
-    """Found defect E5: the status alone shows how many replicas a rollout has made."""
+    """The status alone shows how many replicas a rollout has made."""
     stored = build_leader_worker_set(2)
     stored["spec"]["rolloutStrategy"] = {"rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}}
     harness.put(stored)
@@ -359,7 +359,7 @@ def test_changed_annotations_of_a_stateful_set_update_and_reactivate_its_workloa
     "part", [{"nodeSelector": {"disk": "ssd"}}, {"tolerations": [{"key": "a", "operator": "Exists"}]}, {"affinity": {"nodeAffinity": {}}}]
 )
 def test_a_parent_that_wants_other_nodes_asks_otherwise(part: dict[str, Any]):
-    """Found defect E3: with another node selector, affinity or toleration it was never admitted anew, and the rollout stood."""
+    """Former defect: with another node selector, affinity or toleration it was never admitted anew, and the rollout stood."""
     template = PodSetTemplate("main", 1, {"spec": {"containers": []}}, None)
     workload = {"spec": {"queueName": "main", "podSets": [template.to_wire()]}}
     same = DesiredWorkload("w", "main", (template,), (), {}, {}, {})

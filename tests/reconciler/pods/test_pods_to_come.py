@@ -77,7 +77,7 @@ def test_both_are_listed_before_workloads_are():
 
 
 async def test_workload_that_a_limit_range_made_unreadable_is_read_when_that_changes():
-    """Found defect A5: it was counted as set aside until the Workload itself changed."""
+    """Former defect: it was counted as set aside until the Workload itself changed."""
     found = observed()
     found.limit_ranges.put(build_limits(2, "-1"))
     await settle(found)

@@ -1,4 +1,4 @@
-"""Hard topology spread constraints on the real control plane (found defect G2)."""
+"""Hard topology spread constraints on the real control plane."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_pod_loses_its_gate_although_its_node_cannot_be_named():
 
 
 def test_a_pod_that_requests_more_than_was_admitted_stays_gated_with_an_event_on_it():
-    """Attack F6: containers that another webhook or a controller added are in no quota."""
+    """Containers that another webhook or a controller added are in no quota."""
     harness = Ungated()
     harness.put(build_workload())
     for i, requests in enumerate(({"cpu": "200m", "memory": "256Mi"}, {"nvidia.com/gpu": "8"})):
@@ -295,7 +295,7 @@ def test_usage_of_orphaned_pods_of_a_child_job_is_counted_once():
 
 
 def test_a_pod_that_is_pinned_to_a_lost_node_is_left_to_node_health():
-    """Found defect E13: it was deleted, so that no podFailurePolicy could match its end."""
+    """Former defect: it was deleted, so that no podFailurePolicy could match its end."""
     harness = Ungated()
     harness.ungater._waits_for_nodes = True
     harness.put({"kind": "Node", **build_node_json(Node("up", {HOSTNAME_LABEL: "up"}, {"cpu": 1}))})
@@ -356,7 +356,6 @@ def test_pinned_pod_is_left_to_node_health_although_a_node_that_is_up_is_named_l
 
 
 def test_a_pod_without_its_owner_keeps_its_place_from_the_one_made_instead():
-    """Found defect C1."""
     harness = Ungated()
     harness.put(build_workload())
     freed = build_pod(0, owner=None)
@@ -386,7 +385,7 @@ def bound(pod: Obj, node: str) -> Obj:
 @pytest.mark.parametrize("owner", [None, OWNER])
 @pytest.mark.parametrize("pods_first", [False, True])
 def test_pods_that_name_an_unowned_workload_are_ungated_and_counted(owner: Mapping[str, Any] | None, pods_first: bool):
-    """Found defect E12: they did not exist, so that they stayed gated and the node of one that ran was taken for lost."""
+    """Former defect: they did not exist, so that they stayed gated and the node of one that ran was taken for lost."""
     harness = Ungated()
     pods = [bound(build_pod(0, owner), "n0"), *(build_pod(index, owner) for index in (1, 2))]
     for obj in (*pods, build_workload(None)) if pods_first else (build_workload(None), *pods):
@@ -448,7 +447,6 @@ def test_deleted_unowned_workload_holds_its_quota_until_its_running_pods_have_en
 
 
 async def test_pod_is_ungated_once_its_node_is_ready_where_lost_nodes_are_replaced():
-    """Found defect E19."""
     harness = Ungated()
     harness.ungater._waits_for_nodes = True
 
@@ -487,4 +485,4 @@ def test_ungating_of_many_pods_begins_with_as_many_tasks_as_may_send():
         harness.put(build_pod(index))
     harness.reconcile()
     assert len(harness.ungated) == 200
-    assert max(tasks) <= harness.executor.most_at_once + 1  # and the one that waits for them
+    assert max(tasks) <= harness.executor._throttle.most + 1  # and the one that waits for them

@@ -1,4 +1,4 @@
-"""A leader that is frozen at any moment and wakes past its lease writes nothing more: another leads by then (found defects D2, D3)."""
+"""A leader that is frozen at any moment and wakes past its lease writes nothing more: another leads by then."""
 
 from __future__ import annotations
 

@@ -63,7 +63,6 @@ def test_gates_that_switch_accept_both_values():
 
 
 def test_gates_that_are_always_on_set_to_false_stay_on_with_a_warning():
-    """Found defect G3."""
     always = [name for name, gate in GATES.items() if gate.effect is Effect.ALWAYS]
     assert "TASMultiLayerTopology" in always
     for name in always:

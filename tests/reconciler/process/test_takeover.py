@@ -239,7 +239,7 @@ async def test_the_ledger_is_recounted_with_turns_for_others(caplog: pytest.LogC
 async def test_audit_of_the_product_compares_reservations_with_assignments(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    """Found defect D1 went unseen: a reservation that was dropped together with its count is no drift of the ledger."""
+    """A reservation that was dropped together with its count is no drift of the ledger, and went unseen."""
     world = World()
     for host in HOSTS:
         world.do("node", host, True)

@@ -6,7 +6,7 @@ from tests.runtime.fakes import ManualClock
 
 
 def test_half_of_a_step_is_left_when_the_first_question_comes_late():
-    """Found defect B1: where much comes before the first turn each cycle that was cut off would end at once."""
+    """Where much comes before the first turn each cycle that was cut off would end at once."""
     clock = ManualClock()
     time = StepTime(clock, pacing.DECIDING_S)
     clock.time += 1

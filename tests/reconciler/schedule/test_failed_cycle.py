@@ -55,7 +55,7 @@ def test_workloads_around_one_with_a_decision_that_raises_are_admitted(harness: 
 def test_workloads_around_one_with_a_piece_of_a_decision_that_raises_are_admitted(
     harness: MeasuredHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    """Found defect A5: an error in the second piece of a search ended the process, and each leader made the same search."""
+    """Former defect: an error in the second piece of a search ended the process, and each leader made the same search."""
     judge, run_piece = Judge.judge, pieces.run_piece
 
     def break_for_b(self: Judge, workload: WorkloadFacts, *asked: Any) -> Generator[None, None, Any]:

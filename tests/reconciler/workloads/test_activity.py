@@ -88,7 +88,7 @@ async def test_a_job_that_has_just_ended_is_not_stopped(harness: TimedHarness):
 
 @pytest.mark.looptime
 async def test_workload_is_activated_again_when_its_topology_gets_the_level(harness: TimedHarness):
-    """Found defect E15: it stayed inactive until its user noticed."""
+    """Former defect: it stayed inactive until its user noticed."""
     harness.workload("train", count=2, owner=JOB, topology={"required": ROW})
     async with harness.running():
         await wait_until(5)

@@ -12,7 +12,7 @@ from tests.reconciler.harness_queues import QueuesHarness
 
 
 def test_queue_that_is_deleted_while_it_is_counted_is_not_reported_on(monkeypatch: pytest.MonkeyPatch):
-    """Found defect E22: `KeyError` with a traceback, again at each attempt. Nothing is read before all is counted now."""
+    """Former defect: `KeyError` with a traceback, again at each attempt. Nothing is read before all is counted now."""
     harness = QueuesHarness()
     under_test = Queues(harness.observed, harness.executor, harness.clock, shares_fairly=True)
     for name in ("w0", "w1"):

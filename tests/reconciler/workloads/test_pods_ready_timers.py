@@ -14,6 +14,7 @@ from core.model.pods_ready_rules import PodsReadyRules
 from core.names import MANAGED, MAX_NOT_READY_COUNT, PODSET_LABEL, WORKLOAD_ANNOTATION
 from core.placement.algorithms.profile import STANDARD
 from core.plan.steps import writes as w
+from core.plan.steps.steps import Step, make_plan
 from core.resource import Obj
 from core.runtime.clock import Clock
 from core.state.facts import find_condition
@@ -66,7 +67,7 @@ class ReadyHarness(QueuesHarness):
         return str(self.find_condition(kind).get("reason"))
 
     async def activate(self) -> None:
-        await self.executor.write(w.set_active(self.train))
+        await self.executor.execute(make_plan(Step("activate", w.set_active(self.train))))
 
 
 @pytest.fixture

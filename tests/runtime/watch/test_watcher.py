@@ -264,7 +264,7 @@ async def test_objects_are_slimmed_before_they_are_stored():
 
 
 async def test_an_object_for_which_a_handler_raises_is_set_aside_and_tried_again():
-    """Found defect A5: it ended the run, and with it the process."""
+    """Former defect: it ended the run, and with it the process."""
     heard: list[str] = []
     broken = {"a"}
 
@@ -342,7 +342,7 @@ async def refreshed(*faults: Fault) -> AsyncIterator[tuple[ConfigMaps, Informer,
 
 
 async def test_a_watch_that_hangs_is_up_to_date_seconds_after_it_is_refreshed():
-    """Found defect D2: a new leader decided at once on what a hanging watch had delivered two minutes before."""
+    """Former defect: a new leader decided at once on what a hanging watch had delivered two minutes before."""
     async with refreshed() as (server, informer, opened):
         await asyncio.sleep(4)
         assert informer.watcher.has_reached(server.version, opened)

@@ -87,7 +87,7 @@ def admitted(world: World, name: str = "j") -> list[dict[str, int]]:
 def test_pods_that_are_asked_for_again_wait_until_the_reduced_admission_is_seen(
     world: World, faults: Faults, kind: str, lag_s: float
 ) -> None:
-    """Attack 42, 1: they were let in by the admission from before, and the quota was another job's by then: 20 of 12 GPUs."""
+    """Former defect: they were let in by the admission from before, and the quota was another job's by then: 20 of 12 GPUs."""
     world.apply(make_elastic(kind, 6))
     world.run_for(30)
     world.apply(manifests.build_job("other", "ns", pods=4, gpus=2))
@@ -106,7 +106,7 @@ def test_pods_that_are_asked_for_again_wait_until_the_reduced_admission_is_seen(
 
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
 def test_workers_that_are_added_have_room_beside_those_of_another_group(kind: str) -> None:
-    """Attack 42, 2: the places of the other group were taken for free: 9 GPUs on a node of 8."""
+    """Former defect: the places of the other group were taken for free: 9 GPUs on a node of 8."""
     world = make_world(POOL, gpus=40)
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True, ELASTIC_JOBS_WITH_TOPOLOGY: True}))
     ray = manifests.make_elastic_ray(kind, "j", "ns", workers=1, gpus=1, required=POOL.rack_label)
@@ -129,7 +129,7 @@ def test_workers_that_are_added_have_room_beside_those_of_another_group(kind: st
 @pytest.mark.parametrize("after_s", [1, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_job_unsuspended_before_its_start_gets_no_more_pods_than_admitted(world: World, faults: Faults, kind: str, after_s: int) -> None:
-    """Attack 42, 3: its templates have no gate, and it was resized as if it had been started: 40 of 12 GPUs. After one second it was
+    """Former defect: its templates have no gate, and it was resized as if it had been started: 40 of 12 GPUs. After one second it was
     stopped and started again before its pods were seen, which ran on in places that were not theirs."""
 
     def cut_off(change: Change) -> None:
@@ -153,7 +153,7 @@ def test_job_unsuspended_before_its_start_gets_no_more_pods_than_admitted(world:
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
 def test_workload_that_asks_for_less_than_the_pods_it_is_to_take_over_is_not_admitted(world: World, kind: str) -> None:
-    """Attack 42, 4: a user of Workloads lowered the requests of the one that waited, and the quota of what ran was another job's."""
+    """Former defect: a user of Workloads lowered the requests of the one that waited, and the quota of what ran was another job's."""
     world.apply(make_elastic(kind, 6))
     world.run_for(30)
     scale(world, kind, 8)
@@ -170,7 +170,7 @@ def test_workload_that_asks_for_less_than_the_pods_it_is_to_take_over_is_not_adm
 
 
 def test_workload_that_waits_to_grow_is_dropped_where_the_gate_is_off_by_now() -> None:
-    """Attack 42, 5: it was admitted later, and held quota for pods that nothing made."""
+    """Former defect: it was admitted later, and held quota for pods that nothing made."""
     world = make_world(POOL, gpus=12, levels=[])
     world.start_reconciler(gates=ChosenGates({ELASTIC_JOBS: True}))
     world.apply(manifests.build_job("other", "ns", pods=4, gpus=2))
@@ -193,7 +193,7 @@ def test_workload_that_waits_to_grow_is_dropped_where_the_gate_is_off_by_now() -
 
 
 def test_pods_that_are_asked_for_again_before_the_others_have_ended_have_the_places_that_are_left(world: World) -> None:
-    """Attack 42, 6: places were given back by how scattered they were, that of a pod which ran among them."""
+    """Former defect: places were given back by how scattered they were, that of a pod which ran among them."""
     world.kubelets.ends_after_s = 5
     world.apply(manifests.build_job("first", "ns", pods=1, gpus=6))
     world.run_for(10)
@@ -215,7 +215,7 @@ def test_pods_that_are_asked_for_again_before_the_others_have_ended_have_the_pla
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
 def test_job_that_is_suspended_as_it_has_grown_stays_so(world: World, faults: Faults, kind: str) -> None:
-    """Attack 42, 7: the Workload that had taken over was dropped, and another one was queued."""
+    """Former defect: the Workload that had taken over was dropped, and another one was queued."""
     world.apply(make_elastic(kind, 1))
     world.run_for(30)
     faults.late_s = {"workloads": 2.0}

@@ -144,7 +144,7 @@ def test_workload_that_was_replaced_keeps_no_finalizer_while_the_job_runs_on() -
 
 
 def test_job_that_grows_and_shrinks_again_and_again_keeps_few_workloads() -> None:
-    """Attack 29: each growth left one more, 33 in 40 s."""
+    """Former defect: each growth left one more, 33 in 40 s."""
     world = start(100)
     start_job(world, pods=2, gpus=1)
     for _ in range(8):
@@ -161,7 +161,7 @@ def test_job_that_grows_and_shrinks_again_and_again_keeps_few_workloads() -> Non
 
 
 def test_job_that_was_started_again_keeps_the_workload_that_its_pods_name() -> None:
-    """Attack 30: it was none of the last four, nor the first, and was deleted."""
+    """Former defect: it was none of the last four, nor the first, and was deleted."""
     world = start(100)
     start_job(world, pods=2, gpus=1)
     scale(world, 3)

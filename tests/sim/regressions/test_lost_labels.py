@@ -271,7 +271,7 @@ def test_place_of_a_pod_that_has_succeeded_is_not_replaced_while_no_other_needs_
 
 
 def test_job_with_a_topology_deleted_by_force_says_so(clusters: list[Cluster]):
-    """Attack 28: a pod that was made anew stayed gated for ever, and nothing said why."""
+    """Former defect: a pod that was made anew stayed gated for ever, and nothing said why."""
     cluster = Cluster(BLOCK, RACK, HOSTNAME_LABEL)
     clusters.append(cluster)
     [topology] = cluster.world.objects("kueue.x-k8s.io", "topologies")

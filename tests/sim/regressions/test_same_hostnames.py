@@ -59,7 +59,7 @@ def get_node(world: World, name: str) -> Json:
 @pytest.mark.parametrize("is_gone", [False, True], ids=["not ready", "gone"])
 @pytest.mark.parametrize("pool", POOLS)
 def test_node_is_replaced_in_its_flavor_though_a_node_of_another_flavor_of_the_job_has_its_hostname(pool: str, is_gone: bool) -> None:
-    """Attack 30: it was not reported, or never replaced, since the pods of the other pod set ran well on a node with that hostname."""
+    """Former defect: it was not reported, or never replaced, since the pods of the other pod set ran well on a node with that hostname."""
     world = make_world()
     before = list_running(world)
     assert len(before) == 4
@@ -85,7 +85,7 @@ def test_node_is_replaced_in_its_flavor_though_a_node_of_another_flavor_of_the_j
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("is_full", [False, True], ids=["room", "no room"])
 def test_place_without_a_pod_that_runs_stays_where_a_node_of_another_flavor_with_its_hostname_is_gone(phase: str, is_full: bool) -> None:
-    """Attack 31: the good node was taken for the lost one, and the job was evicted where there was no other."""
+    """Former defect: the good node was taken for the lost one, and the job was evicted where there was no other."""
     world = make_world()
     if is_full:
         for number in range(2):

@@ -88,7 +88,7 @@ def test_stuck_pod_gets_the_place_that_another_node_has(world: World) -> None:
 def test_pod_made_anew_before_its_other_place_is_written_waits_for_that(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was sent to the place that the old one had, and the node took it by then."""
     home, before, written = find_home(world), find_places(world), list[str]()
-    do = Executor.write
+    do = Executor._write
 
     async def do_late(self: Executor, write: Write) -> Json:
         if isinstance(write, Apply) and write.manager == MANAGER_ADMISSION:
@@ -96,7 +96,7 @@ def test_pod_made_anew_before_its_other_place_is_written_waits_for_that(world: W
             await asyncio.sleep(25)
         return await do(self, write)
 
-    monkeypatch.setattr(Executor, "write", do_late)
+    monkeypatch.setattr(Executor, "_write", do_late)
     change_node(world, find_other(home), {"unschedulable": None})
     world.loop.call_later(20, change_node, world, home, {"taints": None})
     for _ in range(40):

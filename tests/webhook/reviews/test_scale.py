@@ -42,7 +42,7 @@ def scale(
 
 
 def test_part_of_admitted_object_keeps_its_replicas() -> None:
-    """Found defect C10: the policies do not see the object that is scaled."""
+    """The policies do not see the object that is scaled."""
     response, looked_up = scale({"metadata": {"ownerReferences": [OWNER]}, "spec": STARTED})
     message = get_causes(response)["spec.replicas"]
     assert message.startswith("3: ")
@@ -103,7 +103,7 @@ def test_object_that_cannot_be_looked_up_is_scaled_later() -> None:
 
 
 def test_entries_of_scale_hold_in_all_namespaces_for_all_but_topogate() -> None:
-    """Found defect C10. The subresource has no labels to select by: outside of managed namespaces nothing depends on the webhook."""
+    """The subresource has no labels to select by: outside of managed namespaces nothing depends on the webhook."""
     hooks = build_configurations("Q0E=", {"url": "https://127.0.0.1"})[1]["webhooks"]
     managed, others = (hook for hook in hooks if hook["clientConfig"]["url"].endswith(SCALE_PATH))
     keys = [expression["key"] for expression in managed["namespaceSelector"]["matchExpressions"]]
