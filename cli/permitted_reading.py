@@ -76,7 +76,9 @@ async def list_permitted(client: Client, settings: Settings, kinds: Sequence[Job
         named = {(local.get("spec") or {}).get("clusterQueue") or "" for local in observed.local_queues.store.list()}
         observed.cluster_queues.fill(await get_permitted_queues(client, {*named, queue} - {""}))
     hold_places(observed)
-    return ClusterReading(outlook, namespace if r.WORKLOADS in partial else None, tuple(unreadable), tuple(partial))
+    # Workloads of other namespaces have no queue where their LocalQueues are not known: then they count as not read.
+    is_partial = bool({r.WORKLOADS, r.LOCAL_QUEUES}.intersection((*partial, *unreadable)))
+    return ClusterReading(outlook, namespace if is_partial else None, tuple(unreadable), tuple(partial))
 
 
 async def _list_groups(client: Client) -> set[str]:
