@@ -26,13 +26,18 @@ class QuotaHolder:
 @dataclass(frozen=True, slots=True)
 class MissingQuota:
     """A flavor with too little quota left of a resource, in canonical amounts. `holders`: the workloads of the queue that hold it, and
-    those of queues that use it beyond their own; the largest first."""
+    those of queues that use it beyond their own; the largest first.
+
+    `owners`: the other ClusterQueues that use quota of their own which they would lend, and how much more the queue could use without that;
+    the largest first. None of their workloads may be preempted for it.
+    """
 
     flavor: str
     resource: str
     wanted: int
     available: int
     holders: tuple[QuotaHolder, ...]
+    owners: tuple[tuple[str, int], ...] = ()
 
 
 def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> list[MissingQuota]:
@@ -47,7 +52,12 @@ def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: Clus
         left = {name: state.quota.compute_available(queue.name, name) for name in names}
         short = [name for name in names if wanted[name[1]] > left[name]]
         if {flavor for flavor, _ in short} == set(group.flavors):
-            missing += [MissingQuota(*name, wanted[name[1]], left[name], _list_holders_of(state, queue, name)) for name in short]
+            missing += [
+                MissingQuota(
+                    *name, wanted[name[1]], left[name], _list_holders_of(state, queue, name), _list_owners(state, queue.name, name)
+                )
+                for name in short
+            ]
     return missing
 
 
@@ -59,6 +69,19 @@ def _list_holders_of(state: ClusterState, queue: ClusterQueueFacts, name: Flavor
             amount = compute_admission_usage(admission).get(name, 0) if admission is not None else 0
             found += [QuotaHolder(workload, other, amount)] if amount else []
     return tuple(sorted(found, key=lambda holder: (-holder.amount, holder.workload.key)))
+
+
+def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[str, int], ...]:
+    tree, found = state.quota.copy_around(queue), list[tuple[str, int]]()
+    before = tree.compute_available(queue, name)
+    for other in tree.list_relatives(queue):
+        used = tree.get_usage(other).get(name, 0)
+        if used and not tree.is_using_others(queue, other, name):
+            tree.add(other, {name: used}, -1)
+            gained = tree.compute_available(queue, name) - before
+            tree.add(other, {name: used})
+            found += [(other, gained)] if gained > 0 else []
+    return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
 
 
 def explain_no_preemption(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, *, by_share: bool = False) -> list[str]:
