@@ -70,6 +70,39 @@ def test_waiting_workloads_are_listed_in_order_with_positions_amounts_and_reason
     assert gpus["heldBy"] == [{"localQueue": "default/main", "amount": "72"}]
 
 
+@pytest.mark.parametrize(
+    ("preemption", "priority", "says"),
+    [
+        ({}, 100, ["withinClusterQueue is Never"]),
+        ({}, 0, None),
+        ({"withinClusterQueue": "LowerPriority"}, 100, None),
+    ],
+)
+def test_higher_priority_that_waits_for_quota_has_the_setting_that_forbids_preemption(
+    topogate: Commands, preemption: Obj, priority: int, says: list[str] | None
+):
+    documents = [*build_nodes(), *build_queues(gpus=64, preemption=preemption), *build_queued_job(build_job("low", 8))]
+    documents = decide_documents([*decide_documents(documents), *build_queued_job(build_job("high", 2), priority)])
+    file = topogate.write("cluster.yaml", *documents)
+    ((row,),) = [queue["waiting"]["workloads"] for queue in topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]]
+    assert row.get("notPreempted") == says
+    shown = topogate.run("queue", "--nodes", file, "-o", "wide").out
+    assert ("WaitingForQuota, may not preempt: flavor" in shown) == (says is not None)
+    assert ("64 of 64 in use; withinClusterQueue is Never\n" in shown) == (says is not None)
+
+
+def test_borrowers_that_may_not_be_reclaimed_are_in_the_reason_of_missing_quota_alone(topogate: Commands):
+    documents = [*build_documented_cluster(), *build_queued_job(build_job("urgent", 1, required="no/level"), 1000)]
+    documents = decide_documents(documents)
+    file = topogate.write("cluster.yaml", *documents)
+    queue = topogate.run("queue", "research", "--nodes", file, "-o", "json").data["queues"][0]
+    said = {row["job"]["name"]: (row["reason"], row.get("notPreempted")) for row in queue["waiting"]["workloads"]}
+    both = ["withinClusterQueue is Never", "reclaimWithinCohort is Never"]
+    assert said["finetune"] == ("WaitingForQuota", both)
+    assert said["ablation"] == ("WaitingForQuota", None)
+    assert said["urgent"][1] is None
+
+
 def build_documented_cluster() -> list[Obj]:
     """The queues of docs/command.md: `research` lends 16 of its 64 GPUs to `vision`, and two jobs wait for them."""
     documents = build_queues(gpus=64, cohortName="teams")

@@ -1,6 +1,6 @@
 """Of a workload that waits: which quota it lacks, which workloads hold that, and why it preempts none of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core.model.quantity import show_count
@@ -145,6 +145,20 @@ def _is_beyond_nominal(state: ClusterState, queue: ClusterQueueFacts, name: Flav
     """Whether a workload would use more than its queue's own quota of one resource of a flavor."""
     wanted = sum(each.get(name[1], 0) for each in asked)
     return state.quota.get_usage(queue.name).get(name, 0) + wanted > state.quota.get_nominal(queue.name, name)
+
+
+def list_never_preempted(state: ClusterState, queue: ClusterQueueFacts, borrowers: Iterable[str]) -> list[tuple[int, str]]:
+    """Returns the settings of a ClusterQueue that are Never, as text, each with the lowest priority of the workloads that it protects from
+    all workloads of the queue. One without such workloads is left out. `borrowers`: other ClusterQueues that use more than their own."""
+    beyond = [other for other in borrowers if any(state.quota.is_using_others(queue.name, other, name) for name in queue.quota)]
+    policies = (
+        ("withinClusterQueue", queue.preemption.within_queue, [queue.name]),
+        ("reclaimWithinCohort", queue.preemption.reclaim, beyond),
+    )
+    never = [
+        (name, [w.priority for each in queues for w in _list_running(state, each)]) for name, policy, queues in policies if policy == NEVER
+    ]
+    return [(min(priorities), f"{name} is {NEVER}") for name, priorities in never if priorities]
 
 
 def _list_running(state: ClusterState, queue: str) -> list[WorkloadFacts]:
