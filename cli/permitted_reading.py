@@ -16,7 +16,6 @@ from core.runtime.http.errors import Forbidden, NotFound
 from core.runtime.watch.informer import Informer
 from reconciler.measure.outlook import Outlook
 from reconciler.observe.installed_kinds import is_built_in
-from reconciler.podgroups.group_steps import hold_places
 from reconciler.settings import Settings
 
 _AT_ONCE = 8  # reads of single objects under way
@@ -48,6 +47,8 @@ async def list_permitted(client: Client, settings: Settings, kinds: Sequence[Job
     """Returns the cluster, listed once. Of what may not be listed in all namespaces it has the objects of `namespace`, and of ClusterQueues
     the one of the name `queue` and those that LocalQueues name. Raises Failure where not even the Workloads of the namespace may be listed,
     or a list fails."""
+    from reconciler.podgroups.group_steps import hold_places  # not for `topogate queue`, which imports this module, too
+
     outlook = Outlook(client, SystemClock(), settings, kinds)
     observed, unreadable, partial = outlook.observed, list[Resource](), list[Resource]()
 

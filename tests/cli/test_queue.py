@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -14,9 +16,9 @@ import pytest
 import typer
 from rich.console import Console
 
-from cli import cluster_view, commands
-from cli.commands import run
+from cli import cluster_view, queue_command
 from cli.failures import Failure
+from cli.given import run
 from cli.permitted_reading import ClusterReading, get_permitted_queues
 from cli.queue_reading import WATCH_S, watch
 from cli.reporting.queue_drawing import format_age, render_queues
@@ -373,7 +375,7 @@ def test_watched_queue_is_printed_again_only_when_it_has_changed(topogate: Comma
             if len(slept) == 3:
                 raise typer.Abort
 
-    monkeypatch.setattr(commands, "SystemClock", Clock)
+    monkeypatch.setattr(queue_command, "SystemClock", Clock)
     ran = run_limited(topogate, serve_namespace(documents, "default"), "--watch", "-o", form)
     assert (ran.code, ran.err) == (130, "topogate: interrupted\n")
     mark = {"json": '"clusterQueue": "research"', "yaml": "clusterQueue: research", "wide": "ClusterQueue research\n"}[form]
@@ -410,3 +412,11 @@ async def test_named_queue_that_cannot_be_read_for_another_reason_ends_the_comma
     client = Reads({"q-03": ServerError(500, "InternalError", "etcd is away")})
     with pytest.raises(Failure, match=r"cannot get clusterqueues.kueue.x-k8s.io: etcd is away"):
         await get_permitted_queues(client, {f"q-{i:02}" for i in range(20)})
+
+
+def test_queue_command_imports_no_models_of_files():
+    """They cost a command that needs none of them a third of a second."""
+    heavy = ("pydantic", "cli.planning", "core.api.kinds", "core.queueing.cycle.cycle", "kubernetes_asyncio.client.api_client")
+    code = f"import sys, cli.__main__, cli.queue_command; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
