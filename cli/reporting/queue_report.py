@@ -122,6 +122,8 @@ class _Reporter:
         self._state, self._observed = reading.outlook.state, reading.outlook.observed
         found = self._observed.cluster_queues.store.get(view.name) if view.name else None
         self._status: Report | None = (found.get("status") or {}) if found is not None else None
+        self._queue = view.facts or ClusterQueueFacts(view.name, False, (), None, "None", False)
+        self._covered = {resource for group in self._queue.groups for resource in group.resources}
         borrowers = {name for use in view.quota for name in use.borrowers}
         self._never_preempted = list_never_preempted(self._state, view.facts, borrowers) if view.facts is not None else []
 
@@ -222,12 +224,10 @@ class _Reporter:
 
     def _sum_asked(self, workloads: Iterable[WorkloadFacts]) -> dict[str, int]:
         """Of quota, as far as the queue is known."""
-        queue = self._view.facts or ClusterQueueFacts(self._view.name, False, (), None, "None", False)
-        covered = {resource for group in queue.groups for resource in group.resources}
         total: dict[str, int] = {}
         for workload in workloads:
-            for resource, amount in compute_usage(workload.pod_sets, queue, self._state.resource_rules).items():
-                if not covered or resource in covered:
+            for resource, amount in compute_usage(workload.pod_sets, self._queue, self._state.resource_rules).items():
+                if not self._covered or resource in self._covered:
                     total[resource] = total.get(resource, 0) + amount
         return total
 
