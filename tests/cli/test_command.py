@@ -119,7 +119,7 @@ def test_the_command_completes_its_words():
 def test_both_names_of_the_command_are_installed():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     completion = {"kubectl_complete-topogate": "cli.__main__:complete_for_kubectl"}
-    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main", **completion}
+    assert scripts == {"topogate": "cli.__main__:run_process", "kubectl-topogate": "cli.__main__:run_process", **completion}
 
 
 def test_the_namespace_is_kubectls(tmp_path):

@@ -28,7 +28,7 @@ from core.resource import Resource
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden, NotFound, ServerError
 from reconciler.execute.tracing import parse_time
-from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues
+from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues, run_process
 from tests.cli.lives import NOW, build_queued_job, decide_documents
 from tests.cli.test_api_answers import EMPTY, Answer, build_status, serve_answers, write_kubeconfig
 from tests.runtime.fakes import ManualClock
@@ -412,6 +412,13 @@ async def test_named_queue_that_cannot_be_read_for_another_reason_ends_the_comma
     client = Reads({"q-03": ServerError(500, "InternalError", "etcd is away")})
     with pytest.raises(Failure, match=r"cannot get clusterqueues.kueue.x-k8s.io: etcd is away"):
         await get_permitted_queues(client, {f"q-{i:02}" for i in range(20)})
+
+
+def test_process_that_ends_without_freeing_has_printed_all(topogate: Commands):
+    file = topogate.write("cluster.yaml", *build_cluster())
+    done = run_process("cli", "queue", "--nodes", str(file), "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == topogate.run("queue", "--nodes", file, "-o", "json").data
 
 
 def test_queue_command_imports_no_models_of_files():
