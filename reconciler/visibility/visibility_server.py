@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 ANSWERS_AT_ONCE, ANSWERS_OF_A_USER = 32, 8
 ANSWER_S = 30.0
 """For one answer: API servers give a request 60 s."""
-SILENT_S = 65.0
-"""An API server sends each watch a bookmark every minute; one that has received nothing for longer may lag behind."""
+SILENT_S = 75.0
+"""An API server sends each watch a bookmark roughly every minute; one that has received nothing for so long may lag behind."""
 PAUSE = 2.0  # times what a piece has taken
 HEALTH = ("/healthz", "/livez", "/readyz")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")

@@ -62,7 +62,7 @@ async def test_answer_by_a_silent_watch_has_a_warning_with_its_age(visibility: V
         quick._received_at = clock.monotonic()
         reply = await client.get(CQ)
     assert reply.status == 200
-    assert reply.headers["Warning"].startswith('299 topogate "this may be 66 s old: ')
+    assert reply.headers["Warning"].startswith('299 topogate "this may be 76 s old: ')
     assert len((await reply.json())["items"]) == 1
 
 
