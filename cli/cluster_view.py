@@ -1,10 +1,10 @@
 """A cluster read once, as the reconciler would see it if it started now: a live one, or one that files describe."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from cli.connection import Target, connect
 from cli.failures import BadInput, report_in_a_line
 from cli.planning.documents import Document, read_documents, sort_out
 from cli.reporting.table import print_remark
@@ -20,27 +20,6 @@ from core.state.facts import FlavorFacts, NodeFacts
 from reconciler.measure.outlook import Outlook
 from reconciler.podgroups.group_steps import hold_places
 from reconciler.settings import Settings
-
-USER_AGENT = "topogate-cli"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Which API server; None: as kubectl has it."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-
-
-@asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Client]:
-    """Yields a client of the target, which is closed at the end. Raises Failure where there is no way to the API server, of which BadInput
-    for an unusable kubeconfig.
-    """
-    with report_in_a_line("connect"):
-        client = await Client.connect(target.kubeconfig, context=target.context, user_agent=USER_AGENT)
-    async with client:
-        yield client
 
 
 async def list_cluster(client: Client, settings: Settings, kinds: Sequence[JobKind]) -> Outlook:

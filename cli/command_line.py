@@ -1,5 +1,5 @@
-"""The `topogate` command: its subcommands and their arguments. What they do is in `cli.commands`, which is imported by a command that runs
-alone: neither a process nor a completion should wait for all of it.
+"""The `topogate` command: its subcommands and their arguments. What they do is in `cli.commands` and `cli.queue_command`, which are
+imported by a command that runs alone: neither a process nor a completion should wait for all of it.
 """
 
 from enum import StrEnum
@@ -151,7 +151,7 @@ class QueueForm(StrEnum):
 
 
 @app.command("queue")
-def show_queues(
+def run_queue(
     name: Annotated[
         str | None,
         typer.Argument(
@@ -181,10 +181,10 @@ def show_queues(
 
     Needs rights in one namespace only; what may not be read is reported.
     """
-    from cli import commands
+    from cli.queue_command import show_queues
 
     source = ClusterSource(nodes or (), kubeconfig, context, namespace)
-    commands.show_queues(name, source, DecisionInputs(config, feature_gates or ()), output, is_watched=watch)
+    show_queues(name, source, DecisionInputs(config, feature_gates or ()), output, is_watched=watch)
 
 
 class _ShowsByDefault(TyperGroup):

@@ -16,7 +16,6 @@ from core.runtime.http.errors import Forbidden, NotFound
 from core.runtime.watch.informer import Informer
 from reconciler.measure.outlook import Outlook
 from reconciler.observe.installed_kinds import is_built_in
-from reconciler.podgroups.group_steps import hold_places
 from reconciler.settings import Settings
 
 _AT_ONCE = 8  # reads of single objects under way
@@ -48,6 +47,8 @@ async def list_permitted(client: Client, settings: Settings, kinds: Sequence[Job
     """Returns the cluster, listed once. Of what may not be listed in all namespaces it has the objects of `namespace`, and of ClusterQueues
     the one of the name `queue` and those that LocalQueues name. Raises Failure where not even the Workloads of the namespace may be listed,
     or a list fails."""
+    from reconciler.podgroups.group_steps import hold_places  # not for `topogate queue`, which imports this module, too
+
     outlook = Outlook(client, SystemClock(), settings, kinds)
     observed, unreadable, partial = outlook.observed, list[Resource](), list[Resource]()
 
@@ -76,7 +77,9 @@ async def list_permitted(client: Client, settings: Settings, kinds: Sequence[Job
         named = {(local.get("spec") or {}).get("clusterQueue") or "" for local in observed.local_queues.store.list()}
         observed.cluster_queues.fill(await get_permitted_queues(client, {*named, queue} - {""}))
     hold_places(observed)
-    return ClusterReading(outlook, namespace if r.WORKLOADS in partial else None, tuple(unreadable), tuple(partial))
+    # Workloads of other namespaces have no queue where their LocalQueues are not known: then they count as not read.
+    is_partial = bool({r.WORKLOADS, r.LOCAL_QUEUES}.intersection((*partial, *unreadable)))
+    return ClusterReading(outlook, namespace if is_partial else None, tuple(unreadable), tuple(partial))
 
 
 async def _list_groups(client: Client) -> set[str]:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from core.api.files.configuration_file import read_configuration_file
-from core.api.files.configuration_plugins import PATH
 from core.api.files.mistakes import InvalidFile
 from core.model.configuration import (
     Address,
@@ -23,7 +21,7 @@ from core.model.configuration import (
 from core.model.gates import DESIRED_COUNT, DEVICES, GATES, POD_GROUPS, BadGates, ChosenGates, Effect, read_gates
 from core.model.node_health_rules import HealthRules
 from core.model.own_pods_ready import OwnPodsReady
-from core.model.plugin_choice import GroupPluginRules
+from core.model.plugin_choice import PATH, GroupPluginRules
 from core.model.pods_ready_rules import PodsReadyRules
 from core.names import (
     BALANCED_PROFILE,
@@ -107,7 +105,10 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
     given = parser.read(arguments, environ)
     file, in_file, warnings = Configuration(), list[str](), list[str]()
     try:
-        file = read_configuration_file(given.get("config"), find_installed()) if given.has("config") else file
+        if given.has("config"):
+            from core.api.files.configuration_file import read_configuration_file  # its models cost a command 0.1 s
+
+            file = read_configuration_file(given.get("config"), find_installed())
         wrong_plugins, warnings = judge(file.group_plugins)
         in_file = [f"{given.describe_places('config')}: {given.get('config')}: {mistake}" for mistake in wrong_plugins]
     except InvalidFile as error:

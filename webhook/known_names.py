@@ -28,7 +28,7 @@ from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
-from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Watcher
+from core.runtime.watch.watcher import Applied, Deleted, Event, Init, InitApply, InitDone, Watcher, WatchPolicy
 from webhook.answers import get_metadata_map
 from webhook.gated_rules import list_templates
 
@@ -38,6 +38,9 @@ MOST_OBJECTS = 20_000
 """Of one resource. Where a cluster has more, nothing of that resource is known, and so no warning is given."""
 AGAIN_S = 600.0
 """After that a resource is listed again that had too many objects, or for which the watch has failed, and not by the API server."""
+SILENT_S = 40.0
+"""Nothing is known by a watch that has been silent for so long: no warning is better than a false one."""
+_POLICY = WatchPolicy(timeout_s=30)  # API servers send a bookmark two seconds before the end of each stream
 MOST_WARNINGS = 4
 _MOST_COMPARED, _MOST_LOOKED_AT = 16, 2_000  # names; comparing two takes up to 0.3 ms, and nothing else is served meanwhile
 _LONGEST_COMPARED = 63
@@ -87,7 +90,7 @@ class _Known(Generic[Value]):
     async def run(self) -> None:
         """Watches until it is cancelled; nothing that goes wrong here ends the process that answers reviews."""
         while True:
-            self._watcher = Watcher(self._client, self.resource, clock=self._clock)
+            self._watcher = Watcher(self._client, self.resource, clock=self._clock, policy=_POLICY)
             try:
                 await self._watcher.run(self.apply_event)
             except _TooMany:
@@ -99,8 +102,10 @@ class _Known(Generic[Value]):
 
     @property
     def is_known(self) -> bool:
-        """Whether there was a whole list, and the API server has answered since."""
-        return self._found is not None and self._watcher is not None and self._watcher.trouble is None
+        """Whether there was a whole list, and the API server has answered since, the last time at most `SILENT_S` seconds ago."""
+        if self._found is None or self._watcher is None or self._watcher.trouble is not None:
+            return False
+        return (self._watcher.compute_event_age() or 0.0) <= SILENT_S
 
     def get_all(self, namespace: str = "") -> Mapping[str, Value | None]:
         """Returns the objects of a namespace; empty where they are not known."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.cluster_view import Target, add_related, build_offline, connect, list_cluster, warn_of_unused_documents
+from cli.cluster_view import add_related, build_offline, list_cluster, warn_of_unused_documents
+from cli.connection import Target, connect
 from cli.failures import ADMITTED, WAITS, BadInput
 from cli.planning.documents import Document, complete, read_documents
 from cli.planning.plan_groups import POD_GROUP_API, plan_groups, sort_out_groups

@@ -84,6 +84,8 @@ class _Drawing:
             cohort = row["cohortPosition"]
             positions += [row["localPosition"], cohort if cohort is not None else _UNKNOWN]
         reason = ": ".join(filter(None, (row["reason"], _PREFIX.sub("", row["message"], count=1))))
+        if "notPreempted" in row:
+            reason = f"{reason.replace(':', ', may not preempt:', 1)}; {', '.join(row['notPreempted'])}"
         age = format_age(row["queuedSince"], self._now)
         rest = [row["priority"], age, *([row["pods"]] if self._is_wide else []), _join(row["asks"]), reason]
         return [str(cell) for cell in (*positions, *self._list_names(row), *rest)]

@@ -10,11 +10,12 @@ from cli.reporting.report import Report, describe_state
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity, parse_canonical
 from core.model.quota_tree import FlavorResource
-from core.names import QUOTA_RESERVED
+from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_QUOTA
 from core.plan.steps import api_resources as r
 from core.queueing.cycle.queue_view import HoldingWorkload, QueueView, build_queue_views
 from core.queueing.flavors.quota_shortage import compute_usage
 from core.queueing.ordering.waiting_order import WaitingWorkload
+from core.queueing.preemption.missing_quota import list_never_preempted
 from core.resource import Obj
 from core.state.facts import WorkloadFacts, find_condition, find_controller
 from core.state.queue_facts import ClusterQueueFacts
@@ -87,7 +88,8 @@ def _describe_missing(
 def report_queues(reading: ClusterReading, selection: Selection) -> list[Report]:
     """Returns a report on each queue that is selected, sorted by name. `waiting` and `holding` have the workloads that are named
     (`workloads`), in order, and of all others number and amounts (`others`); None where that is not known. Amounts are quantities as the
-    API writes them. `notRead` has a sentence for each thing of the queue that could not be read."""
+    API writes them. `notRead` has a sentence for each thing of the queue that could not be read. One that waits for quota has
+    `notPreempted`, the settings that are Never and protect workloads of a lower priority from it."""
     settings, state = reading.outlook.settings, reading.outlook.state
     later = reading.outlook.list_later()
     views = build_queue_views(
@@ -120,6 +122,10 @@ class _Reporter:
         self._state, self._observed = reading.outlook.state, reading.outlook.observed
         found = self._observed.cluster_queues.store.get(view.name) if view.name else None
         self._status: Report | None = (found.get("status") or {}) if found is not None else None
+        self._queue = view.facts or ClusterQueueFacts(view.name, False, (), None, "None", False)
+        self._covered = {resource for group in self._queue.groups for resource in group.resources}
+        borrowers = {name for use in view.quota for name in use.borrowers}
+        self._never_preempted = list_never_preempted(self._state, view.facts, borrowers) if view.facts is not None else []
 
     def report(self) -> Report:
         view, queue = self._view, self._view.facts
@@ -182,7 +188,8 @@ class _Reporter:
         reason, message = self._explain_wait(workload, obj)
         asks = self._show(self._sum_asked([workload]))
         rest = {"queuedSince": workload.queued_since, "pods": _count_pods(workload), "asks": asks, "reason": reason, "message": message}
-        return {**positions, **_name(workload, obj), **rest}
+        never = [text for lowest, text in self._never_preempted if reason == REASON_WAITING_FOR_QUOTA and workload.priority > lowest]
+        return {**positions, **_name(workload, obj), **rest, **({"notPreempted": never} if never else {})}
 
     def _explain_wait(self, workload: WorkloadFacts, obj: Obj) -> tuple[str, str]:
         if workload.uid in self._later:
@@ -217,12 +224,10 @@ class _Reporter:
 
     def _sum_asked(self, workloads: Iterable[WorkloadFacts]) -> dict[str, int]:
         """Of quota, as far as the queue is known."""
-        queue = self._view.facts or ClusterQueueFacts(self._view.name, False, (), None, "None", False)
-        covered = {resource for group in queue.groups for resource in group.resources}
         total: dict[str, int] = {}
         for workload in workloads:
-            for resource, amount in compute_usage(workload.pod_sets, queue, self._state.resource_rules).items():
-                if not covered or resource in covered:
+            for resource, amount in compute_usage(workload.pod_sets, self._queue, self._state.resource_rules).items():
+                if not self._covered or resource in self._covered:
                     total[resource] = total.get(resource, 0) + amount
         return total
 

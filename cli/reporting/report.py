@@ -81,7 +81,7 @@ def report_found(state: ClusterState, found: Admissible, facts: WorkloadFacts | 
     report: Report = {
         "clusterQueue": found.admission.cluster_queue,
         "podSets": report_admission(state, found.admission, facts),
-        "why": [*report_choices(found.choices, found.together), *([show_loans(found.loans)] if found.loans else [])],
+        "why": [*report_choices(found.choices, found.together), *([show_loans(found.loans, facts)] if found.loans else [])],
     }
     if found.fewer_since:
         report["fewerSince"] = found.fewer_since

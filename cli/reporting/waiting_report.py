@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from cli.reporting.draw import QUIET, WAITING, format_labelled, write
+from cli.reporting.draw import GOOD, QUIET, WAITING, format_labelled, write
 from cli.reporting.report import Report, describe_owner
 from cli.reporting.table import remove_controls
 from core.model.quantity import format_quantity
 from core.placement.refusals import LevelFact
 from core.queueing.flavors.outcome import CURABLE, Attempt, NotAdmissible
 from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
-from core.queueing.preemption.missing_quota import explain_no_preemption, list_missing_quota
+from core.queueing.preemption.missing_quota import MissingQuota, explain_no_preemption, list_missing_quota
 from core.state.facts import WorkloadFacts
 from reconciler.measure.outlook import Outlook
 
@@ -64,10 +64,25 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
                     for holder in lack.holders[:_SHOWN]
                 ],
                 "holders": len(lack.holders),
+                **_report_owners(lack, queue.name),
             }
             for lack in missing
         ]
     return report | {"mayNotPreempt": explain_no_preemption(state, facts, queue, by_share=settings.fair_sharing is not None)}
+
+
+def _report_owners(lack: MissingQuota, queue: str) -> Report:
+    """ClusterQueues that use their own quota, and what would unblock where none of the quota can be preempted: it is theirs, or of none."""
+    more = f"{format_quantity(lack.resource, lack.wanted - lack.available)} {lack.resource}"
+    remedies = [f"{more} more as nominalQuota of ClusterQueue {queue} in flavor {lack.flavor}"]
+    if lack.owners:
+        names = _join([name for name, _ in lack.owners[:_SHOWN]], len(lack.owners))
+        remedies.insert(
+            0, f"the end of workloads of ClusterQueue {names}: they use quota of their own queue, so that none is preempted for it"
+        )
+    owners = [{"clusterQueue": name, "amount": format_quantity(lack.resource, amount)} for name, amount in lack.owners[:_SHOWN]]
+    report: Report = {"usedByOwners": owners, "owners": len(lack.owners)} if owners else {}
+    return report | ({"wouldHelp": remedies} if owners or not lack.holders else {})
 
 
 def report_local_turn(outlook: Outlook, facts: WorkloadFacts) -> Report:
@@ -180,7 +195,15 @@ def render_waiting(console: Console, report: Report) -> None:
         text = f"{lack['needs']} {lack['resource']} of flavor {lack['flavor']}, of which {lack['available']} are available"
         write(console, format_labelled("needs quota", text, WAITING), indent=1)
         held = [f"{one['of']} {one['amount']} (priority {one['priority']}, ClusterQueue {one['clusterQueue']})" for one in lack["heldBy"]]
-        write(console, f"held by {_join(held, lack['holders'])}" if held else "no workload holds it", QUIET, 2)
+        if held:
+            write(console, f"held by {_join(held, lack['holders'])}", QUIET, 2)
+        owners = [f"ClusterQueue {one['clusterQueue']} {one['amount']}" for one in lack.get("usedByOwners", ())]
+        if owners:
+            write(console, f"used by its owners: {_join(owners, lack['owners'])}", QUIET, 2)
+        elif not held:
+            write(console, "no workload holds it", QUIET, 2)
+        for remedy in lack.get("wouldHelp", ()):
+            write(console, format_labelled("would help", remedy, GOOD), indent=2)
     for domain in report.get("occupied", ()):
         held = [f"{one['of']} {_join_amounts(one['amounts'])} (priority {one['priority']})" for one in domain["heldBy"]]
         others = [f"pods without a workload {_join_amounts(domain['otherPods'])}"] if "otherPods" in domain else []

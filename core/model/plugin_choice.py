@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 ENTRY_POINTS = "topogate.podgroup_plugins"
 GENERATE, SCORE = "generate", "score"
+PATH = "topogate.podGroups.plugins"  # of the configuration file
+LISTS = {GENERATE: "generators", SCORE: "scorers"}  # there, by role
 BUILT_IN_GENERATORS = ("TopologyPlacement",)
 BUILT_IN_SCORERS = ("PodCount", "BinPacking", "RankDistance")
 BUILT_IN = {GENERATE: BUILT_IN_GENERATORS, SCORE: BUILT_IN_SCORERS}

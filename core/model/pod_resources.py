@@ -14,10 +14,12 @@ def parse_resources(quantities: Mapping[str, Any] | None) -> dict[str, int]:
 
     Raises InvalidQuantity where an amount is negative or no quantity.
     """
-    amounts = {name: parse_canonical(name, text) for name, text in (quantities or {}).items()}
+    if not quantities:
+        return {}
+    amounts = {name: parse_canonical(name, text) for name, text in quantities.items()}
     for name, amount in amounts.items():
         if amount < 0:
-            raise InvalidQuantity((quantities or {})[name])
+            raise InvalidQuantity(quantities[name])
     return amounts
 
 
@@ -72,11 +74,12 @@ def list_zero_requests(spec: Mapping[str, Any], requests: Resources) -> tuple[st
     """Returns the names, sorted, of resources that containers of this spec request with zero, and its pod with nothing at all. A limit
     stands for a request that a container lacks.
 
-    `requests` are those of its pod (`compute_pod_requests`). Raises InvalidQuantity where an amount is negative or no quantity.
+    `requests` are those of its pod (`compute_pod_requests`).
     """
-    named = {
-        name for kind in ("containers", "initContainers") for each in spec.get(kind) or () for name in _compute_container_requests(each)
-    }
+    named = set[str]()
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        named.update(resources.get("limits") or (), resources.get("requests") or ())
     return tuple(sorted(named - requests.keys()))
 
 

@@ -1,24 +1,25 @@
 """What the reconciler would decide now, for commands that only read: the same state, the same cycle, nothing written."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import KINDS
 from core.model.gates import DEVICES_ON_NODES, NODE_REPLACEMENT, PARTIAL_ADMISSION, PARTIAL_SLICES, RECLAIMABLE_PODS, SPREADING
-from core.podgroups.acting import GroupStep
-from core.podgroups.algorithm import default_plugins
 from core.podgroups.members import GroupKey, Member
-from core.queueing.cycle.cycle import Cycle
-from core.queueing.cycle.run import Verdict
-from core.queueing.cycle.second_pass import NodeReplacement
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.state.facts import WorkloadFacts
 from reconciler.execute.tracing import parse_time
 from reconciler.observe.observed import Observed
-from reconciler.podgroups.group_steps import list_members, plan_next_step
 from reconciler.settings import Settings
+
+if TYPE_CHECKING:  # `topogate queue` decides nothing and does not wait for what decides
+    from core.podgroups.acting import GroupStep
+    from core.queueing.cycle.run import Verdict
 
 _AT_ONCE_S = float("inf")  # a command does not wait for pods that may come
 
@@ -50,6 +51,9 @@ class Outlook:
         before them. A key has none if the workload is unknown, does not wait, or is to be queued again later only.
 
         As in the reconciler what is admitted on the way is used from then on, here in the state alone."""
+        from core.queueing.cycle.cycle import Cycle
+        from core.queueing.cycle.second_pass import NodeReplacement
+
         settings = self.settings
         cycle = Cycle(
             self.state,
@@ -74,6 +78,9 @@ class Outlook:
     def plan_group(self, key: GroupKey) -> tuple[list[Member], GroupStep]:
         """Returns the pods of one replica of a group, in the order of their keys, and its next step. Pods that are over are there, too. The
         step is planned with the default plugins, and as if no more pods would come. Changes nothing."""
+        from core.podgroups.algorithm import default_plugins
+        from reconciler.podgroups.group_steps import list_members, plan_next_step
+
         members, group = list(list_members(self.observed, key).values()), self.observed.find_pod_group(f"{key.namespace}/{key.name}")
         return members, plan_next_step(self.observed, default_plugins(), self.settings.pod_groups, key, group, members, _AT_ONCE_S)
 

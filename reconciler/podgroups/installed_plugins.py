@@ -5,10 +5,9 @@ import asyncio
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 
-from core.api.files.configuration_plugins import LISTS, PATH
 from core.api.files.mistakes import Mistake, build_path, find_nearest
 from core.metric_names import RAISED, UNUSABLE
-from core.model.plugin_choice import ENTRY_POINTS, GroupPluginRules, Which
+from core.model.plugin_choice import ENTRY_POINTS, LISTS, PATH, GroupPluginRules, Which
 from reconciler.podgroups.plugin_process import Launch, PluginFailed, PluginProcess
 
 

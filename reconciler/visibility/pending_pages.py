@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Never
 
@@ -12,6 +12,7 @@ from core.resource import Obj
 from core.runtime.clock import Clock
 from core.runtime.http.parsing import encode
 from core.runtime.watch.store import Store
+from core.runtime.watch.watcher import Watcher
 from core.state.cluster import ClusterState
 from reconciler.visibility.access_reviews import Access
 from reconciler.visibility.api_documents import CLUSTER_QUEUES, GROUP_VERSION, KIND
@@ -23,10 +24,13 @@ _BEGINS = b'{"kind":"%b","apiVersion":"%b","metadata":{},"items":[' % (KIND.enco
 
 
 class PendingPages:
-    """Reads the order of pending workloads from a state, and their owners from the store of Workloads."""
+    """Reads the order of pending workloads from a state, and their owners from the store of Workloads. `watchers` are those that the order
+    depends on."""
 
-    def __init__(self, state: ClusterState, workloads: Store, rules: PodsReadyRules | None = None) -> None:
-        self._state, self._workloads = state, workloads
+    def __init__(
+        self, state: ClusterState, workloads: Store, rules: PodsReadyRules | None = None, watchers: Sequence[Watcher] = ()
+    ) -> None:
+        self._state, self._workloads, self._watchers = state, workloads, watchers
         self._order = PendingOrder(state, rules)
         self.is_complete = False  # whether all workloads of the start are in the order
 
@@ -39,6 +43,11 @@ class PendingPages:
                 self._order.sync()
             self.is_complete = True
             await clock.sleep(SYNC_S)
+
+    def compute_silence(self) -> float:
+        """Returns for how many seconds the watch of Workloads, or another by which the order is made, has received nothing: it may be
+        older by so much. A watch in good order receives a bookmark every minute."""
+        return max((watcher.compute_event_age() or 0.0 for watcher in self._watchers), default=0.0)
 
     def has_queue(self, access: Access) -> bool:
         """Whether the queue exists that is to be read."""

@@ -54,7 +54,8 @@ class VisibilityApi:
         self._config = Informer(client, CONFIG_MAPS, namespace=NAMESPACE, field_selector=f"metadata.name={CONFIG_MAP}", clock=clock)
         self._config.add_handler(self._read_rules)
         self._rules: FrontProxyRules | None = None
-        self._pages = PendingPages(observed.state, observed.workloads.store, rules)
+        informers = (observed.workloads, observed.local_queues, observed.cluster_queues)
+        self._pages = PendingPages(observed.state, observed.workloads.store, rules, [informer.watcher for informer in informers])
         self._reviews = AccessReviews(client, clock)
         self._server: VisibilityServer | None = None
         self._certificate: ServingCertificate | None = None

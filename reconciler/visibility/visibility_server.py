@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 ANSWERS_AT_ONCE, ANSWERS_OF_A_USER = 32, 8
 ANSWER_S = 30.0
 """For one answer: API servers give a request 60 s."""
+SILENT_S = 75.0
+"""An API server sends each watch a bookmark roughly every minute; one that has received nothing for so long may lag behind."""
 PAUSE = 2.0  # times what a piece has taken
 HEALTH = ("/healthz", "/livez", "/readyz")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -182,6 +184,10 @@ class VisibilityServer:
         """Writes an answer. A client that takes `ANSWER_S` seconds in all to read it loses its connection: an answer that is cut off must
         not look whole. What it waits for its turns does not count."""
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        silent_s = self._pages.compute_silence()
+        if silent_s > SILENT_S:
+            old = f"this may be {silent_s:.0f} s old: the reconciler that answers has received nothing from a watch for so long"
+            response.headers["Warning"] = f'299 topogate "{old}"'
         try:
             async with asyncio.timeout(ANSWER_S) as limit:
                 await response.prepare(request)

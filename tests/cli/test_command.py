@@ -11,7 +11,7 @@ import pytest
 from rich.text import Text
 from rich.tree import Tree
 
-from cli import commands, stopping
+from cli import commands, given, stopping
 from cli.__main__ import main
 from cli.failures import Failure
 from cli.inputs import ClusterSource
@@ -119,7 +119,7 @@ def test_the_command_completes_its_words():
 def test_both_names_of_the_command_are_installed():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     completion = {"kubectl_complete-topogate": "cli.__main__:complete_for_kubectl"}
-    assert scripts == {"topogate": "cli.__main__:main", "kubectl-topogate": "cli.__main__:main", **completion}
+    assert scripts == {"topogate": "cli.__main__:run_process", "kubectl-topogate": "cli.__main__:run_process", **completion}
 
 
 def test_the_namespace_is_kubectls(tmp_path):
@@ -130,14 +130,14 @@ def test_the_namespace_is_kubectls(tmp_path):
     contexts = [{"name": "a", "context": {"namespace": "team-a"}}, {"name": "b", "context": {}}]
     one = write("one", **{"current-context": "a"})
     other = write("other", **{"current-context": "b"}, contexts=contexts)
-    assert commands.choose_namespace(ClusterSource(kubeconfig=other, namespace="mine")) == "mine"
-    assert commands.choose_namespace(ClusterSource(kubeconfig=f"{one}:{other}")) == "team-a"
-    assert commands.choose_namespace(ClusterSource(kubeconfig=other)) == "default"
-    assert commands.choose_namespace(ClusterSource(kubeconfig=other, context="a")) == "team-a"
-    assert commands.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "none"))) == "default"
+    assert given.choose_namespace(ClusterSource(kubeconfig=other, namespace="mine")) == "mine"
+    assert given.choose_namespace(ClusterSource(kubeconfig=f"{one}:{other}")) == "team-a"
+    assert given.choose_namespace(ClusterSource(kubeconfig=other)) == "default"
+    assert given.choose_namespace(ClusterSource(kubeconfig=other, context="a")) == "team-a"
+    assert given.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "none"))) == "default"
     for broken in ("[", "- a", "contexts: 5", "contexts: [5]", "contexts: [{name: a, context: x}]\ncurrent-context: a"):
         (tmp_path / "broken").write_text(broken)
-        assert commands.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
+        assert given.choose_namespace(ClusterSource(kubeconfig=str(tmp_path / "broken"))) == "default"
 
 
 def test_unexpected_error_is_one_line_and_a_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -76,6 +77,25 @@ def test_explain_of_a_waiting_workload_shows_its_position_with_the_holders_and_t
     assert "before it: default/job/high (priority 1000)\n" in shown
     assert "needs quota: 8 nvidia.com/gpu of flavor gpu, of which 0 are available\n" in shown
     assert "held by default/job/mid 48 (priority 0, ClusterQueue research), default/job/low 16 (priority -10" in shown
+
+
+def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedies(topogate: Commands):
+    """It said that no workload holds it."""
+    documents = build_queues(gpus=32, cohortName="teams")
+    vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
+    vision["metadata"]["name"] = "vision"
+    local = deepcopy(next(d for d in documents if d["kind"] == "LocalQueue"))
+    local["metadata"]["name"], local["spec"]["clusterQueue"] = "vision", "vision"
+    documents = decide_documents([*build_nodes(), *documents, vision, local, *build_queued_job(build_job("own", 4, queue="vision"))])
+    file = topogate.write("cluster.yaml", *decide_documents([*documents, *build_queued_job(build_job("large", 6))]))
+    (lack,) = topogate.run("explain", "job", "large", "--nodes", file, "-o", "json").data["missing"]
+    assert (lack["needs"], lack["available"], lack["holders"]) == ("48", "32", 0)
+    assert (lack["usedByOwners"], lack["owners"]) == ([{"clusterQueue": "vision", "amount": "32"}], 1)
+    shown = topogate.run("explain", "job", "large", "--nodes", file).out
+    assert "    used by its owners: ClusterQueue vision 32\n" in shown
+    assert "would help: the end of workloads of ClusterQueue vision: they use quota of their own queue" in shown
+    assert "would help: 16 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu\n" in shown
+    assert "no workload holds it" not in shown
 
 
 def test_explain_of_a_workload_without_a_place_shows_the_workloads_on_the_best_domain(topogate: Commands):

@@ -145,6 +145,19 @@ def test_local_queue_and_cron_job_are_explained_with_rights_in_one_namespace(top
     assert run(topogate, answer, "localqueue", "main", "-o", "json").data["state"] == "not known"
 
 
+def test_position_is_not_known_where_local_queues_of_other_namespaces_may_not_be_read(topogate: Commands):
+    """Workloads of other namespaces had no queue then, and did not count as before it."""
+    documents = build_documents()
+    documents.append(deepcopy(next(d for d in documents if d["kind"] == "Workload" and "large" in d["metadata"]["name"])))
+    documents[-1]["metadata"] |= {"name": "before", "namespace": "other", "uid": "before"}
+    documents[-1]["spec"]["priority"] = 100
+    everywhere, here = serve(documents, None, EVERYWHERE), serve(documents, "default", (r.LOCAL_QUEUES,))
+    report = run(topogate, lambda path: (here if "localqueues" in path else everywhere)(path), "localqueue", "main", "-o", "json").data
+    (row,) = report["queue"]["waiting"]["workloads"]
+    assert (row["job"]["name"], row["position"], row["localPosition"]) == ("large", None, 1)
+    assert "before" not in str(report)
+
+
 @pytest.mark.parametrize(("kind", "name", "hidden"), [("cronjob", "nightly", "jobs.batch"), ("deployment", "web", "replicasets.apps")])
 def test_owner_of_jobs_or_pods_without_a_right_to_list_them_reports_not_known(topogate: Commands, kind: str, name: str, hidden: str):
     documents = build_documents()

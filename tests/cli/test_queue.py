@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -14,9 +16,9 @@ import pytest
 import typer
 from rich.console import Console
 
-from cli import cluster_view, commands
-from cli.commands import run
+from cli import cluster_view, queue_command
 from cli.failures import Failure
+from cli.given import run
 from cli.permitted_reading import ClusterReading, get_permitted_queues
 from cli.queue_reading import WATCH_S, watch
 from cli.reporting.queue_drawing import format_age, render_queues
@@ -26,7 +28,7 @@ from core.resource import Resource
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Forbidden, NotFound, ServerError
 from reconciler.execute.tracing import parse_time
-from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues
+from tests.cli.commands import RACK, ROOT, Commands, Obj, build_job, build_nodes, build_queues, run_process
 from tests.cli.lives import NOW, build_queued_job, decide_documents
 from tests.cli.test_api_answers import EMPTY, Answer, build_status, serve_answers, write_kubeconfig
 from tests.runtime.fakes import ManualClock
@@ -68,6 +70,39 @@ def test_waiting_workloads_are_listed_in_order_with_positions_amounts_and_reason
     gpus = next(use for use in queue["quota"] if use["resource"] == GPU)
     assert (gpus["nominal"], gpus["used"], gpus["own"], gpus["borrowed"], gpus["available"]) == ("128", "72", "72", "0", "56")
     assert gpus["heldBy"] == [{"localQueue": "default/main", "amount": "72"}]
+
+
+@pytest.mark.parametrize(
+    ("preemption", "priority", "says"),
+    [
+        ({}, 100, ["withinClusterQueue is Never"]),
+        ({}, 0, None),
+        ({"withinClusterQueue": "LowerPriority"}, 100, None),
+    ],
+)
+def test_higher_priority_that_waits_for_quota_has_the_setting_that_forbids_preemption(
+    topogate: Commands, preemption: Obj, priority: int, says: list[str] | None
+):
+    documents = [*build_nodes(), *build_queues(gpus=64, preemption=preemption), *build_queued_job(build_job("low", 8))]
+    documents = decide_documents([*decide_documents(documents), *build_queued_job(build_job("high", 2), priority)])
+    file = topogate.write("cluster.yaml", *documents)
+    ((row,),) = [queue["waiting"]["workloads"] for queue in topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]]
+    assert row.get("notPreempted") == says
+    shown = topogate.run("queue", "--nodes", file, "-o", "wide").out
+    assert ("WaitingForQuota, may not preempt: flavor" in shown) == (says is not None)
+    assert ("64 of 64 in use; withinClusterQueue is Never\n" in shown) == (says is not None)
+
+
+def test_borrowers_that_may_not_be_reclaimed_are_in_the_reason_of_missing_quota_alone(topogate: Commands):
+    documents = [*build_documented_cluster(), *build_queued_job(build_job("urgent", 1, required="no/level"), 1000)]
+    documents = decide_documents(documents)
+    file = topogate.write("cluster.yaml", *documents)
+    queue = topogate.run("queue", "research", "--nodes", file, "-o", "json").data["queues"][0]
+    said = {row["job"]["name"]: (row["reason"], row.get("notPreempted")) for row in queue["waiting"]["workloads"]}
+    both = ["withinClusterQueue is Never", "reclaimWithinCohort is Never"]
+    assert said["finetune"] == ("WaitingForQuota", both)
+    assert said["ablation"] == ("WaitingForQuota", None)
+    assert said["urgent"][1] is None
 
 
 def build_documented_cluster() -> list[Obj]:
@@ -340,7 +375,7 @@ def test_watched_queue_is_printed_again_only_when_it_has_changed(topogate: Comma
             if len(slept) == 3:
                 raise typer.Abort
 
-    monkeypatch.setattr(commands, "SystemClock", Clock)
+    monkeypatch.setattr(queue_command, "SystemClock", Clock)
     ran = run_limited(topogate, serve_namespace(documents, "default"), "--watch", "-o", form)
     assert (ran.code, ran.err) == (130, "topogate: interrupted\n")
     mark = {"json": '"clusterQueue": "research"', "yaml": "clusterQueue: research", "wide": "ClusterQueue research\n"}[form]
@@ -377,3 +412,18 @@ async def test_named_queue_that_cannot_be_read_for_another_reason_ends_the_comma
     client = Reads({"q-03": ServerError(500, "InternalError", "etcd is away")})
     with pytest.raises(Failure, match=r"cannot get clusterqueues.kueue.x-k8s.io: etcd is away"):
         await get_permitted_queues(client, {f"q-{i:02}" for i in range(20)})
+
+
+def test_process_that_ends_without_freeing_has_printed_all(topogate: Commands):
+    file = topogate.write("cluster.yaml", *build_cluster())
+    done = run_process("cli", "queue", "--nodes", str(file), "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == topogate.run("queue", "--nodes", file, "-o", "json").data
+
+
+def test_queue_command_imports_no_models_of_files():
+    """They cost a command that needs none of them a third of a second."""
+    heavy = ("pydantic", "cli.planning", "core.api.kinds", "core.queueing.cycle.cycle", "kubernetes_asyncio.client.api_client")
+    code = f"import sys, cli.__main__, cli.queue_command; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

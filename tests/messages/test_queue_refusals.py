@@ -13,6 +13,7 @@ from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import WORKLOAD_REQUIRED_TOPOLOGY
 from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.state.facts import WorkloadFacts
 from core.state.queue_facts import LocalQueueFacts
 from tests.builders import NAMESPACE, RACK, build_pod_json, build_pod_set_json, build_workload_json
 from tests.queueing.cycle.test_block_admission import build_scene as build_blocked_scene
@@ -209,6 +210,21 @@ def preempt_many() -> Outcome:
     for number in range(8):
         scene.submit(f"low{number}", 1, queue="q")
     scene.run()
+    scene.submit("high", 8, queue="q", priority=1)
+    return scene.run()["high"]
+
+
+def preempt_elsewhere() -> Outcome:
+    """One of its own namespace and two of another."""
+    scene = build_one_queue()
+    names = ("low0", "low1", "low2")
+    for name in names:
+        scene.submit(name, 2, queue="q")
+    scene.run()
+    for name in names[1:]:
+        moved = scene.objects[name] | {"metadata": scene.objects[name]["metadata"] | {"namespace": "other"}}
+        scene.delete(name)
+        scene.state.observe_workload(f"other/{name}", WorkloadFacts.read(moved))
     scene.submit("high", 8, queue="q", priority=1)
     return scene.run()["high"]
 
@@ -411,6 +427,11 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
         preempt_many,
         'couldn\'t assign flavors to pod set main: flavor "tas": needs 8 more cpu; 8 of 8 in use; preempts 8 workloads by '
         "prioritization in the ClusterQueue: ns/low0, ns/low1, ns/low2, ns/low3, ns/low4 and 3 more",
+    ),
+    "preempts in other namespaces": (
+        preempt_elsewhere,
+        'couldn\'t assign flavors to pod set main: flavor "tas": needs 6 more cpu; 6 of 8 in use; preempts 3 workloads by '
+        "prioritization in the ClusterQueue: ns/low0 and 2 of other namespaces",
     ),
     "reclaims": (
         reclaim,

@@ -233,6 +233,21 @@ async def test_names_are_unknown_before_the_first_list_and_while_the_api_server_
         assert await ask(names, build_job("mian")) == []
 
 
+async def test_names_are_unknown_while_a_watch_is_silent(cluster: Harness):
+    """A queue that was made after the watch fell silent drew a warning for two minutes."""
+    async with watching(cluster) as names:
+        await asyncio.sleep(300)
+        assert len(await ask(names, build_job("mian"))) == 1
+        cluster.faults.is_silent = True
+        put_queue(cluster, "made")
+        await asyncio.sleep(known_names.SILENT_S + 1)
+        assert await ask(names, build_job("made")) == []
+        cluster.faults.is_silent = False
+        await asyncio.sleep(120)
+        assert await ask(names, build_job("made")) == []
+        assert len(await ask(names, build_job("mian"))) == 1
+
+
 async def test_resource_that_may_not_be_listed_is_unknown(cluster: Harness, monkeypatch: pytest.MonkeyPatch):
     real = cluster.client.list_page
 

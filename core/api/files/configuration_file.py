@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from core.api.files.configuration_fields import filter_placement_gates, list_unknown_gates
-from core.api.files.configuration_plugins import PATH, InstalledPlugins, PodGroupPlugins
+from core.api.files.configuration_plugins import InstalledPlugins, PodGroupPlugins
 from core.api.files.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
@@ -40,7 +40,7 @@ from core.model.gates import GATES
 from core.model.kueue_gates import DISABLE_PODS_READY, FORMER_GATES, OTHER_GATES
 from core.model.node_health_rules import HealthRules, RequeueRules, StormRules
 from core.model.own_pods_ready import MOST_READY_S
-from core.model.plugin_choice import BUILT_IN_GENERATORS
+from core.model.plugin_choice import BUILT_IN_GENERATORS, PATH
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 
 MOST_UNKNOWN_GATES = 32  # that are named in a warning each: finding a like name takes time

@@ -21,6 +21,7 @@ from core.model.duration import show_duration
 from core.model.plugin_choice import (
     BUILT_IN,
     GENERATE,
+    LISTS,
     SCORE,
     SMALLEST_MEMORY,
     GroupPluginRules,
@@ -29,9 +30,7 @@ from core.model.plugin_choice import (
 )
 from core.model.quantity import LARGEST, parse_quantity
 
-PATH = "topogate.podGroups.plugins"
 MOST_VALUES = 10_000  # in the arguments of a plugin
-LISTS = {GENERATE: "generators", SCORE: "scorers"}
 _HEAVIEST = 1000
 
 

@@ -276,7 +276,7 @@ def _describe_admission(f: DecidedWorkload, found: Admissible, before: str) -> s
     waited = _count_seconds_since(f, f.facts.reserved_at if f.judged.verdict.is_second_pass else None)
     message = f"Admitted by ClusterQueue {found.admission.cluster_queue}, wait time since reservation was {waited}s"
     fewer = describe_shortfalls(f.facts, found)
-    placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans)) if text]
+    placed = [text for text in (found.together, show_choices(found.choices), show_loans(found.loans, f.facts)) if text]
     message += f"{FEWER}{fewer}" if fewer else ""
     message += f"{PLACED}{'; '.join(placed)}" if placed else ""
     return message + (f"{BEFORE}{before}" if before else "")

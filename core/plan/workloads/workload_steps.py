@@ -12,6 +12,7 @@ from core.names import (
     EVICTED,
     QUOTA_RESERVED,
     REASON_DEACTIVATED,
+    REASON_ON_HOLD,
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan.steps import api_resources as r
@@ -21,7 +22,7 @@ from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.steps import NOTHING, PASSED_OVER, Event, Log, Overtaken, Plan, Span, Step, Then, make_plan, wait
 from core.plan.workloads.admission_status import build_amended_status, build_evicted_status, build_held_status, build_released_status
 from core.resource import Obj
-from core.state.facts import PodFacts, build_object_key, find_condition, is_condition_true, is_on_hold
+from core.state.facts import PodFacts, build_object_key, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
 EVICT, END_POD, RELEASE, FINISH, DROP_FINALIZER, DEACTIVATE = "evict", "end pod", "release", "finish", "drop finalizer", "deactivate"
@@ -124,16 +125,21 @@ def give_back(workload: Obj, place: str, now: str) -> Step | None:
     return _release(workload, before.get("message") or "The workload was stopped", build_released_status, place, now)
 
 
+def _is_on_hold(workload: Obj) -> bool:
+    """Whether it has given its quota back and is not to be queued."""
+    return bool((find_condition(workload, QUOTA_RESERVED) or {}).get("reason") == REASON_ON_HOLD)
+
+
 def hold(workload: Obj, why: str, place: str, now: str) -> Step | None:
     """Returns the step that gives back quota and domains of a workload that asks for no pods: it is not queued until `end_hold`. None where
     it is on hold already. `place`: where it was, as text."""
-    return None if is_on_hold(workload) else _release(workload, why, build_held_status, place, now)
+    return None if _is_on_hold(workload) else _release(workload, why, build_held_status, place, now)
 
 
 def end_hold(workload: Obj, now: str) -> Step | None:
     """Returns the step by which a workload that is on hold waits for quota again, with reason PendingEvaluation; None where it is not on
     hold."""
-    return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if is_on_hold(workload) else None
+    return _release(workload, "The workload is no longer on hold", build_released_status, "", now) if _is_on_hold(workload) else None
 
 
 def _release(workload: Obj, why: str, build_status: Callable[[Obj, str, str, str], dict[str, Any]], place: str, now: str) -> Step:

@@ -20,13 +20,13 @@ from core.placement.refusals import truncate
 from core.queueing.cycle.growth import find_growth
 from core.queueing.cycle.rules import find_violation
 from core.queueing.flavors.flavor_search import find_admission
-from core.queueing.flavors.outcome import CURABLE, Admissible, NotAdmissible, Preempting
+from core.queueing.flavors.outcome import CURABLE, Admissible, NotAdmissible, Preempting, name_workloads
 from core.queueing.flavors.spare_lending import Offer, list_offers, note_loans
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
 from core.queueing.ordering.standing_refusals import can_be_given, compute_asked
 from core.queueing.preemption.preemption_policy import Memory
-from core.queueing.preemption.reservations import SHOWN, Claims, show
+from core.queueing.preemption.reservations import Claims, show
 from core.queueing.preemption.victim_search import search_preemption
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -133,7 +133,7 @@ class Judge:
         by_key = {victim.workload.key: victim for victim in now.victims}
         victims = tuple(by_key[key] for key in (victim.workload.key for victim in before.victims) if key in by_key)
         now = replace(now, victims=victims, is_cut=before.is_cut or (now.is_cut and len(now.victims) != len(before.victims)))
-        return replace(outcome, message=truncate(f"{asked.tried}; {show(now)}"), preempting=now)
+        return replace(outcome, message=truncate(f"{asked.tried}; {show(now, asked.workload)}"), preempting=now)
 
     def _find_admission(
         self, workload: WorkloadFacts, queue: ClusterQueueFacts, offers: Sequence[Offer] = ()
@@ -223,7 +223,7 @@ class Judge:
         if preempting is None:
             notes, spared = [_CUT] if self._is_cut else [], sorted(self._memory.spared)
             if spared and (yield from self._preempt(workload, queue, spares=False)) is not None:
-                notes.append(_CIRCLE.format(", ".join(spared[:SHOWN])))
+                notes.append(_CIRCLE.format(name_workloads(spared, workload)))
             message = truncate("; ".join([refused.message, *notes]))
             return replace(refused, message=message) if notes else refused
         stop = self._state.pause.evictions
@@ -233,7 +233,7 @@ class Judge:
             )
             return replace(refused, message=message)
         self._asked = PreemptionQuestion(workload, queue, refused.message)
-        message = truncate(f"{refused.message}; {show(preempting)}")
+        message = truncate(f"{refused.message}; {show(preempting, workload)}")
         return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, refused.attempts, preempting=preempting)
 
     def _prefer_preemption(
@@ -259,7 +259,9 @@ class Judge:
             return found
         tried = "; ".join(dict.fromkeys(attempt.sentence for attempt in found.attempts)) or "it would have to borrow quota"
         self._asked = replace(asked, tried=tried)
-        return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting)}"), found.attempts, preempting=preempting)
+        return NotAdmissible(
+            REASON_WAITING_FOR_PREEMPTED, truncate(f"{tried}; {show(preempting, workload)}"), found.attempts, preempting=preempting
+        )
 
     def _preempt(
         self,

@@ -41,6 +41,7 @@ class KeptSpares:
     pods: int
     fills: bool = True  # whether others were looked for
     lent: tuple[Loan, ...] = ()  # of those that serve
+    holder: WorkloadFacts | None = None  # for which they are kept, where some are lent
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -57,7 +58,7 @@ class KeptSpares:
         spares = f"{len(self.serving)} of {show_count(self.wanted, 'spare node')}"
         text = f"pod set {self.pod_set}: {spares} kept free for {show_count(self.pods, 'pod')} each"
         text += f": {names}" if names else ""
-        text += f"; {show_lent(self.lent)}" if self.lent else ""
+        text += f"; {show_lent(self.lent, self.holder)}" if self.lent else ""
         if self.missing:
             none = f"no other node of its domain has room for {show_count(self.pods, 'pod')}"
             text += f"; {none if self.fills else 'no other is taken while workloads make room for one that waits'}"
@@ -93,7 +94,8 @@ def list_kept_spares(
         found = _list_kept(state, view, workload, pod_set, given, worlds[view.flavor.name][1], leaving_taints, fills=fills)
         for other, free in worlds.values():
             subtract_pods(other.capacity, free, request, [(node, found.pods) for node in found.nodes])
-        kept.append(replace(found, lent=tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)))
+        lent = tuple(loan for loan in loans if loan.node in found.serving and loan.node in given.spares)
+        kept.append(replace(found, lent=lent, holder=workload if lent else None))
     return tuple(kept)
 
 

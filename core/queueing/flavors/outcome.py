@@ -1,6 +1,6 @@
 """The result of a search: an admission of a workload, or the reason why there is none and the workloads to preempt."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from core.model.admission import Admission
@@ -25,6 +25,8 @@ from core.state.facts import WorkloadFacts
 PASSING = {REASON_WAITING_FOR_QUOTA, REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_PREEMPTED}
 CURABLE = (REASON_TOPOLOGY_PLACEMENT_FAILED, REASON_WAITING_FOR_QUOTA)  # reasons that may go where other workloads go
 
+_SHOWN = 5  # workloads that a message names
+
 _WHY = {
     REASON_IN_QUEUE: "prioritization in the ClusterQueue",
     REASON_RECLAIMED: "reclamation within the cohort",
@@ -32,6 +34,17 @@ _WHY = {
     REASON_FAIR_SHARING: "fair sharing within the cohort",
     REASON_SPARES_TAKEN_BACK: "spare nodes that were lent to it and are taken back",
 }
+
+
+def name_workloads(keys: Sequence[str], of: WorkloadFacts | None) -> str:
+    """Returns a text with the keys of the first five of some workloads that are in the namespace of the workload `of`, and how many others
+    there are. Users of that namespace read the message, and may have no right to read names in others. None: all are named alike. Empty
+    without keys."""
+    namespace = of.key.partition("/")[0] if of is not None else None
+    own = [key for key in keys if namespace in (None, key.partition("/")[0])]
+    beyond = len(keys) - len(own)
+    named = ", ".join(own[:_SHOWN]) + (f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else "")
+    return " and ".join(filter(None, (named, f"{beyond} of other namespaces" if beyond else "")))
 
 
 @dataclass(frozen=True, slots=True)

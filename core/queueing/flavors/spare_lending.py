@@ -18,7 +18,7 @@ from core.model.pod_resources import Resources
 from core.model.quantity import saturate
 from core.placement.algorithms.decision import subtract_placement
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, with_pod
-from core.queueing.flavors.outcome import Admissible
+from core.queueing.flavors.outcome import Admissible, name_workloads
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.flavor_view import FlavorView
@@ -131,10 +131,10 @@ def note_loans(state: ClusterState, workload: WorkloadFacts, found: Admissible, 
     return replace(found, admission=replace(found.admission, pod_sets=pod_sets), loans=loans)
 
 
-def show_loans(loans: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Returns a text with the spare nodes, and their holders, that a workload has borrowed, at most five nodes for each holder; empty if
-    there are none."""
-    lent = "; ".join(f"{_format_list(nodes)} of {key}" for key, nodes in loans)
+def show_loans(loans: Iterable[tuple[str, Sequence[str]]], borrower: WorkloadFacts | None) -> str:
+    """Returns a text with the spare nodes that a workload has borrowed, at most five for each holder, and the holders (`name_workloads`);
+    empty if there are none."""
+    lent = "; ".join(f"{_format_list(nodes)} of {name_workloads([key], borrower)}" for key, nodes in loans)
     return f"on spare nodes lent to it, which it has to leave when they are needed: {lent}" if lent else ""
 
 
@@ -198,10 +198,10 @@ def count_reserved_once(state: ClusterState, view: FlavorView) -> FreeCapacity:
     return view.capacity.with_free(free)
 
 
-def show_lent(loans: Sequence[Loan]) -> str:
-    """Returns a text with the number of lent spare nodes, and the first five, each with at most five of its borrowers; empty if there are
-    none."""
-    nodes = [f"{loan.node} to {_format_list(loan.keys) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
+def show_lent(loans: Sequence[Loan], holder: WorkloadFacts | None) -> str:
+    """Returns a text with the number of lent spare nodes, and the first five, each with its borrowers (`name_workloads`); empty if there
+    are none."""
+    nodes = [f"{loan.node} to {name_workloads(loan.keys, holder) or 'pods that are ending'}" for loan in loans[:_SHOWN]]
     more = f" and {len(loans) - _SHOWN} more" if len(loans) > _SHOWN else ""
     return f"{len(loans)} of these lent: {', '.join(nodes)}{more}" if loans else ""
 

@@ -157,8 +157,8 @@ class PriorityTurns:
     def add_follower(self, turn: Turn) -> None:
         """Records that a turn is over, and adds one for the next member of the same group; see `Turns.add_follower`."""
         note_passed(turn, self._round)
-        if turn.next is not None:
-            heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], turn.next)
+        if (following := turn.next) is not None:
+            heapq.heappush(self._heaps[count_put_off(turn.group, self._round)], following)
 
     def put_off(self, turn: Turn) -> None:
         """Repeats a turn after those that need not borrow; see `Turns.put_off`. Raises IndexError the third time for a group in a round."""

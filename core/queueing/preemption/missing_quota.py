@@ -1,6 +1,6 @@
 """Of a workload that waits: which quota it lacks, which workloads hold that, and why it preempts none of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core.model.quantity import show_count
@@ -26,13 +26,18 @@ class QuotaHolder:
 @dataclass(frozen=True, slots=True)
 class MissingQuota:
     """A flavor with too little quota left of a resource, in canonical amounts. `holders`: the workloads of the queue that hold it, and
-    those of queues that use it beyond their own; the largest first."""
+    those of queues that use it beyond their own; the largest first.
+
+    `owners`: the other ClusterQueues that use quota of their own which they would lend, and how much more the queue could use without that;
+    the largest first. None of their workloads may be preempted for it.
+    """
 
     flavor: str
     resource: str
     wanted: int
     available: int
     holders: tuple[QuotaHolder, ...]
+    owners: tuple[tuple[str, int], ...] = ()
 
 
 def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> list[MissingQuota]:
@@ -47,7 +52,12 @@ def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: Clus
         left = {name: state.quota.compute_available(queue.name, name) for name in names}
         short = [name for name in names if wanted[name[1]] > left[name]]
         if {flavor for flavor, _ in short} == set(group.flavors):
-            missing += [MissingQuota(*name, wanted[name[1]], left[name], _list_holders_of(state, queue, name)) for name in short]
+            missing += [
+                MissingQuota(
+                    *name, wanted[name[1]], left[name], _list_holders_of(state, queue, name), _list_owners(state, queue.name, name)
+                )
+                for name in short
+            ]
     return missing
 
 
@@ -59,6 +69,19 @@ def _list_holders_of(state: ClusterState, queue: ClusterQueueFacts, name: Flavor
             amount = compute_admission_usage(admission).get(name, 0) if admission is not None else 0
             found += [QuotaHolder(workload, other, amount)] if amount else []
     return tuple(sorted(found, key=lambda holder: (-holder.amount, holder.workload.key)))
+
+
+def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[str, int], ...]:
+    tree, found = state.quota.copy_around(queue), list[tuple[str, int]]()
+    before = tree.compute_available(queue, name)
+    for other in tree.list_relatives(queue):
+        used = tree.get_usage(other).get(name, 0)
+        if used and not tree.is_using_others(queue, other, name):
+            tree.add(other, {name: used}, -1)
+            gained = tree.compute_available(queue, name) - before
+            tree.add(other, {name: used})
+            found += [(other, gained)] if gained > 0 else []
+    return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
 
 
 def explain_no_preemption(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, *, by_share: bool = False) -> list[str]:
@@ -122,6 +145,20 @@ def _is_beyond_nominal(state: ClusterState, queue: ClusterQueueFacts, name: Flav
     """Whether a workload would use more than its queue's own quota of one resource of a flavor."""
     wanted = sum(each.get(name[1], 0) for each in asked)
     return state.quota.get_usage(queue.name).get(name, 0) + wanted > state.quota.get_nominal(queue.name, name)
+
+
+def list_never_preempted(state: ClusterState, queue: ClusterQueueFacts, borrowers: Iterable[str]) -> list[tuple[int, str]]:
+    """Returns the settings of a ClusterQueue that are Never, as text, each with the lowest priority of the workloads that it protects from
+    all workloads of the queue. One without such workloads is left out. `borrowers`: other ClusterQueues that use more than their own."""
+    beyond = [other for other in borrowers if any(state.quota.is_using_others(queue.name, other, name) for name in queue.quota)]
+    policies = (
+        ("withinClusterQueue", queue.preemption.within_queue, [queue.name]),
+        ("reclaimWithinCohort", queue.preemption.reclaim, beyond),
+    )
+    never = [
+        (name, [w.priority for each in queues for w in _list_running(state, each)]) for name, policy, queues in policies if policy == NEVER
+    ]
+    return [(min(priorities), f"{name} is {NEVER}") for name, priorities in never if priorities]
 
 
 def _list_running(state: ClusterState, queue: str) -> list[WorkloadFacts]:

@@ -101,7 +101,7 @@ def wait_for_borrowers(
     victim_keys = {victim.workload.key for victim in victims}
     preempting = Preempting(found, victims, tuple(sorted(w.key for w in borrowers if w.key not in victim_keys)), beside)
     lost = ", ".join(sorted(workload.unhealthy_nodes)) if workload.unhealthy_nodes else "nodes that do not take its pods"
-    why = show(preempting) or "waits until pods that end there are gone"
+    why = show(preempting, workload) or "waits until pods that end there are gone"
     message = truncate(f"its pods of {lost} go to spare nodes that it had lent: {', '.join(sorted(nodes))}; it {why}")
     return NotAdmissible(REASON_WAITING_FOR_PREEMPTED, message, found.attempts, preempting=preempting)
 

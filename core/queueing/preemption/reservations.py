@@ -4,13 +4,11 @@ from collections.abc import Collection, Container
 from typing import NamedTuple
 
 from core.model.quantity import show_count
-from core.queueing.flavors.outcome import Preempting
+from core.queueing.flavors.outcome import Preempting, name_workloads
 from core.queueing.flavors.spare_lending import list_loans
 from core.queueing.preemption.eviction_cycles import Circles
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
-
-SHOWN = 5
 
 
 class _Notice(NamedTuple):
@@ -196,11 +194,10 @@ def _read_room(preempting: Preempting) -> tuple[object, ...]:
     return found.admission, *((flavor, placed.pod_set, placed.nodes, placed.spares) for flavor, placed in found.placements)
 
 
-def show(preempting: Preempting) -> str:
+def show(preempting: Preempting, preemptor: WorkloadFacts) -> str:
     """Returns a text about the workloads that one preempts, and how many evicted ones it waits for; empty if there are neither. It has the
-    number of the former and the keys of the first five (`SHOWN`), in their order."""
+    number of the former, and those of its namespace by name (`name_workloads`)."""
     names = [victim.workload.key for victim in preempting.victims]
-    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     leaving = len(preempting.leaving)
     waits = f"waits until {show_count(leaving, 'evicted workload')} {'is' if leaving == 1 else 'are'} gone" if leaving else ""
     if not names:
@@ -209,6 +206,8 @@ def show(preempting: Preempting) -> str:
     cut = "; the search stopped at its limit of steps, fewer victims may be enough" if preempting.is_cut else ""
 
     def describe() -> str:
-        return f"preempts {show_count(len(names), 'workload')} by {by}: {shown}" + (f", and {waits}" if waits else "")
+        return f"preempts {show_count(len(names), 'workload')} by {by}: {name_workloads(names, preemptor)}" + (
+            f", and {waits}" if waits else ""
+        )
 
     return describe() + cut

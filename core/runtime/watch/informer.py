@@ -138,10 +138,8 @@ class Informer:
 
     def fill(self, objects: Iterable[Obj]) -> None:
         """Replaces all objects of the store, and calls handlers with the changes, as if the server had listed exactly these."""
-        self._fold(Init())
-        for obj in objects:
-            self._fold(InitApply(obj))
-        self._fold(InitDone())
+        self._notify_handlers(self.store.replace_all(map(self._slim, objects)))
+        self._synced.set()
 
     def put(self, obj: Obj) -> None:
         """Folds in one object, new or changed, and calls handlers, as if the server had sent an event. One that is older than a reply,

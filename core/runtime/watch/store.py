@@ -160,6 +160,11 @@ class Store:
                     return []
                 return self._drop(key)
 
+    def replace_all(self, objects: Iterable[Obj]) -> Changes:
+        """Applies a list whole, without a version, as `apply` does object by object. Returns the changes."""
+        self._relisted = {build_object_key(obj): obj for obj in objects}
+        return self.apply(InitDone())
+
     def is_newer(self, reply: Obj) -> bool:
         """Whether an object that the API server has answered with is newer than the one here and than all that the watch has brought."""
         number, known = read_version(reply), self._objects.get(build_object_key(reply))
@@ -240,10 +245,11 @@ class _Index:
         return self._keys.get(value, ())
 
     def put(self, key: str, obj: Obj) -> None:
-        values = frozenset(self._fn(obj))
-        if self._values.get(key) == values:
+        values, known = frozenset(self._fn(obj)), self._values.get(key)
+        if known == values:
             return
-        self.drop(key)
+        if known is not None:
+            self.drop(key)
         if values:
             self._values[key] = values
             for value in values:

@@ -67,6 +67,37 @@ def test_borrowed_quota_is_held_by_workloads_of_the_borrower():
     ]
 
 
+@pytest.mark.parametrize(("lends", "gained"), [(None, 6000), ("2", 2000), ("0", None)])
+def test_quota_used_by_its_owners_is_missing_with_their_lendable_amount(lends: str | None, gained: int | None):
+    made = Shared()
+    made.rack("r", 16)
+    made.pool("owner", "6", "cohort", **({"lendingLimit": lends} if lends is not None else {}))
+    made.pool("idle", "2", "cohort")
+    made.pool("asking", "1", "cohort")
+    made.submit("big", 6, queue="owner", topology=ANYWHERE)
+    made.run()
+    made.submit("new", 9, queue="asking", topology=ANYWHERE)
+    facts = made.state.workloads.facts[f"{NAMESPACE}/new"]
+    before = dict(made.state.quota.get_usage("owner"))
+    (missing,) = list_missing_quota(made.state, facts, made.state.cluster_queues["asking"])
+    assert (missing.wanted, missing.available, missing.holders) == (9000, 3000, ())
+    assert missing.owners == ((("owner", gained),) if gained is not None else ())
+    assert made.state.quota.get_usage("owner") == before
+
+
+def test_quota_beyond_a_borrowing_limit_is_used_by_no_owner():
+    made = Shared()
+    made.rack("r", 16)
+    made.pool("owner", "6", "cohort")
+    made.pool("asking", "1", "cohort", borrowingLimit="0")
+    made.submit("big", 6, queue="owner", topology=ANYWHERE)
+    made.run()
+    made.submit("new", 9, queue="asking", topology=ANYWHERE)
+    facts = made.state.workloads.facts[f"{NAMESPACE}/new"]
+    (missing,) = list_missing_quota(made.state, facts, made.state.cluster_queues["asking"])
+    assert (missing.holders, missing.owners) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("preemption", "priority", "says"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.queueing.cycle.cycle import Cycle
+from core.queueing.cycle import cycle
 from core.runtime.http.client import Client
 from reconciler.behaviour import Behaviour
 from reconciler.measure import outlook
@@ -26,11 +26,11 @@ def test_outlook_replaces_nodes_by_the_rules_of_the_reconciler(tmp_path: Path, m
     path.write_text(CONFIG)
     settings, given = parse(["--config", str(path)], environ={}), list[Any]()
 
-    class Recorded(Cycle):
+    class Recorded(cycle.Cycle):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             given.append(arguments[3])
             super().__init__(*arguments, **named)
 
-    monkeypatch.setattr(outlook, "Cycle", Recorded)
+    monkeypatch.setattr(cycle, "Cycle", Recorded)
     outlook.Outlook(Client.make_offline(), ManualClock(), settings).decide([])
     assert given == [Behaviour.read(settings).replacement]

@@ -8,13 +8,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from core.plan.steps.api_resources import LOCAL_QUEUES, WORKLOADS
+from core.runtime.http.client import Client
 from core.runtime.http.errors import Unreachable
+from core.runtime.watch.watcher import Watcher
 from e2e.pki import FRONT_PROXY_NAME, issue_client
 from reconciler.visibility import pending_pages, visibility_server
 from reconciler.visibility.api_documents import AGGREGATED
 from reconciler.visibility.front_proxy import FrontProxyRules
 from tests.builders import NAMESPACE
 from tests.reconciler.visibility.serving import NOW, OTHER_CA, PROXY_CA, USER, Visibility, build_config, issue_ended_ca
+from tests.runtime.fakes import ManualClock
 
 ROOT = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 CQ, LQ = f"{ROOT}/clusterqueues/cq/pendingworkloads", f"{ROOT}/namespaces/{NAMESPACE}/localqueues/lq/pendingworkloads"
@@ -43,6 +47,23 @@ async def test_pending_workloads_of_a_cluster_queue_are_answered_as_kueue_answer
     }
     assert late["metadata"]["ownerReferences"] == [{"apiVersion": None, "kind": "Job", "name": "j", "uid": "uid-of-job"}]
     assert (late["positionInClusterQueue"], late["positionInLocalQueue"]) == (1, 0)
+
+
+async def test_answer_by_a_silent_watch_has_a_warning_with_its_age(visibility: Visibility):
+    visibility.submit("first")
+    clock = ManualClock()
+    quick, silent = (Watcher(Client.make_offline(), resource, clock=clock) for resource in (LOCAL_QUEUES, WORKLOADS))
+    visibility.pages._watchers = (quick, silent)
+    silent._received_at = clock.monotonic()
+    async with visibility.open(), visibility.connect() as client:
+        clock.time += visibility_server.SILENT_S
+        assert "Warning" not in (await client.get(CQ)).headers
+        clock.time += 1
+        quick._received_at = clock.monotonic()
+        reply = await client.get(CQ)
+    assert reply.status == 200
+    assert reply.headers["Warning"].startswith('299 topogate "this may be 76 s old: ')
+    assert len((await reply.json())["items"]) == 1
 
 
 @pytest.mark.parametrize(
