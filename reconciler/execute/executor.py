@@ -29,7 +29,7 @@ from core.resource import Obj, Resource
 from core.runtime.clock import Clock
 from core.runtime.controller import Deferred, Done, Hindered, RequeueAfter, Result
 from core.runtime.http.client import Client
-from core.runtime.http.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncate
+from core.runtime.http.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, truncate
 from core.runtime.http.rate_limiter import yield_to_others
 from core.runtime.http.throttle import Throttle
 from core.runtime.watch.store import build_object_key
@@ -176,7 +176,9 @@ class Executor:
                 # Of many writes as many are under way at once, of all controllers together, as the API server accepts.
                 return await (self._throttle.run(lambda: self._write(write)) if in_turn else self._write(write))
         except (NotFound, Conflict, Paused) as error:
-            meanwhile = {NotFound: Overtaken.GONE, Conflict: Overtaken.CHANGED, Paused: Overtaken.PAUSED}
+            # A create may meet another conflict than one of its name, as that of a quota which others use: nothing has been made then.
+            changed = AlreadyExists if isinstance(write, Create) else Conflict
+            meanwhile = {NotFound: Overtaken.GONE, changed: Overtaken.CHANGED, Paused: Overtaken.PAUSED}
             if not any(isinstance(error, kind) and overtaken in step.passes for kind, overtaken in meanwhile.items()):
                 raise
             return None

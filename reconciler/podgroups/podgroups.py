@@ -157,6 +157,7 @@ class PodGroups:
             self._conditions.remove_replica(group)
             self._is_placed.pop(group, None)
             self._refused_until.pop(group, None)
+            self._ungated.pop(group, None)
             self.plugins.drop_missed(group)
         self._is_due(group)
         self._queue_again(GroupEvent.POD_GONE)
@@ -188,8 +189,6 @@ class PodGroups:
         named = metadata.get("namespace") or "", metadata["name"]
         if change.new is None:
             self._conditions.remove_group(*named)
-            for key in [key for key in self._ungated if (key.namespace, key.name) == named]:
-                del self._ungated[key]
         for key in {GroupKey(*named), *self._conditions.list_replicas(*named)}:
             if key in self._waiting:
                 self._waiting[key] = _ANEW
@@ -200,6 +199,8 @@ class PodGroups:
         if change.old is not None and change.new is not None:
             return
         namespace, name = change.obj["metadata"]["namespace"], change.obj["metadata"]["name"]
+        if change.new is None:
+            self._conditions.remove_group(namespace, name)
         for key in [key for key in self._seen if key.namespace == namespace and name in (key.name, build_native_name(key))]:
             self._is_due(key)
 

@@ -136,6 +136,15 @@ def test_change_that_a_step_passes_over_is_no_failure_and_it_is_not_done():
     assert isinstance(harness.execute(make_plan(harness.label("a")))[1], NotFound)
 
 
+@pytest.mark.parametrize(("reason", "error"), [("AlreadyExists", None), ("Conflict", Conflict)])
+def test_create_passes_over_an_object_of_its_name_and_over_no_other_conflict(reason: str, error: type[KubeError] | None):
+    harness = Executing()
+    harness.fails[""] = Refused(409, reason, 'resourcequotas "count": the object has been modified')
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "ns"}, "spec": {"containers": []}}
+    _, raised = harness.execute(make_plan(Step("make", w.Create(r.PODS, made), passes=frozenset({Overtaken.CHANGED}))))
+    assert type(raised) is (error or type(None))
+
+
 @pytest.mark.parametrize("passes", [frozenset[Overtaken](), frozenset(Overtaken)])
 def test_pause_holds_up_a_plan_unless_the_step_passes_over_it(passes: frozenset[Overtaken]):
     harness = Executing()

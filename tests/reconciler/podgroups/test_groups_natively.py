@@ -142,6 +142,20 @@ def test_pods_with_the_gate_are_let_go_where_their_group_has_no_constraint():
     assert set(harness.where()) == {"p0"}
 
 
+@pytest.mark.parametrize("level", [None, RACK])
+def test_groups_that_are_gone_with_their_pods_leave_nothing_behind(level: str | None):
+    harness = NativeHarness()
+    harness.own(foreign(level))
+    harness.add("p0", "p1", group="theirs", schedulingGroup={"podGroupName": "theirs"})
+    harness.settle("theirs")
+    harness.drop(NATIVE, "theirs")
+    for name in ("p0", "p1"):
+        harness.drop("Pod", name)
+    harness.look("theirs")
+    remembered = {**vars(harness.groups), **vars(harness.groups._conditions)}
+    assert [name for name, value in remembered.items() if type(value) is dict and value] == []
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_pods_with_the_gate_are_topogates_though_the_group_is_kube_schedulers(labelled: bool):
     harness = NativeHarness()
