@@ -51,6 +51,7 @@ _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _PASSED = pytest.StashKey[bool]()
+_EARLIER = pytest.StashKey[list[Scene]]()  # scenes that were open before the test, as those of its module
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -81,10 +82,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where the setup of a module fails what it has opened is the test's."""
+    item.stash[_EARLIER] = list(Scene.unclosed)
+
+
 @pytest.fixture(autouse=True)
 def _announced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fast half must run where nothing is built: a test that makes a control plane of its own, or asks for one of the
-    programs that are built where they are not there, carries the marker."""
+    programs that are built where they are not there, carries the marker. By now the fixtures of the module have been set up."""
+    request.node.stash[_EARLIER] = list(Scene.unclosed)
     if not any(map(request.node.get_closest_marker, ("cluster", "docker"))):
         monkeypatch.setattr(Cluster, "start", _refuse_to_start)
         for name in ("ensure_binaries", "get_cache_dir"):  # the first steps towards kubectl, and towards kind and Helm
@@ -150,7 +157,7 @@ def receiver() -> Iterator[Receiver]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Beside a failure, what the control plane looked like: a wait that ran out says only what did not come."""
     report = yield
-    if report.when == "call":
+    if report.when != "teardown":
         item.stash[_PASSED] = report.passed
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
@@ -165,13 +172,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Every passed test on the control plane ends with the audit from objects alone, before its fixtures delete anything. A failed
-    test deletes the nodes and queues of its scenes: they must not change the results of the tests after it."""
+    test deletes the nodes and queues of its scenes, also where its setup failed: they must not change the results of the tests after it."""
     broken: list[str] = []
     running = getattr(item, "funcargs", {}).get("cluster")
     if isinstance(running, Cluster) and item.stash.get(_PASSED, False) and item.get_closest_marker("not_recounted") is None:
         broken = recount(running.api)
     if not item.stash.get(_PASSED, True):
-        for scene in list(Scene.unclosed):
+        for scene in [scene for scene in Scene.unclosed if scene not in item.stash[_EARLIER]]:
             with contextlib.suppress(Exception, AssertionError):  # the test has failed already
                 scene.close()
     yield
@@ -245,6 +252,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def crds(cluster: Cluster) -> list[str]:
     """Our CRDs, installed in the session's control plane; their names."""
     return install_crds(cluster.api)
+
+
+@pytest.fixture(scope="module")
+def module_namespace(cluster: Cluster) -> Iterator[str]:
+    """A fresh namespace for what a module probes once."""
+    name = f"module-{next(_numbers)}"
+    cluster.create_namespace(name)
+    yield name
+    cluster.delete_namespace(name)
 
 
 @pytest.fixture
