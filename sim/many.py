@@ -37,6 +37,7 @@ class Done(NamedTuple):
     writes: int
     failures: dict[int, str]
     renewals: int = 0  # of leases, which are no part of `writes`
+    excused: int = 0  # seeds of which something was not judged
 
 
 def run_some(first: int, count: int, until: float) -> Done:
@@ -50,6 +51,7 @@ def run_some(first: int, count: int, until: float) -> Done:
         sum(each.writes for each in played.values()),
         {seed: p.problem for seed, p in played.items() if p.problem},
         sum(each.renewals for each in played.values()),
+        sum(bool(each.excused) for each in played.values()),
     )
 
 
@@ -124,6 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.state.unlink(missing_ok=True)
     record = RECORD if options.state == STATE and not options.anew else None
     state, began, writes, renewals = State(options.state, compute_digest(), record), time.monotonic(), 0, 0
+    excused = 0
     if state.again:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:
@@ -132,13 +135,13 @@ def main(arguments: list[str] | None = None) -> int:
     for done in run_many(state, options.seeds, options.processes, until):
         state.add(done)
         has_played = True
-        writes, renewals = writes + done.writes, renewals + done.renewals
+        writes, renewals, excused = writes + done.writes, renewals + done.renewals, excused + done.excused
         for seed, problem in done.failures.items():
             print(f"seed {seed}: {problem}\n  .venv/bin/python -m sim.run --seed {seed}  # plays it again and looks for fewer steps")
         spent = time.monotonic() - began
         told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
         rates = f"{60 * writes / spent:.0f} writes a minute, {60 * (writes + renewals) / spent:.0f} with those of leases"
-        print(f"{told}, {spent / 60:.1f} min, {rates}", flush=True)
+        print(f"{told}, {excused} of which something was excused, {spent / 60:.1f} min, {rates}", flush=True)
     is_left = bool(state.again) or state.next <= options.seeds
     if is_left and time.monotonic() >= until:
         print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)

@@ -45,7 +45,7 @@ BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 ROOT = Path(__file__).parents[1]
-DURATIONS = ROOT / "out" / "durations.json"
+DURATIONS = "TOPOGATE_DURATIONS"  # a file of `out`: set by the Makefile for runs of all tests
 
 _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
@@ -186,7 +186,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What the control plane itself says of it went to stderr in the last test's teardown, which pytest shows nobody."""
+    """The order of sets is part of a failure, and is repeated with this variable. What the control plane itself says went to stderr in the
+    last test's teardown, which pytest shows nobody."""
+    if terminalreporter.getreports("failed") and "PYTHONHASHSEED" in os.environ:
+        terminalreporter.write_line(f"this run had PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}")
     for kept in config.stash.get(_KEPT_LOGS, []):
         terminalreporter.write_line(f"the logs of the control plane and of topogate are in {kept}")
 
@@ -208,17 +211,17 @@ class _Several:
 
 
 class _Durations:
-    """How long each test took with its fixtures, in seconds, written to `out/durations.json`; only in the process that hands out tests."""
+    """How long each test took with its fixtures, in seconds, written to a file; only in the process that hands out tests."""
 
-    def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+    def __init__(self, path: Path) -> None:
+        self._path, self._seconds = path, Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
-        DURATIONS.parent.mkdir(exist_ok=True)
-        DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
 
 
 def pytest_collection_finish() -> None:
@@ -244,8 +247,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("GOMAXPROCS", "1")  # 8 % less CPU where there are more control planes than processors
     gc.disable()  # until all is collected, which stays: a third of the time of that
     config.pluginmanager.register(_Several())
-    if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:  # of which there is one in a run within a test
-        config.pluginmanager.register(_Durations())
+    # A run within a test has the variable of a test.
+    if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ and DURATIONS in os.environ:
+        config.pluginmanager.register(_Durations(ROOT / "out" / os.environ[DURATIONS]))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 
 from sim import faults
 from sim.many import Done, State, compute_digest
+from sim.run import read_steps
 from sim.scenario import Size, plan
 from sim.shrink import get_failure_kind, shrink
 
@@ -57,6 +58,29 @@ def test_steps_of_seeds_have_at_least_five_faults_and_all_kinds_occur():
     begun = [[step.detail for step in plan(seed, small) if step.name == "begin_fault"] for seed in range(SEEDS)]
     assert min(len(set(each)) for each in begun) >= 5
     assert {kind for each in begun for kind in each} == set(faults.KINDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_played_again():
+    """A leader ends when the API server is away: a defect of the past."""
+    program = (
+        "import sys; from sim import defects, past_defects, run\n"
+        "defect = next(each for each in past_defects.DEFECTS if each.name == 'B5')\n"
+        "with defects.put_back(defect): sys.exit(run.main())"
+    )
+
+    def fail(*arguments: str) -> str:
+        command, environment = [sys.executable, "-c", program, "--seed", "5", *arguments], {**os.environ, "PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
+        return done.stdout
+
+    told = fail(*SMALL, "--shrink-s", "15")
+    path = next(line for line in told.splitlines() if "steps fail alike" in line).rpartition(" ")[2]
+    assert len(read_steps(ROOT / path)) < len(plan(5, Size(8, 8, 5)))
+    lines = [next(line for line in each.splitlines() if line.startswith("seed 5: ")) for each in (told, fail("--steps", path))]
+    assert get_failure_kind(lines[0]) == get_failure_kind(lines[1])
 
 
 def test_shrink_list_with_two_needed_steps_returns_these():
