@@ -178,7 +178,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     if isinstance(running, Cluster) and item.stash.get(_PASSED, False) and item.get_closest_marker("not_recounted") is None:
         broken = recount(running.api)
     if not item.stash.get(_PASSED, True):
-        for scene in [scene for scene in Scene.unclosed if scene not in item.stash[_EARLIER]]:
+        earlier = item.stash.get(_EARLIER, Scene.unclosed)  # not there where the test was skipped before its setup
+        for scene in [scene for scene in Scene.unclosed if scene not in earlier]:
             with contextlib.suppress(Exception, AssertionError):  # the test has failed already
                 scene.close()
     yield
