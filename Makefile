@@ -35,14 +35,18 @@ demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and ve
 # Tests on a control plane wait most of their time: two processes for each processor play these, and one plays others (tests/workers.py).
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
 PROCESSES ?= $(shell echo $$((3 * $(PROCESSORS))))
+# Random, and printed where a test fails: the order of sets is part of a failure.
+ifndef PYTHONHASHSEED
+export PYTHONHASHSEED := $(if $(CI),0,$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+endif
 PYTEST = $(BIN)/python -m pytest $(if $(filter-out 1,$(PROCESSES)),--numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder)
 
-test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md); KUBERNETES=1.34 for the live half there
+test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a real control plane of their own (docs/testing.md); KUBERNETES=1.34 or 1.35 for the live half there
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build jobset lws mpi-operator
 	@rm -rf out/asked
-	@$(PYTEST) -m "$(if $(KUBERNETES),cluster and )not long"
+	@TOPOGATE_DURATIONS=durations$(if $(KUBERNETES),-$(KUBERNETES)).json $(PYTEST) -m "$(if $(filter-out 1.36,$(KUBERNETES)),cluster and )not long"
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 
 test-fast: $(STAMP) ## the tests without a control plane
@@ -53,7 +57,7 @@ test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of
 	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
-	@HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
+	@TOPOGATE_DURATIONS=durations-all.json HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 	@for minor in 1.34 1.35; do $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
 

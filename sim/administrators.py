@@ -235,11 +235,12 @@ class Administrators:
         before = int(next(each["nominalQuota"] for each in flavor["resources"] if each["name"] == "nvidia.com/gpu"))
         if int(count) < before and not self._lowers_quota:
             return "none: what runs beyond a smaller quota runs on"
-        self._world.has_lowered_quota |= int(count) < before
         resources = [{**each, "nominalQuota": count} if each["name"] == "nvidia.com/gpu" else each for each in flavor["resources"]]
         flavors = [{**flavor, "resources": resources} if each["name"] == flavor["name"] else each for each in group["flavors"]]
         changed = [{**group, "flavors": flavors}]
         self._world.patch(_KUEUE, "clusterqueues", queue, {"spec": {"resourceGroups": changed}})
+        if int(count) < before:
+            self._world.lowered.note_lowered(queue["metadata"]["name"])
         return f"{queue['metadata']['name']} has {count} after {before}"
 
     def _stop_queue(self) -> str:

@@ -1,9 +1,9 @@
 """Plays many seeds in several processes: `python -m sim.many --seeds N`. It ends when its time is over, and goes on when started again.
 
 What has been played is in `out/simulated.json`: a digest of the source, the next seed, and each failure with its seed. On a machine without
-that file it goes on from `sim/played.json`. Where the source has changed since, seeds that failed are played again first, and then those
-that no source has played. Each source that played any is kept with how many these were. Exit code 1 if a seed has failed with the present
-source.
+that file `sim/played.json` is read. Where the source has changed since, seeds that failed are played again first, and then all others from
+the first one. Each source that played any is kept with how many these were. Exit code 1 if a seed has failed with the present source, or
+if none was played although some are left.
 """
 
 import argparse
@@ -37,6 +37,7 @@ class Done(NamedTuple):
     writes: int
     failures: dict[int, str]
     renewals: int = 0  # of leases, which are no part of `writes`
+    excused: int = 0  # seeds of which something was not judged
 
 
 def run_some(first: int, count: int, until: float) -> Done:
@@ -50,6 +51,7 @@ def run_some(first: int, count: int, until: float) -> Done:
         sum(each.writes for each in played.values()),
         {seed: p.problem for seed, p in played.items() if p.problem},
         sum(each.renewals for each in played.values()),
+        sum(bool(each.excused) for each in played.values()),
     )
 
 
@@ -75,10 +77,11 @@ class State:
         self._path, self._source = path, source
         known = next((file for file in (path, record) if file is not None and file.exists()), None)
         found = json.loads(known.read_text()) if known is not None else {}
-        self.next: int = found.get("next", 1)
+        is_same = found.get("source", source) == source
+        self.next: int = found.get("next", 1) if is_same else 1
         self.failures: dict[int, str] = {int(seed): problem for seed, problem in found.get("failures", {}).items()}
         self.sources: dict[str, int] = found.get("sources", {})
-        self.again = sorted(self.failures) if found.get("source", source) != source else sorted(found.get("again", []))
+        self.again = sorted(found.get("again", []) if is_same else self.failures)
 
     def add(self, done: Done) -> None:
         """Adds seeds that were played, and writes all down. The next seed is the first that was not played: behind a gap, which the limit
@@ -123,25 +126,30 @@ def main(arguments: list[str] | None = None) -> int:
         options.state.unlink(missing_ok=True)
     record = RECORD if options.state == STATE and not options.anew else None
     state, began, writes, renewals = State(options.state, compute_digest(), record), time.monotonic(), 0, 0
+    excused = 0
     if state.again:
         print(f"seeds that failed with another source are played again: {', '.join(map(str, state.again))}", flush=True)
     if state.next > 1:
         print(f"it goes on with seed {state.next}; played with each source: {state.sources}", flush=True)
-    until = began + 60 * options.minutes
+    until, has_played = began + 60 * options.minutes, False
     for done in run_many(state, options.seeds, options.processes, until):
         state.add(done)
-        writes, renewals = writes + done.writes, renewals + done.renewals
+        has_played = True
+        writes, renewals, excused = writes + done.writes, renewals + done.renewals, excused + done.excused
         for seed, problem in done.failures.items():
-            print(f"seed {seed}: {problem}")
+            print(f"seed {seed}: {problem}\n  .venv/bin/python -m sim.run --seed {seed}  # plays it again and looks for fewer steps")
         spent = time.monotonic() - began
         told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
         rates = f"{60 * writes / spent:.0f} writes a minute, {60 * (writes + renewals) / spent:.0f} with those of leases"
-        print(f"{told}, {spent / 60:.1f} min, {rates}", flush=True)
-    if time.monotonic() >= until and (state.again or state.next <= options.seeds):
+        print(f"{told}, {excused} of which something was excused, {spent / 60:.1f} min, {rates}", flush=True)
+    is_left = bool(state.again) or state.next <= options.seeds
+    if is_left and time.monotonic() >= until:
         print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)
     if options.record:
         RECORD.write_text(options.state.read_text())
-    return 1 if state.failures else 0
+    if not is_left:
+        print(f"seeds 1 to {options.seeds} have been played with this source; --anew plays them again")
+    return 1 if state.failures or (is_left and not has_played) else 0
 
 
 if __name__ == "__main__":

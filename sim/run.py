@@ -40,6 +40,7 @@ class Played(NamedTuple):
     digest: str
     stale_reasons: list[str]
     log: list[str]
+    excused: list[str]
 
 
 class TooLong(KeyboardInterrupt):
@@ -83,7 +84,8 @@ def run_scenario(
         collect_garbage(seed)
     deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
     renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
-    return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.log)
+    of_scenario = scenario.stale_reasons, scenario.log, scenario.excused
+    return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, *of_scenario)
 
 
 def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
@@ -120,17 +122,19 @@ def main(arguments: list[str] | None = None) -> int:
     asked = {name: value for name in Size._fields if (value := getattr(options, name)) is not None}
     steps = read_steps(options.steps) if options.steps else None
     prepare()
-    began, failed, writes, renewals = time.process_time(), 0, 0, 0
+    began, failed, writes, renewals, excused = time.process_time(), 0, 0, 0, 0
     for seed in range(options.seed, options.seed + options.count):
         size = choose_size(seed)._replace(**asked)
         played = run_scenario(seed, size, steps, tells=options.log)
         if played.problem and not failed and not steps:
             shortest = find_shortest(seed, size, played.problem, options.shrink_s)
             path = write_steps(seed, shortest)
-            print(f"{len(shortest)} steps fail alike: --seed {seed} --steps {path}", *shortest, sep="\n  ")
+            command = f".venv/bin/python -m sim.run --seed {seed} --steps {path.relative_to(OUT.parent)}"
+            print(f"{len(shortest)} steps fail alike: {command}", *shortest, sep="\n  ")
         failed, writes, renewals = failed + bool(played.problem), writes + played.writes, renewals + played.renewals
+        excused += bool(played.excused)
         if options.log:
-            print(*played.log, *played.stale_reasons, sep="\n")
+            print(*played.log, *played.stale_reasons, f"excused: {played.excused}", sep="\n")
         print(
             f"seed {seed}: {played.problem or 'ok'} ({played.writes} writes, {played.deaths} crashes, {played.lost} leaderships lost, "
             f"{len(played.stale_reasons)} reasons out of date, {played.seconds:.0f} s, {played.digest})",
@@ -138,7 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
     spent = time.process_time() - began
     print(
-        f"{options.count - failed} of {options.count} hold, {spent:.0f} s of CPU, {60 * writes / spent:.0f} writes a minute, "
+        f"{options.count - failed} of {options.count} hold, {excused} of which something was excused, {spent:.0f} s of CPU, "
+        f"{60 * writes / spent:.0f} writes a minute, "
         f"{60 * (writes + renewals) / spent:.0f} with those of leases"
     )
     return 1 if failed else 0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import reconciler.schedule.verdicts
 from core.model.gates import DEVICES_ON_NODES, NO_GATES, ChosenGates
@@ -26,6 +26,7 @@ from sim.apiserver.server import LEASES, MERGE, Change, Request, Server
 from sim.apiserver.webhooks import USER, Admission
 from sim.files import read_yaml
 from sim.loop import VirtualClock, VirtualLoop
+from sim.lowered import LoweredQuotas
 from sim.models import define_kinds, start_models
 from sim.models.base import NODE, POD
 from sim.models.devices import CLAIM, DEVICE_CLASS, DEVICES_RESOURCE, SLICE, TEMPLATE
@@ -38,7 +39,6 @@ from webhook.review import Reviews
 Json = dict[str, Any]
 CRDS = Path(__file__).parent.parent / "charts" / "topogate" / "files" / "crds"
 _refuse_too_large = verdict_steps.refuse_too_large
-_OF_QUOTA = ("may use", "to share")  # what the audit says of quotas (e2e.audit.recount_quota)
 DOUBTED_S = 200.0  # after a node was lost: its pods have been replaced, perhaps, and are on their way out
 WORKLOADS = "kueue.x-k8s.io", "workloads"
 UNAUDITED = (LEASES, ("", "events"))
@@ -68,7 +68,10 @@ class Broken(Exception):
 class World:
     """Begins empty but for the namespaces that every cluster has. `gates` are the webhook's."""
 
+    unclosed: ClassVar[list["World"]] = []
+
     def __init__(self, seed: int, definitions: Iterable[Mapping[str, Any]] = (), gates: ChosenGates = NO_GATES) -> None:
+        self.unclosed.append(self)
         self.chance, self._bounds_devices = random.Random(seed), gates.is_on(DEVICES_ON_NODES)
         random.seed(self.chance.random())  # which the product draws from
         self.loop = VirtualLoop()
@@ -95,7 +98,7 @@ class World:
         self.relabelled: set[str] = set()  # nodes: what runs there was placed by other labels
         self.moved: set[str] = set()  # nodes that have left a flavor: what was promised there to pods to come is free to others
         self.unlabelled: set[str] = set()  # nodes that lack a label for a while
-        self.has_lowered_quota = False  # more may run than there is quota for: what is admitted runs on
+        self.lowered = LoweredQuotas(self.server, self.replicas, self.loop.time)
         for name in ("default", "kube-system", "topogate-system"):
             self.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
@@ -216,9 +219,8 @@ class World:
         now = self.loop.time()
         doubted = self.relabelled | self.unlabelled | {name for name, at in self._lost_at.items() if now < at + DOUBTED_S}
         judged = [node for node in objects.nodes if node["metadata"]["name"] not in doubted]
-        broken = find_broken(replace(objects, pods=[pod for pod in objects.pods if not self._is_let_go(pod)]))
-        if self.has_lowered_quota:
-            broken = (told for told in broken if not any(words in told for words in _OF_QUOTA))
+        counted = replace(objects, pods=[pod for pod in objects.pods if not self._is_let_go(pod)])
+        broken = self.lowered.remove_allowed(find_broken(counted), counted)
         owned = [each for each in objects.workloads if not _is_orphaned(each)]
         placed_once = [each for each in owned if not self._is_placed_anew(each) and not _says(each, RANK_ORDER_KEPT)]
         overbooked = find_overbooked(owned, objects.pods, offered, doubted | self.moved)
@@ -283,7 +285,10 @@ class World:
             raise Broken("; ".join(problems))
 
     def close(self) -> None:
-        """Ends all."""
+        """Ends all, once."""
+        if self not in self.unclosed:
+            return
+        self.unclosed.remove(self)
         self._reports.end()
         vars(verdict_steps).update(MAX_ETCD_BYTES=MAX_ETCD_BYTES)
         vars(reconciler.schedule.verdicts).update(refuse_too_large=_refuse_too_large)

@@ -45,12 +45,13 @@ BUILD_TIMEOUT_S = 1800
 SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 ROOT = Path(__file__).parents[1]
-DURATIONS = ROOT / "out" / "durations.json"
+DURATIONS = "TOPOGATE_DURATIONS"  # a file of `out`: set by the Makefile for runs of all tests
 
 _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _PASSED = pytest.StashKey[bool]()
+_EARLIER = pytest.StashKey[list[Scene]]()  # scenes that were open before the test, as those of its module
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -81,10 +82,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where the setup of a module fails what it has opened is the test's."""
+    item.stash[_EARLIER] = list(Scene.unclosed)
+
+
 @pytest.fixture(autouse=True)
 def _announced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fast half must run where nothing is built: a test that makes a control plane of its own, or asks for one of the
-    programs that are built where they are not there, carries the marker."""
+    programs that are built where they are not there, carries the marker. By now the fixtures of the module have been set up."""
+    request.node.stash[_EARLIER] = list(Scene.unclosed)
     if not any(map(request.node.get_closest_marker, ("cluster", "docker"))):
         monkeypatch.setattr(Cluster, "start", _refuse_to_start)
         for name in ("ensure_binaries", "get_cache_dir"):  # the first steps towards kubectl, and towards kind and Helm
@@ -150,7 +157,7 @@ def receiver() -> Iterator[Receiver]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Beside a failure, what the control plane looked like: a wait that ran out says only what did not come."""
     report = yield
-    if report.when == "call":
+    if report.when != "teardown":
         item.stash[_PASSED] = report.passed
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
@@ -165,13 +172,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Every passed test on the control plane ends with the audit from objects alone, before its fixtures delete anything. A failed
-    test deletes the nodes and queues of its scenes: they must not change the results of the tests after it."""
+    test deletes the nodes and queues of its scenes, also where its setup failed: they must not change the results of the tests after it."""
     broken: list[str] = []
     running = getattr(item, "funcargs", {}).get("cluster")
     if isinstance(running, Cluster) and item.stash.get(_PASSED, False) and item.get_closest_marker("not_recounted") is None:
         broken = recount(running.api)
     if not item.stash.get(_PASSED, True):
-        for scene in list(Scene.unclosed):
+        earlier = item.stash.get(_EARLIER, Scene.unclosed)  # not there where the test was skipped before its setup
+        for scene in [scene for scene in Scene.unclosed if scene not in earlier]:
             with contextlib.suppress(Exception, AssertionError):  # the test has failed already
                 scene.close()
     yield
@@ -179,7 +187,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What the control plane itself says of it went to stderr in the last test's teardown, which pytest shows nobody."""
+    """The order of sets is part of a failure, and is repeated with this variable. What the control plane itself says went to stderr in the
+    last test's teardown, which pytest shows nobody."""
+    if terminalreporter.getreports("failed") and "PYTHONHASHSEED" in os.environ:
+        terminalreporter.write_line(f"this run had PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}")
     for kept in config.stash.get(_KEPT_LOGS, []):
         terminalreporter.write_line(f"the logs of the control plane and of topogate are in {kept}")
 
@@ -201,17 +212,17 @@ class _Several:
 
 
 class _Durations:
-    """How long each test took with its fixtures, in seconds, written to `out/durations.json`; only in the process that hands out tests."""
+    """How long each test took with its fixtures, in seconds, written to a file; only in the process that hands out tests."""
 
-    def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+    def __init__(self, path: Path) -> None:
+        self._path, self._seconds = path, Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
-        DURATIONS.parent.mkdir(exist_ok=True)
-        DURATIONS.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps({name: round(seconds, 3) for name, seconds in self._seconds.most_common()}, indent=1))
 
 
 def pytest_collection_finish() -> None:
@@ -236,14 +247,24 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("GOMAXPROCS", "1")  # 8 % less CPU where there are more control planes than processors
     gc.disable()  # until all is collected, which stays: a third of the time of that
     config.pluginmanager.register(_Several())
-    if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:  # of which there is one in a run within a test
-        config.pluginmanager.register(_Durations())
+    # A run within a test has the variable of a test.
+    if not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ and DURATIONS in os.environ:
+        config.pluginmanager.register(_Durations(ROOT / "out" / os.environ[DURATIONS]))
 
 
 @pytest.fixture(scope="session")
 def crds(cluster: Cluster) -> list[str]:
     """Our CRDs, installed in the session's control plane; their names."""
     return install_crds(cluster.api)
+
+
+@pytest.fixture(scope="module")
+def module_namespace(cluster: Cluster) -> Iterator[str]:
+    """A fresh namespace for what a module probes once."""
+    name = f"module-{next(_numbers)}"
+    cluster.create_namespace(name)
+    yield name
+    cluster.delete_namespace(name)
 
 
 @pytest.fixture

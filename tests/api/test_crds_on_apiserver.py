@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,13 +47,22 @@ def test_a_topology_that_breaks_a_rule_is_refused(cluster, crds, levels, message
     assert message in get_refusal(cluster, f"{API}/topologies", build_topology("refused", levels))
 
 
-def test_levels_may_change_only_with_hostname_lowest_before_and_after(cluster, crds):
+@pytest.fixture
+def deleted_after(cluster) -> Iterator[list[str]]:
+    """Paths of objects without a namespace."""
+    paths: list[str] = []
+    yield paths
+    for path in paths:
+        cluster.api.delete(path)
+
+
+def test_levels_may_change_only_with_hostname_lowest_before_and_after(cluster, crds, deleted_after):
     path = f"{API}/topologies"
+    deleted_after.append(f"{path}/changes")
     create(cluster, path, build_topology("changes", [LEVELS[0], HOSTNAME]))
     cluster.api.patch(f"{path}/changes", {"spec": {"levels": [*LEVELS, HOSTNAME]}})
     with pytest.raises(ApiError, match="levels can only be changed while"):
         cluster.api.patch(f"{path}/changes", {"spec": {"levels": LEVELS}})
-    cluster.api.delete(f"{path}/changes")
 
 
 FLAVOR_CASES = {
@@ -73,8 +83,9 @@ def test_a_flavor_that_breaks_a_rule_is_refused(cluster, crds, spec, message):
     assert message in get_refusal(cluster, f"{API}/resourceflavors", {"metadata": {"name": "refused"}, "spec": spec})
 
 
-def test_the_topology_of_a_flavor_can_be_set_once(cluster, crds):
+def test_the_topology_of_a_flavor_can_be_set_once(cluster, crds, deleted_after):
     path = f"{API}/resourceflavors"
+    deleted_after.append(f"{path}/once")
     create(cluster, path, {"metadata": {"name": "once"}, "spec": {"nodeLabels": {"a": "b"}}})
     cluster.api.patch(f"{path}/once", {"spec": {"topologyName": "t"}})
     for change in ("u", None):
@@ -88,7 +99,6 @@ def test_the_topology_of_a_flavor_can_be_set_once(cluster, crds):
     changes: list[dict[str, Any]] = [{"nodeLabels": {"a": "c", "b": "d"}}, {"nodeTaints": taints}, {"tolerations": tolerations}]
     for spec in (*changes, {"nodeTaints": []}):
         cluster.api.patch(f"{path}/once", {"spec": spec})
-    cluster.api.delete(f"{path}/once")
 
 
 REQUEST_CASES = {
@@ -234,13 +244,13 @@ def test_a_thousand_unhealthy_nodes_with_long_names_are_taken(cluster, crds, nam
     cluster.api.replace(f"{path}/sick/status", {**created, "status": {"unhealthyNodes": names}})
 
 
-def test_the_api_server_fills_in_the_defaults_that_the_models_read(cluster, crds):
+def test_the_api_server_fills_in_the_defaults_that_the_models_read(cluster, crds, deleted_after):
     path = f"{API}/clusterqueues"
+    deleted_after.append(f"{path}/defaults")
     created = create(cluster, path, {"metadata": {"name": "defaults"}, "spec": {}})
     bare = ClusterQueue.from_wire({"metadata": {"name": "defaults"}, "spec": {}})
     assert ClusterQueue.from_wire(created).spec == bare.spec
     assert created["spec"]["preemption"]["borrowWithinCohort"] == {"policy": "Never"}
-    cluster.api.delete(f"{path}/defaults")
 
 
 QUEUE_CASES = {

@@ -121,3 +121,48 @@ def test_a_failed_session_ends_by_saying_where_the_logs_are(tmp_path):
     told = "the logs of the control plane and of topogate are in /tmp/topogate-e2e-x/logs"
     assert told in run_pytest(tmp_path, SESSION.format("False"))
     assert told not in run_pytest(tmp_path, SESSION.format("True"))
+
+
+def test_failed_test_and_failed_setup_close_their_own_scenes_only(tmp_path):
+    """That of the module was closed, too, and all tests after it failed; what a failed setup had opened stayed."""
+    said = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from tests.reconciler.scenes import Scene
+
+        class Noted(Scene):
+            def __init__(self):
+                self.unclosed.append(self)
+
+            def close(self):
+                self.unclosed.remove(self)
+
+        @pytest.fixture(scope="module")
+        def of_module():
+            return Noted()
+
+        @pytest.fixture
+        def own():
+            return Noted()
+
+        @pytest.fixture
+        def broken():
+            Noted()
+            raise ValueError
+
+        def test_fails(of_module, own):
+            raise ValueError
+
+        def test_is_not_set_up(of_module, broken):
+            pass
+
+        @pytest.mark.skip
+        def test_is_skipped(of_module):
+            pass
+
+        def test_passes(of_module):
+            assert Scene.unclosed == [of_module]
+        """,
+    )
+    assert "1 failed, 1 passed, 1 skipped, 1 error" in said

@@ -41,20 +41,20 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
 
 @pytest.fixture(scope="module")
-def topogate(cluster: Cluster, installed: Installed) -> Iterator[Topogate]:
+def topogate(cluster: Cluster, installed: Installed, module_namespace: str) -> Iterator[Topogate]:
     with JobSetStandIn(cluster.api) as jobsets:
         running = installed.run()
-        _await_policies(cluster.api)
+        _await_policies(cluster.api, module_namespace)
         yield running
     jobsets.uninstall()
 
 
-def _await_policies(api: Api) -> None:
+def _await_policies(api: Api, namespace: str) -> None:
     """The API server takes new policies up a moment after they are written."""
     plain = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {PODSET_LABEL: "a"}}}
     plain["spec"] = {"schedulingGates": [{"name": TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "registry.example/c:1"}]}
-    path = PODS.format("default")
-    user = create_user(api, "default")
+    path = PODS.format(namespace)
+    user = create_user(api, namespace)
     api.create(path, plain)
 
     def judged() -> bool:

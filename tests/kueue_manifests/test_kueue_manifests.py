@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -154,16 +154,23 @@ def topogate(installed: Installed) -> Topogate:
     return installed.run()
 
 
-def let_wrap(api: Api, group: str, plural: str) -> None:
+@contextmanager
+def let_wrap(api: Api, group: str, plural: str) -> Iterator[None]:
     """Grants AppWrapper's operator a kind that its own manifests do not name, as an administrator does."""
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": f"wrap-{plural}"}}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"wrap-{plural}"}
     subjects = [{"kind": "ServiceAccount", "name": "appwrapper", "namespace": STAND_INS}]
-    for obj in (
+    objects = (
         {**role, "rules": [{"apiGroups": [group], "resources": [plural], "verbs": ["*"]}]},
         {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects},
-    ):
-        api.create(manifests.get_path(obj), obj)
+    )
+    try:
+        for obj in objects:
+            api.create(manifests.get_path(obj), obj)
+        yield
+    finally:
+        for obj in objects:
+            api.delete(f"{manifests.get_path(obj)}/wrap-{plural}")
 
 
 @pytest.fixture(scope="module")
@@ -178,14 +185,14 @@ def applied(cluster: Cluster, topogate: Topogate) -> Iterator[Applied]:
     autoscaler = AutoscalerStandIn(api)
     autoscaler.answers["km.example.com"] = lambda _: Nodes()
     standins = [autoscaler, *(standin(api) for standin in STANDINS)]
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(4) as threads, ExitStack() as acting:
+        acting.callback(delete_all, cluster)
+        acting.callback(lambda: list(threads.map(StandIn.uninstall, standins)))
         list(threads.map(StandIn.install, standins))
-    let_wrap(api, "leaderworkerset.x-k8s.io", "leaderworkersets")
-    for has_jobs in (False, True):  # queues before jobs
-        with ThreadPoolExecutor(4) as threads:
+        acting.enter_context(let_wrap(api, "leaderworkerset.x-k8s.io", "leaderworkersets"))
+        for has_jobs in (False, True):  # queues before jobs
             list(threads.map(partial(made.apply, api), [name for name in EXPECTED if EXPECTED[name].has_jobs == has_jobs]))
-    made.create(api, "v1beta2/cronjob", job_by_hand(api))
-    with ExitStack() as acting:
+        made.create(api, "v1beta2/cronjob", job_by_hand(api))
         for standin in standins:
             acting.enter_context(standin)
 
@@ -197,9 +204,6 @@ def applied(cluster: Cluster, topogate: Topogate) -> Iterator[Applied]:
             wait_for("all manifests to run or wait", is_as_expected, poll_s=0.5)
         made.autoscaler_asked = autoscaler.asked_for("km.example.com")
         yield made
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(StandIn.uninstall, standins))
-    delete_all(cluster)
 
 
 def has_warnings(drawn: Sequence[str], fragments: Sequence[str]) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from e2e import manifests
-from e2e.api import PATIENCE_S, wait_for
+from e2e.api import PATIENCE_S, ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
@@ -74,7 +75,10 @@ class Scene:
         self.unclosed.remove(self)
         self.clear()
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")
-        self.eventually("pods to be gone", lambda now: not [p for p in now.pods if p["metadata"]["namespace"] == self.namespace])
+        self.eventually("pods to be gone", lambda now: not now.pods_in(self.namespace))
+        for workload in self.read().workloads:  # the next test's are not to wait for these, whether a reconciler runs or not
+            with suppress(ApiError):  # gone by now
+                self.api.patch(f"{WORKLOADS.format(self.namespace)}/{workload['metadata']['name']}", {"metadata": {"finalizers": None}})
         for plural, name in (("clusterqueues", "queue"), ("resourceflavors", "flavor"), ("topologies", "topology")):
             self.api.delete(f"/apis/kueue.x-k8s.io/v1beta2/{plural}/{self.prefix}{name}")
         self.cluster.delete_nodes([name for name in self.read().nodes if name.startswith(self.prefix)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 
 import pytest
 
 from core.runtime.tasks import EternalTaskEnded, LoopLag, run_until_stopped, start_eternal
+from tests.runtime.fakes import ManualClock
 
 
 @pytest.mark.looptime
@@ -146,7 +146,7 @@ async def test_tasks_that_outlive_the_grace_do_not_hold_the_process():
     assert codes == [1]
 
 
-async def test_a_failing_on_stop_does_not_keep_from_stopping():
+async def test_a_failing_on_stop_does_not_keep_from_stopping(caplog: pytest.LogCaptureFixture):
     async def main(group: asyncio.TaskGroup) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(1000)
@@ -155,17 +155,18 @@ async def test_a_failing_on_stop_does_not_keep_from_stopping():
         raise RuntimeError("bug")
 
     await run_until_stopped(main, grace_s=5, on_stop=on_stop)
+    assert [(record.message, record.levelname) for record in caplog.records] == [("stopping in good order failed", "ERROR")]
 
 
 async def test_a_blocking_call_shows_as_lag():
-    told: list[float] = []
-    lag = LoopLag(interval_s=0.01, on_lag=told.append)
+    told, clock = list[float](), ManualClock()
+    lag = LoopLag(clock, on_lag=told.append)
     task = asyncio.create_task(lag.run())
-    await asyncio.sleep(0.02)
-    time.sleep(0.08)  # noqa: ASYNC251  # the very thing to be noticed
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0)
+    clock.time += 0.08  # for which a blocking call holds the loop
+    await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task})
-    assert max(told) > 0.05
+    assert told == pytest.approx([0.08])
     assert lag.reset_worst() == max(told)
     assert lag.reset_worst() == 0

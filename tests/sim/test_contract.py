@@ -10,6 +10,9 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import takewhile
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,7 +30,16 @@ from tests.sim.contract_cases import CASES
 
 Json = dict[str, Any]
 SEQUENCES, FIRST = (int(os.environ.get(f"TOPOGATE_CONTRACT_{name}", default)) for name, default in (("SEQUENCES", "40"), ("FIRST", "0")))
-FOLLOWED = ("/apis/kueue.x-k8s.io/v1beta2/workloads", "/api/v1/pods", "/api/v1/configmaps")
+CONTAINERS = {"containers": [{"name": "c", "image": "c"}]}
+LAST: dict[str, Json] = {  # what is made in the end, of each resource that is followed: all that was told of others came before it
+    "/apis/kueue.x-k8s.io/v1beta2/workloads": {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": CONTAINERS}}]},
+    },
+    "/api/v1/pods": {"apiVersion": "v1", "kind": "Pod", "spec": {"schedulingGates": [{"name": "example.com/last"}], **CONTAINERS}},
+    "/api/v1/configmaps": {"apiVersion": "v1", "kind": "ConfigMap"},
+}
 BATCH = 20  # namespaces that are made together
 
 
@@ -89,7 +101,7 @@ class Told:
     def __init__(self, cluster: Cluster) -> None:
         self._events: dict[tuple[str, str], list[Json]] = defaultdict(list)
         self._lock = threading.Lock()
-        self._followers = [self._follow(cluster, path) for path in FOLLOWED]
+        self._followers = [self._follow(cluster, path) for path in LAST]
 
     def _follow(self, cluster: Cluster, path: str) -> Follower:
         def tell(kind: str, obj: Json) -> None:
@@ -101,12 +113,21 @@ class Told:
         return Follower(cluster.server, cluster.ca_file, cluster.token, path, tell).start()
 
     def read_events(self, namespace: str, path: str) -> list[Json]:
+        """Those before the last object; all if that has not come."""
         with self._lock:
-            return list(self._events[path, namespace])
+            return list(takewhile(lambda event: not is_last(event), self._events[path, namespace]))
+
+    def has_all(self, namespace: str, path: str) -> bool:
+        with self._lock:
+            return any(map(is_last, self._events[path, namespace]))
 
     def stop(self) -> None:
         for follower in self._followers:
             follower.stop()
+
+
+def is_last(event: Json) -> bool:
+    return bool(event["object"]["metadata"]["name"] == "last")
 
 
 @pytest.fixture(scope="module")
@@ -117,21 +138,25 @@ def told(cluster: Cluster) -> Iterator[Told]:
     told.stop()
 
 
-def make_namespaces(api: Api, count: int) -> list[str]:
-    """With the account that pods are created with."""
+@contextmanager
+def fresh_namespaces(api: Api, count: int) -> Iterator[list[str]]:
+    """With the account that pods are created with; they go with all that is in them."""
     names = [f"contract-{uuid.uuid4().hex[:8]}" for _ in range(count)]
-    for name in names:
-        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    for name in names:
-        wait_for(f"the account of {name}", lambda name=name: api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))  # type: ignore[misc]
-    return names
+    try:
+        for name in names:
+            api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for name in names:
+            wait_for(f"the account of {name}", lambda name=name: api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))  # type: ignore[misc]
+        yield names
+    finally:
+        for name in names:
+            remove_namespace(api, name)
 
 
 def remove_namespace(api: Api, namespace: str) -> None:
     """Deletes what a sequence has left with its finalizers: an admitted Workload that stays counts in the tests that follow."""
-    for path in FOLLOWED:
-        group_version, _, plural = path.rpartition("/")
-        objects = f"{group_version}/namespaces/{namespace}/{plural}"
+    for path in LAST:
+        objects = get_path(path, namespace)
         for obj in api.list(objects):
             one = f"{objects}/{obj['metadata']['name']}"
             if obj["metadata"].get("finalizers"):
@@ -140,19 +165,26 @@ def remove_namespace(api: Api, namespace: str) -> None:
     api.delete(f"/api/v1/namespaces/{namespace}")
 
 
-def find_differences(name: str, ops: list[Op], namespace: str, real: Real, told: Told) -> Iterator[str]:
+def get_path(path: str, namespace: str) -> str:
+    group_version, _, plural = path.rpartition("/")
+    return f"{group_version}/namespaces/{namespace}/{plural}"
+
+
+def find_differences(name: str, ops: list[Op], namespace: str, api: Api, real: Real, told: Told) -> Iterator[str]:
     ours = InMemory(namespace)
     expected, found = Player(real, namespace), Player(ours, namespace)
     expected.play(ops)
     found.play(ops)
+    for path, last in LAST.items():
+        api.create(get_path(path, namespace), {**last, "metadata": {"name": "last"}})
+        wait_for(f"the events of {path}", partial(told.has_all, namespace, path))
     for op, one, other in zip(ops, expected.answers, found.answers, strict=True):
         difference = find_difference(to_json(one), to_json(other))
         if difference:
             yield f"{name}, {op.method} {op.path} {json.dumps(op.body)}: real and ours: {difference}"
             return
-    for path in FOLLOWED:
+    for path in LAST:
         events = ours.read_events(namespace, path)
-        wait_for(f"the events of {path}", lambda: len(told.read_events(namespace, path)) >= len(events) or None)  # noqa: B023, called here
         expected_events = [expected.normalize(event) for event in told.read_events(namespace, path)]
         difference = find_difference(to_json(expected_events), to_json([found.normalize(event) for event in events]))
         if difference:
@@ -163,20 +195,18 @@ def find_undisturbed(name: str, ops: list[Op], namespace: str, api: Api, told: T
     """The differences of a sequence, which is played up to three times more where the real control plane has changed one of its pods, or
     its writes were not in one second."""
     real = Real(api)
-    differences = list(find_differences(name, ops, namespace, real, told))
+    differences = list(find_differences(name, ops, namespace, api, real, told))
     for _ in range(3):
         if not differences or not (real.is_late or is_disturbed(told, namespace)):
             break
-        [namespace] = make_namespaces(api, 1)
         real = Real(api)
-        differences = list(find_differences(name, ops, namespace, real, told))
-        remove_namespace(api, namespace)
+        with fresh_namespaces(api, 1) as [namespace]:
+            differences = list(find_differences(name, ops, namespace, api, real, told))
     return differences
 
 
 def is_disturbed(told: Told, namespace: str) -> bool:
     """Whether the collector of pods was there: at each 20 s of the clock it fails those that are being deleted and have no node."""
-    time.sleep(1)  # the event may be on its way
     pods = [event["object"] for event in told.read_events(namespace, "/api/v1/pods")]
     return any(entry["manager"] == "kube-controller-manager" for pod in pods for entry in pod["metadata"].get("managedFields") or ())
 
@@ -191,19 +221,16 @@ def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, to
     differences = list[str]()
     for first in range(FIRST, FIRST + SEQUENCES, BATCH):
         seeds = range(first, min(first + BATCH, FIRST + SEQUENCES))
-        namespaces = make_namespaces(cluster.api, len(seeds))
-        for seed, namespace in zip(seeds, namespaces, strict=True):
-            differences += find_undisturbed(f"seed {seed}", Sequence(seed).ops, namespace, cluster.api, told)
-        for namespace in namespaces:
-            remove_namespace(cluster.api, namespace)
+        with fresh_namespaces(cluster.api, len(seeds)) as made:
+            for seed, namespace in zip(seeds, made, strict=True):
+                differences += find_undisturbed(f"seed {seed}", Sequence(seed).ops, namespace, cluster.api, told)
     assert not differences, "\n".join(differences)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_fixed_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told, name: str):
-    [namespace] = make_namespaces(cluster.api, 1)
-    differences = find_undisturbed(name, CASES[name], namespace, cluster.api, told)
-    remove_namespace(cluster.api, namespace)
+    with fresh_namespaces(cluster.api, 1) as [namespace]:
+        differences = find_undisturbed(name, CASES[name], namespace, cluster.api, told)
     assert not differences, "\n".join(differences)
 
 

@@ -1,6 +1,7 @@
 """Models end in what the real ones do: controllers of Jobs and of apps/v1, kube-scheduler, kubelets (kwok), and owner garbage collection.
 
-Operators of other kinds are not on the real control plane: their models are the stand-ins of `e2e.standins`, which `e2e/kind` compares.
+Operators of other kinds are not on the real control plane: their models are the stand-ins of `e2e.standins`. `tests/operators` plays
+scenes with some real ones.
 """
 
 from __future__ import annotations

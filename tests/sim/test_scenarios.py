@@ -12,6 +12,7 @@ import pytest
 
 from sim import faults
 from sim.many import Done, State, compute_digest
+from sim.run import read_steps
 from sim.scenario import Size, plan
 from sim.shrink import get_failure_kind, shrink
 
@@ -59,6 +60,29 @@ def test_steps_of_seeds_have_at_least_five_faults_and_all_kinds_occur():
     assert {kind for each in begun for kind in each} == set(faults.KINDS)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_played_again():
+    """A leader ends when the API server is away: a defect of the past."""
+    program = (
+        "import sys; from sim import defects, past_defects, run\n"
+        "defect = next(each for each in past_defects.DEFECTS if each.name == 'B5')\n"
+        "with defects.put_back(defect): sys.exit(run.main())"
+    )
+
+    def fail(*arguments: str) -> str:
+        command, environment = [sys.executable, "-c", program, "--seed", "5", *arguments], {**os.environ, "PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
+        return done.stdout
+
+    told = fail(*SMALL, "--shrink-s", "15")
+    path = next(line for line in told.splitlines() if "steps fail alike" in line).rpartition(" ")[2]
+    assert len(read_steps(ROOT / path)) < len(plan(5, Size(8, 8, 5)))
+    lines = [next(line for line in each.splitlines() if line.startswith("seed 5: ")) for each in (told, fail("--steps", path))]
+    assert get_failure_kind(lines[0]) == get_failure_kind(lines[1])
+
+
 def test_shrink_list_with_two_needed_steps_returns_these():
     def fails(steps: Sequence[int]) -> bool:
         return {3, 17} <= set(steps)
@@ -84,23 +108,25 @@ def test_state_read_again_continues_after_the_last_seed(tmp_path: Path):
     assert (again.next, again.failures, again.again, again.sources) == (11, {7: "Broken: x"}, [], {"a": 10})
 
 
-def test_state_without_a_file_continues_from_the_record(tmp_path: Path):
+def test_state_without_a_file_continues_from_the_record_of_the_same_source_only(tmp_path: Path):
+    """`make simulate-faults SEEDS=200` played none on a new machine, and none after a change: other sources had played them."""
     path, record = tmp_path / "simulated.json", tmp_path / "played.json"
     State(record, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x"}))
+    assert State(path, "a", record).next == 11
     state = State(path, "b", record)
-    assert (state.next, state.again) == (11, [7])
-    state.add(Done(first=11, next=13, writes=5, failures={}))
-    assert State(path, "b", record).next == 13
-    assert State(record, "b").next == 11
+    assert (state.next, state.again, state.sources) == (1, [7], {"a": 10})
+    state.add(Done(first=1, next=3, writes=5, failures={}))
+    assert State(path, "b", record).next == 3
+    assert State(record, "a").next == 11
 
 
 def test_state_of_another_source_plays_failed_seeds_again_first(tmp_path: Path):
     path = tmp_path / "simulated.json"
     State(path, "a").add(Done(first=1, next=11, writes=5, failures={7: "Broken: x", 9: "Broken: y"}))
     other = State(path, "b")
-    assert (other.next, sorted(other.failures), other.again) == (11, [7, 9], [7, 9])
+    assert (other.next, sorted(other.failures), other.again) == (1, [7, 9], [7, 9])
     other.add(Done(first=7, next=8, writes=1, failures={}))
-    assert (State(path, "b").next, State(path, "b").failures, State(path, "b").again) == (11, {9: "Broken: y"}, [9])
+    assert (State(path, "b").next, State(path, "b").failures, State(path, "b").again) == (1, {9: "Broken: y"}, [9])
     other.add(Done(first=9, next=10, writes=1, failures={9: "Broken: z"}))
     last = State(path, "b")
     assert (last.failures, last.again, last.sources) == ({9: "Broken: z"}, [], {"a": 10, "b": 2})
@@ -125,7 +151,19 @@ def test_seeds_behind_a_gap_of_the_limit_are_played_again(tmp_path: Path):
     assert (state.next, state.failures) == (4, {7: "Broken: x"})
 
 
-def test_limit_of_time_that_is_reached_is_printed(tmp_path: Path):
-    command = [sys.executable, "-m", "sim.many", "--processes", "1", "--minutes", "0", "--state", str(tmp_path / "state.json")]
+def play_many(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "sim.many", "--processes", "1", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == "the limit of 0 minutes was reached; started again it goes on with seed 1\n"
+    return done.returncode, done.stdout
+
+
+def test_limit_of_time_before_the_first_seed_is_printed_and_fails(tmp_path: Path):
+    told = "the limit of 0 minutes was reached; started again it goes on with seed 1\n"
+    assert play_many("--minutes", "0", "--state", str(tmp_path / "state.json")) == (1, told)
+
+
+def test_seeds_that_this_source_has_played_are_not_played_again(tmp_path: Path):
+    path = tmp_path / "state.json"
+    State(path, compute_digest()).add(Done(first=1, next=11, writes=1, failures={}))
+    code, told = play_many("--seeds", "10", "--state", str(path))
+    assert (code, told.splitlines()[-1]) == (0, "seeds 1 to 10 have been played with this source; --anew plays them again")

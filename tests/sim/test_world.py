@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from core.jobs.pod_rules import MAX_SELECTOR_ENTRIES, MAX_TEMPLATE_BYTES, MAX_TE
 from core.model.wire.encoding import compute_encoded_size
 from core.names import PLACEMENT_KEPT, PRIORITY_CLASS_LABEL, TOPOLOGY_GATE
 from core.plan.steps import pacing
+from core.state.cluster import ClusterState
 from e2e import manifests
 from e2e.nodes import NodePool, build_nodes
 from sim.apiserver.server import Refused
+from sim.lowered import LATE_S
 from sim.models.kubelets import RUN_SECONDS
 from sim.world import DOUBTED_S, World
 
@@ -110,7 +113,6 @@ def test_jobs_run_in_one_rack_each_within_the_quota_until_all_are_complete():
             break
     assert complete(world) == [f"job-{number}" for number in range(6)]
     assert most == 6, "the quota is 48 GPUs"
-    world.close()
 
 
 def test_nothing_is_written_once_nothing_changes():
@@ -133,7 +135,6 @@ def test_nothing_is_written_once_nothing_changes():
     before = world.server.writes
     world.run_for(600)
     assert world.server.writes == before
-    world.close()
 
 
 def test_webhook_refuses_a_job_in_memory_as_it_does_anywhere():
@@ -142,7 +143,6 @@ def test_webhook_refuses_a_job_in_memory_as_it_does_anywhere():
         world.apply(build_job("wrong", 2, rack="not a label!"))
     made = world.apply(build_job("right", 2, rack=POOL.rack_label))
     assert made["spec"]["suspend"] is True
-    world.close()
 
 
 def test_run_of_a_seed_is_the_same_each_time():
@@ -169,7 +169,6 @@ def test_deleted_job_takes_its_pods_and_workload_along():
     assert world.objects("batch", "jobs") == []
     assert world.objects("", "pods") == []
     assert world.objects("kueue.x-k8s.io", "workloads") == []
-    world.close()
 
 
 def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(monkeypatch: pytest.MonkeyPatch):
@@ -201,7 +200,6 @@ def test_pods_of_a_node_that_was_gone_run_on_where_their_workload_reports_it(mon
     assert len(conditions) < len(workload["status"]["conditions"]), "it says that its pods run elsewhere"
     world.patch("kueue.x-k8s.io", "workloads", workload, {"status": {"conditions": conditions}}, "status")
     assert any(f"0 pods in domain {name}" in each for each in world.find_broken()), "what is not told is found"
-    world.close()
 
 
 def test_drift_that_came_while_no_process_led_is_reported_soon_after_one_leads():
@@ -217,7 +215,6 @@ def test_drift_that_came_while_no_process_led_is_reported_soon_after_one_leads()
     [workload] = world.objects("kueue.x-k8s.io", "workloads")
     found = {each["type"]: (each["status"], each["reason"]) for each in workload["status"]["conditions"]}
     assert found.get(PLACEMENT_KEPT) == ("False", "Relabelled")
-    world.close()
 
 
 def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
@@ -236,7 +233,6 @@ def test_workload_keeps_its_place_on_a_node_that_was_gone_for_a_second():
     [after] = world.objects("kueue.x-k8s.io", "workloads")
     assert after["status"]["admission"] == before["status"]["admission"]
     assert after["status"]["conditions"] == before["status"]["conditions"]
-    world.close()
 
 
 def test_size_of_a_replacement_does_not_count_the_place_that_it_replaces():
@@ -255,7 +251,6 @@ def test_size_of_a_replacement_does_not_count_the_place_that_it_replaces():
     assert conditions["Admitted"] == "True"
     assert "Evicted" not in conditions
     assert {pod["spec"]["nodeName"] for pod in world.objects("", "pods")}.isdisjoint({host})
-    world.close()
 
 
 def test_workload_that_etcd_would_not_take_preempts_none():
@@ -282,4 +277,28 @@ def test_workload_that_etcd_would_not_take_preempts_none():
     writes = world.server.writes
     world.run_for(60)
     assert world.server.writes == writes
-    world.close()
+
+
+def test_workload_admitted_beyond_a_lowered_quota_is_found_next_to_one_that_may_run_on(monkeypatch: pytest.MonkeyPatch):
+    """No excess was found in the rest of a life in which a quota had been lowered."""
+    observe, is_deaf = ClusterState.observe_cluster_queue, list[bool]()
+    monkeypatch.setattr(ClusterState, "observe_cluster_queue", lambda *told: None if is_deaf else observe(*told))
+    world = open_world(9)
+    world.apply(build_job("before", 4, seconds=None))
+    world.run_for(5)
+    is_deaf.append(True)
+    world.patch("kueue.x-k8s.io", "clusterqueues", *lower(world, 24))
+    world.lowered.note_lowered("cq")
+    world.run_for(LATE_S + 1)
+    assert world.find_broken() == []
+    world.apply(build_job("beyond", 1, seconds=None))
+    world.run_for(5)
+    assert world.find_broken() == ["queue cq may use 24 nvidia.com/gpu of flavor f, and pods use 40"]
+
+
+def lower(world: World, gpus: int) -> tuple[Json, Json]:
+    """The only queue, and a patch that gives it another quota."""
+    [queue] = world.objects("kueue.x-k8s.io", "clusterqueues")
+    [group] = deepcopy(queue["spec"]["resourceGroups"])
+    group["flavors"][0]["resources"][1]["nominalQuota"] = str(gpus)
+    return queue, {"spec": {"resourceGroups": [group]}}

@@ -25,16 +25,17 @@ OF_TEMPLATE = f"annotations of its pod template say how to place its pods, but {
 
 
 @pytest.fixture(scope="module")
-def warning(cluster: Cluster, topogate: Topogate) -> Iterator[None]:
+def warning(cluster: Cluster, topogate: Topogate, module_namespace: str) -> Iterator[None]:
     """The API server takes new policies up a moment after they are written, and knows a new CRD a moment after that is."""
     jobsets = JobSetStandIn(cluster.api)
     jobsets.install()  # its CRD alone: nobody has to make Jobs of them
-    for kind in ("Job", "JobSet"):
-        probe = build_object(kind, "default", ASKS)
-        wait_for(f"warnings about a {kind}", partial(_is_warned_of, cluster, probe))
-    yield
-    jobsets.uninstall()
-    cluster.api.delete("/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background")
+    try:
+        for kind in ("Job", "JobSet"):
+            probe = build_object(kind, module_namespace, ASKS)
+            wait_for(f"warnings about a {kind}", partial(_is_warned_of, cluster, probe))
+        yield
+    finally:
+        jobsets.uninstall()
 
 
 def _is_warned_of(cluster: Cluster, made: dict[str, Any]) -> bool:
@@ -158,8 +159,10 @@ def test_object_of_a_controller_or_in_kube_system_gets_no_warning(cluster: Clust
         != []
     )
     system = build_object("Job", "kube-system", ASKS, name=f"system-{namespace}")
-    assert list_messages(cluster, system) == []
-    cluster.api.delete(f"/apis/batch/v1/namespaces/kube-system/jobs/system-{namespace}?propagationPolicy=Background")
+    try:
+        assert list_messages(cluster, system) == []
+    finally:
+        cluster.api.delete(f"/apis/batch/v1/namespaces/kube-system/jobs/system-{namespace}?propagationPolicy=Background")
 
 
 def test_in_a_managed_namespace_the_webhook_is_asked_instead(cluster: Cluster, namespace: str):

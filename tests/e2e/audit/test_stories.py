@@ -56,11 +56,10 @@ def is_gone(api: Api, path: str) -> bool:
 @pytest.mark.parametrize("story", mark_long(STORIES, but=_PLAYED), ids=[story.name for story in STORIES])
 def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
     api, obj = data_center.api, story.load()
-    queues = stories.build_queues(story.levels)
-    for queue in queues:
-        api.create(manifests.get_path(queue), queue)
-    path = manifests.get_path(obj)
+    queues, path = stories.build_queues(story.levels), manifests.get_path(obj)
     try:
+        for queue in queues:
+            api.create(manifests.get_path(queue), queue)
         api.create(path, obj)
         name = obj["metadata"]["name"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,8 +13,7 @@ from core.plan.steps.steps import Step, make_plan
 from core.resource import Obj
 from core.runtime.clock import SystemClock
 from core.runtime.http.client import Client
-from core.runtime.http.errors import KubeError, NotFound
-from e2e import manifests
+from core.runtime.http.errors import Conflict, NotFound
 from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from reconciler.execute.event_recorder import Reporter
@@ -44,10 +42,7 @@ async def execute(executor: Executor, write: w.Write) -> Left:
     return left
 
 
-async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster: Cluster, client: Client):
-    namespace = f"namesakes-{uuid.uuid4().hex[:6]}"
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    cluster.api.create(manifests.get_path(made), made)
+async def test_condition_is_written_on_the_workload_that_was_seen_alone(client: Client, namespace: str):
     executor = Executor(client, SystemClock(), Reporter(client, SystemClock()))
     seen = await make(client, namespace)
     await execute(executor, w.patch_workload(seen, {"metadata": {"labels": {"changed": "meanwhile"}}}))
@@ -58,9 +53,8 @@ async def test_condition_is_written_on_the_workload_that_was_seen_alone(cluster:
     for old in (seen, written):
         with pytest.raises(NotFound):
             await execute(executor, w.apply_workload_condition(old, FINISHED))
-        with pytest.raises(KubeError):
+        with pytest.raises(Conflict):
             await execute(executor, w.apply_admission(old, {"conditions": [FINISHED]}))
-        with pytest.raises(KubeError):
+        with pytest.raises(Conflict):
             await execute(executor, w.apply_reclaimable(old, [{"name": "main", "count": 1}]))
     assert (await executor.read(r.WORKLOADS, namespace, "group"))["metadata"]["resourceVersion"] == another["metadata"]["resourceVersion"]
-    cluster.api.delete(f"{manifests.get_path(made)}/{namespace}")

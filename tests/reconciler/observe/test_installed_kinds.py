@@ -72,16 +72,15 @@ async def test_a_kind_that_is_deleted_while_it_is_first_listed_is_not_waited_for
         definitions._fold(Deleted(build_definition(left)))
 
 
-async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.looptime
+async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_starting() -> None:
     """Lists of JobSets were answered 403 or 500: no process of topogate led any more once it was started anew."""
-    monkeypatch.setattr(pacing, "INSTALLED_LOOK_S", 0.001)
-    monkeypatch.setattr(pacing, "INSTALLED_FAILING_S", 0.01)
     definitions, informers = serve(*KINDS)
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(InstalledKinds(definitions, informers, group).start())
         await settle()
         listed(informers["first"])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(10 * pacing.INSTALLED_FAILING_S)
         assert not starting.done(), "a list that takes long is waited for"
         informers["second"].watcher.trouble = Forbidden(403, "Forbidden", "no")
         await asyncio.wait_for(starting, 60)
@@ -90,16 +89,15 @@ async def test_custom_kind_that_cannot_be_listed_does_not_keep_the_others_from_s
             definitions._fold(Deleted(build_definition(kind)))
 
 
-async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.looptime
+async def test_custom_kind_in_use_that_cannot_be_listed_is_waited_for() -> None:
     """Its jobs would be taken for gone, and what belongs to them for something that nothing owns."""
-    monkeypatch.setattr(pacing, "INSTALLED_LOOK_S", 0.001)
-    monkeypatch.setattr(pacing, "INSTALLED_FAILING_S", 0.01)
     definitions, informers = serve("first")
     informer = informers["first"]
     async with asyncio.TaskGroup() as group:
         starting = group.create_task(InstalledKinds(definitions, informers, group, lambda _: True).start())
         informer.watcher.trouble = Forbidden(403, "Forbidden", "no")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(10 * pacing.INSTALLED_FAILING_S)
         assert not starting.done()
         listed(informer)
         await asyncio.wait_for(starting, 60)

@@ -97,12 +97,12 @@ def test_gang_that_fits_no_rack_stays_gated_with_a_message_until_one_fits(hall: 
     hall.eventually("it to be told", lambda _: get_condition(hall, "large").get("reason") == "Unschedulable")
     message = get_condition(hall, "large")["message"]
     assert message.startswith("none of 2 placements takes 4 pods, the best takes 2: "), message
-    assert get_places(hall.read(), "large") == {}
     hall.api.delete(f"{GROUPS.format(hall.namespace)}/large")
     gang(hall, "fits", 2)
     add(hall, "fits", 0, 1, gpus=8)
     now = hall.eventually("the other to be bound", lambda now: len(get_places(now, "fits")) == 2)
     assert list_racks(hall, now, "fits") != list_racks(hall, now, "small")
+    assert get_places(now, "large") == {}
 
 
 def test_two_gangs_that_want_the_same_rack_share_it_or_one_waits(hall: Scene) -> None:

@@ -26,17 +26,16 @@ Obj = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _garbage_is_collected(cluster: Cluster, topogate: Topogate) -> None:
+def _garbage_is_collected(cluster: Cluster, topogate: Topogate, module_namespace: str) -> None:
     """The garbage collector learns of Workloads half a minute after their CRD was made; until then it leaves them as they are."""
-    api, owners = cluster.api, "/api/v1/namespaces/default/configmaps"
+    api, owners = cluster.api, f"/api/v1/namespaces/{module_namespace}/configmaps"
+    workloads = WORKLOADS.format(module_namespace)
     owner = api.create(owners, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-    metadata = {"name": "owned", "namespace": "default", "ownerReferences": [reference]}
-    api.create(
-        WORKLOADS.format("default"), {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": {"podSets": [POD_SET]}}
-    )
+    metadata = {"name": "owned", "namespace": module_namespace, "ownerReferences": [reference]}
+    api.create(workloads, {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": {"podSets": [POD_SET]}})
     api.delete(f"{owners}/owner")
-    wait_for("the garbage collector", lambda: api.find(f"{WORKLOADS.format('default')}/owned") is None, 90)
+    wait_for("the garbage collector", lambda: api.find(f"{workloads}/owned") is None, 90)
 
 
 @pytest.fixture

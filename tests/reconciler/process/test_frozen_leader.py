@@ -21,7 +21,6 @@ from tests.reconciler.process.test_leadership import LEASE
 from tests.reconciler.scenes import Scene
 
 JOBS_PER_ROUND, ROUNDS = 10, int(os.environ.get("TOPOGATE_FROZEN_ROUNDS", "1"))
-FROZEN_S = 20.0
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def holder(cluster: Cluster) -> str:
 
 @pytest.mark.timeout(300 + 60 * ROUNDS)
 def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, replicas: Topogate) -> None:
-    """The moments are random; `TOPOGATE_FROZEN_ROUNDS=20` freezes the leader twenty times for 20 s under 200 jobs."""
+    """The moments are random; `TOPOGATE_FROZEN_ROUNDS=20` freezes the leader twenty times, until the other leads, under 200 jobs."""
     scene, chance = Scene(cluster, nodes=10).open(), random.Random(2026)
     for round_ in range(ROUNDS):
         first = replicas.reconciler
@@ -58,14 +57,12 @@ def test_a_leader_that_wakes_past_its_lease_admits_nothing(cluster: Cluster, rep
             scene.submit(name, pods=2, gpus=1, required=scene.rack)
         time.sleep(chance.random())  # the moment is the point: it may be between any two writes
         os.kill(first.pid, signal.SIGSTOP)
-        wakes = time.monotonic() + FROZEN_S
         try:
             for name in names[JOBS_PER_ROUND // 2 :]:
                 scene.submit(name, pods=2, gpus=1, required=scene.rack)
             wait_for("the other to lead", partial(says, second, READY_MARK), timeout_s=40)
             leading = holder(cluster)
             assert leading not in ("", before)
-            time.sleep(max(0.0, wakes - time.monotonic()))  # frozen for as long as this, which no condition tells
         finally:
             os.kill(first.pid, signal.SIGCONT)
         wait_for("the frozen one to give up", partial(has_ended, first), timeout_s=40)

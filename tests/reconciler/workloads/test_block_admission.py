@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from core.names import HOSTNAME_LABEL
 from e2e import manifests
 from e2e.audit import truth
 from e2e.topogate import Topogate
@@ -110,7 +111,13 @@ def test_two_jobs_of_kep_349_story_1_without_blocking_deadlock(scene: Scene, fol
     kept = both_start(scene)
     scene.eventually("all nodes to be taken", lambda now: (bound(now, "one"), bound(now, "two")) == (2, 2))
     keep_for_second(scene, kept, kept=False)
-    now = scene.read()
+    spec = {"nodeSelector": {HOSTNAME_LABEL: kept[-1]}, "containers": [{"name": "c", "image": "registry.example/c:1"}]}
+    scene.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": scene.namespace}, "spec": spec})
+    is_bound = {"name": "probe", "nodeName": kept[-1]}
+    now = scene.eventually(
+        "a pod to run where the taint was",
+        lambda now: is_bound in [{"name": p["metadata"]["name"], "nodeName": p["spec"].get("nodeName")} for p in now.pods],
+    )
     assert (bound(now, "one"), bound(now, "two")) == (2, 2), "neither can go on, nor will"
     assert is_admitted(now, "one")
     assert is_admitted(now, "two")

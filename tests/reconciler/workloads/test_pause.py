@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,21 +180,21 @@ def test_the_rights_of_the_chart_show_this_config_map_and_no_other(cluster: Clus
     rbac, name = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}", "pause-reader"
     accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
     api = cluster.api
-    api.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    api.create(f"{rbac}/roles", {"metadata": {"name": name}, "rules": list_pause_rights()})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    api.create(f"{rbac}/rolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    reader = api.for_token(str(api.create(f"{accounts}/{name}/token", body)["status"]["token"]))
     try:
-        ours = f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dtopogate-pause"
-        assert wait_for("the role to hold", lambda: _status(reader, ours) == 200)
-        assert _status(reader, f"{ours}&watch=true&timeoutSeconds=1") == 200
-        for path in (CONFIG_MAPS, f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dkube-root-ca.crt", CONFIG_MAP, "/api/v1/configmaps"):
-            assert _status(reader, path) == 403
+        api.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+        api.create(f"{rbac}/roles", {"metadata": {"name": name}, "rules": list_pause_rights()})
+        api.create(f"{rbac}/rolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})
+        token = api.create(f"{accounts}/{name}/token", body)["status"]["token"]
+        with closing(api.for_token(str(token))) as reader:
+            ours = f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dtopogate-pause"
+            assert wait_for("the role to hold", lambda: _status(reader, ours) == 200)
+            assert _status(reader, f"{ours}&watch=true&timeoutSeconds=1") == 200
+            for path in (CONFIG_MAPS, f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dkube-root-ca.crt", CONFIG_MAP, "/api/v1/configmaps"):
+                assert _status(reader, path) == 403
     finally:
-        reader.close()
         for path in (f"{rbac}/rolebindings/{name}", f"{rbac}/roles/{name}", f"{accounts}/{name}"):
             api.delete(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,8 +176,9 @@ async def test_probes_and_metrics_are_served_on_their_ports(made: Metrics, share
 
 
 async def test_a_port_of_zero_is_not_served(made: Metrics):
+    before = os.listdir("/proc/self/fd")
     async with serve_probes("127.0.0.1", metrics=made, metrics_port=0):
-        pass
+        assert os.listdir("/proc/self/fd") == before, "there is no socket"
 
 
 # --- sending ---------------------------------------------------------------------------------------------
