@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from sim.gates.chosen import choose_gates
 from sim.past_defects import DEFECTS, Defect, Part
 from sim.run import prepare, run_scenario, use_fixed_hashes
 from sim.scenario import Size
@@ -55,6 +56,8 @@ def find_first_failure(defect: Defect, seeds: Sequence[int], size: Size, seconds
     for seed in seeds:
         if time.process_time() > until:
             break
+        if not all(map(choose_gates(seed).is_on, defect.gates)):
+            continue
         with put_back(defect) as calls:
             problem = run_scenario(seed, size, limit_s=LIMIT_S).problem
         called += calls

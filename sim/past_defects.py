@@ -21,14 +21,29 @@ from core.jobs.contract import Rules
 from core.jobs.kinds import ray
 from core.jobs.kinds.rayjob import RayJob
 from core.jobs.templated import TemplatedKind, parse_integer
+from core.model.claimed_devices import name_devices
+from core.model.gates import (
+    DEVICES,
+    DEVICES_ON_NODES,
+    MAX_NOT_READY,
+    PARTIAL_SLICES,
+    REPLACE_MULTIPLE,
+    SPREADING,
+    WORKLOAD_PODS_READY,
+)
+from core.model.node_health_rules import HealthRules
+from core.model.own_pods_ready import OwnPodsReady
 from core.model.pod_resources import compute_pod_requests
+from core.model.wire.assignment import TopologyAssignment
 from core.names import EVICTED, UNCONSTRAINED_TOPOLOGY
 from core.placement.algorithms.ranks import Distribution
+from core.placement.algorithms.spreading import SpreadRules
 from core.plan.pods import node_health, ungate_steps
 from core.plan.steps import ungate
 from core.plan.steps import writes as w
 from core.plan.steps.actions import to_time
 from core.plan.steps.steps import Then
+from core.podgroups.devices.node_devices import NodeDevices
 from core.queueing.cycle import second_pass
 from core.queueing.cycle.cycle import Cycle
 from core.resource import Obj
@@ -62,16 +77,21 @@ class Part(NamedTuple):
 
 
 class Defect(NamedTuple):
-    """One defect. `is_listed`: its name is an id of the list of found defects."""
+    """One defect. `is_listed`: its name is an id of the list of found defects; `gates`: only seeds that have them on are played."""
 
     name: str
     text: str
     parts: tuple[Part, ...]
     is_listed: bool = True
+    gates: tuple[str, ...] = ()
 
 
 def _one(name: str, text: str, owner: Any, attribute: str, put_back: Any, *, is_listed: bool = True) -> Defect:
     return Defect(name, text, (Part(owner, attribute, put_back),), is_listed)
+
+
+def _gated(name: str, text: str, owner: Any, attribute: str, put_back: Any, *gates: str) -> Defect:
+    return Defect(name, text, (Part(owner, attribute, put_back),), is_listed=False, gates=gates)
 
 
 async def _return_at_once(*_: Any) -> None:
@@ -279,6 +299,29 @@ def _give_back_at_eviction(self: Workloads, key: str) -> None:
     _update_alone(self, key)
 
 
+# --- of gates of Kueue 0.20 -------------------------------------------------------------------------------
+
+
+def _open_all(self: SpreadRules, level: int) -> Any:
+    return np.ones(self.tree.levels[level].count, dtype=bool)
+
+
+def _always_too_much(_self: HealthRules, lost: int, _nodes: int, _threshold: int | None = None) -> str:
+    return "nodeReplacement.maxNodes is 0" if lost else ""
+
+
+def _keep_order(self: TopologyAssignment, *_: Any) -> TopologyAssignment:
+    return self
+
+
+def _count_without_end(self: NodeDevices, *_: Any) -> Counter[str]:
+    return Counter(dict.fromkeys(map(name_devices, self._matchers), 1000))
+
+
+def _take_usual(_self: OwnPodsReady, usual: Any, _workload: Any) -> Any:
+    return usual
+
+
 LISTED = (
     _one("A6", "tolerationSeconds of any size are added to a date", node_health, "_compute_toleration_end", _tolerate_without_limit),
     _one("B5", "a leader ends when the API server is away", LeaderElection, "_renew", _renew_or_end),
@@ -343,4 +386,12 @@ OTHERS = (
     _one("orphans", "Workloads whose job is gone stay", Orphans, "_reconcile", _do_nothing, is_listed=False),
     _one("pods left", "a stopped job is taken to have no pods", read_jobs, "_has_pods", lambda *_: False, is_listed=False),
 )
-DEFECTS = LISTED + OTHERS
+OF_GATES = (
+    _gated("spreading", "rules of spreading close no domain", SpreadRules, "find_open", _open_all, SPREADING),
+    _gated("threshold", "one lost node is too much for each workload", HealthRules, "is_too_much", _always_too_much, REPLACE_MULTIPLE),
+    _gated("rest first", "the rest of partial slices is not last", TopologyAssignment, "move_partial_last", _keep_order, PARTIAL_SLICES),
+    _gated("devices", "nodes have devices without end", NodeDevices, "_count_slice", _count_without_end, DEVICES, DEVICES_ON_NODES),
+    _gated("not ready", "no pod of a group may be not ready", OwnPodsReady, "count_tolerated", lambda *_: 0, MAX_NOT_READY),
+    _gated("own times", "a workload's own times are not read", OwnPodsReady, "choose_rules", _take_usual, WORKLOAD_PODS_READY),
+)
+DEFECTS = LISTED + OTHERS + OF_GATES
