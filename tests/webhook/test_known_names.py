@@ -39,21 +39,21 @@ ON_TEMPLATE = "spec.template.metadata.annotations"
 QUEUE_FIELD = f"metadata.labels[{QUEUE_NAME_LABEL}]"
 
 
-def put_queue(cluster: Harness, name: str = "main", flavors: tuple[str, ...] = ("gpu",), namespace: str = NAMESPACE) -> None:
+def put_queue(harness: Harness, name: str = "main", flavors: tuple[str, ...] = ("gpu",), namespace: str = NAMESPACE) -> None:
     quota = [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": "8"}]} for flavor in flavors]
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quota}]}
-    cluster.put({"kind": "ClusterQueue", "metadata": {"name": f"of-{name}"}, "spec": spec})
-    cluster.put({"kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": f"of-{name}"}})
+    harness.put({"kind": "ClusterQueue", "metadata": {"name": f"of-{name}"}, "spec": spec})
+    harness.put({"kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": f"of-{name}"}})
 
 
-def put_flavor(cluster: Harness, name: str, topology: str | None, levels: tuple[str, ...] = (BLOCK, RACK)) -> None:
-    cluster.put({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"topologyName": topology} if topology else {}})
+def put_flavor(harness: Harness, name: str, topology: str | None, levels: tuple[str, ...] = (BLOCK, RACK)) -> None:
+    harness.put({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"topologyName": topology} if topology else {}})
     if topology:
-        cluster.put({"kind": "Topology", "metadata": {"name": topology}, "spec": {"levels": [{"nodeLabel": level} for level in levels]}})
+        harness.put({"kind": "Topology", "metadata": {"name": topology}, "spec": {"levels": [{"nodeLabel": level} for level in levels]}})
 
 
 @pytest.fixture
-def cluster() -> Harness:
+def harness() -> Harness:
     found = Harness(ManualClock())
     put_flavor(found, "gpu", "default")
     put_queue(found)
@@ -61,8 +61,8 @@ def cluster() -> Harness:
 
 
 @asynccontextmanager
-async def watching(cluster: Harness) -> AsyncIterator[KnownNames]:
-    names = KnownNames(cluster.client, LoopClock())
+async def watching(harness: Harness) -> AsyncIterator[KnownNames]:
+    names = KnownNames(harness.client, LoopClock())
     task = asyncio.create_task(names.run())
     await asyncio.sleep(1)  # of virtual time
     try:
@@ -90,8 +90,8 @@ def build_job(queue: str = "main", **annotations: str) -> Json:
     return manifests.build_job("train", NAMESPACE, pods=4, queue=queue, annotations=annotations, spec={"suspend": True})
 
 
-async def test_misspelt_queue_draws_a_warning_with_the_nearest_name(cluster: Harness):
-    async with watching(cluster) as names:
+async def test_misspelt_queue_draws_a_warning_with_the_nearest_name(harness: Harness):
+    async with watching(harness) as names:
         (warning,) = await ask(names, build_job("mian"))
         assert warning.startswith(f"{QUEUE_FIELD}: namespace {NAMESPACE} has no LocalQueue mian")
         assert warning.endswith("did you mean main?")
@@ -100,9 +100,9 @@ async def test_misspelt_queue_draws_a_warning_with_the_nearest_name(cluster: Har
         assert await ask(names, build_job("main")) == []
 
 
-async def test_queue_of_another_namespace_draws_a_warning(cluster: Harness):
-    put_queue(cluster, "other", namespace="elsewhere")
-    async with watching(cluster) as names:
+async def test_queue_of_another_namespace_draws_a_warning(harness: Harness):
+    put_queue(harness, "other", namespace="elsewhere")
+    async with watching(harness) as names:
         assert len(await ask(names, build_job("other"))) == 1
 
 
@@ -116,96 +116,96 @@ async def test_queue_of_another_namespace_draws_a_warning(cluster: Harness):
     ],
     ids=("required", "preferred", "slice", "layers"),
 )
-async def test_misspelt_level_draws_a_warning_with_the_nearest_name(cluster: Harness, annotations: dict[str, str]):
-    async with watching(cluster) as names:
+async def test_misspelt_level_draws_a_warning_with_the_nearest_name(harness: Harness, annotations: dict[str, str]):
+    async with watching(harness) as names:
         (warning,) = await ask(names, build_job(**annotations))
     field = f"{ON_TEMPLATE}[{next(name for name, value in annotations.items() if f'{RACK}s' in value)}]"
     assert warning.startswith(f"{field}: LocalQueue main has no level {RACK}s")
     assert warning.endswith(f"did you mean {RACK}?")
 
 
-async def test_level_of_the_whole_job_that_is_misspelt_draws_a_warning(cluster: Harness):
+async def test_level_of_the_whole_job_that_is_misspelt_draws_a_warning(harness: Harness):
     job = build_job()
     job["metadata"]["annotations"] = {WORKLOAD_REQUIRED_TOPOLOGY: "example.com/zone"}
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         (warning,) = await ask(names, job)
     assert warning.startswith(f"metadata.annotations[{WORKLOAD_REQUIRED_TOPOLOGY}]: ")
     assert warning.endswith(f"its levels are {BLOCK}, {RACK}")
 
 
 @pytest.mark.parametrize("level", [AUTO_LEVEL, RACK, BLOCK])
-async def test_known_level_draws_no_warning(cluster: Harness, level: str):
-    async with watching(cluster) as names:
+async def test_known_level_draws_no_warning(harness: Harness, level: str):
+    async with watching(harness) as names:
         assert await ask(names, build_job(**{REQUIRED_TOPOLOGY: level})) == []
 
 
-async def test_level_that_any_flavor_of_the_queue_has_draws_no_warning(cluster: Harness):
-    put_flavor(cluster, "plain", None)
-    put_flavor(cluster, "other", "more", ("example.com/zone",))
-    put_queue(cluster, flavors=("gpu", "plain", "other"))
-    async with watching(cluster) as names:
+async def test_level_that_any_flavor_of_the_queue_has_draws_no_warning(harness: Harness):
+    put_flavor(harness, "plain", None)
+    put_flavor(harness, "other", "more", ("example.com/zone",))
+    put_queue(harness, flavors=("gpu", "plain", "other"))
+    async with watching(harness) as names:
         assert await ask(names, build_job(**{REQUIRED_TOPOLOGY: "example.com/zone"})) == []
         assert len(await ask(names, build_job(**{REQUIRED_TOPOLOGY: "example.com/zones"}))) == 1
 
 
-async def test_level_of_a_queue_without_any_topology_draws_a_warning(cluster: Harness):
-    put_flavor(cluster, "gpu", None)
-    async with watching(cluster) as names:
+async def test_level_of_a_queue_without_any_topology_draws_a_warning(harness: Harness):
+    put_flavor(harness, "gpu", None)
+    async with watching(harness) as names:
         (warning,) = await ask(names, build_job(**{REQUIRED_TOPOLOGY: RACK}))
     assert warning.startswith(f"{ON_TEMPLATE}[{REQUIRED_TOPOLOGY}]: ")
     assert warning == "".join(known_names.warn_of_levels("main", [NamedLevel(f"{ON_TEMPLATE}[{REQUIRED_TOPOLOGY}]", RACK)], []))
 
 
 @pytest.mark.parametrize("missing", ["ClusterQueue/of-main", "ResourceFlavor/gpu", "Topology/default"])
-async def test_levels_draw_no_warning_while_a_part_of_the_queue_is_missing(cluster: Harness, missing: str):
+async def test_levels_draw_no_warning_while_a_part_of_the_queue_is_missing(harness: Harness, missing: str):
     kind, _, name = missing.partition("/")
-    cluster.drop(kind, name, namespace="")
-    async with watching(cluster) as names:
+    harness.drop(kind, name, namespace="")
+    async with watching(harness) as names:
         assert await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"})) == []
 
 
-async def test_unreadable_queue_is_a_known_name_with_unknown_levels(cluster: Harness):
-    cluster.put({"kind": "ClusterQueue", "metadata": {"name": "of-main"}, "spec": {"resourceGroups": [{"flavors": [{}]}]}})
-    async with watching(cluster) as names:
+async def test_unreadable_queue_is_a_known_name_with_unknown_levels(harness: Harness):
+    harness.put({"kind": "ClusterQueue", "metadata": {"name": "of-main"}, "spec": {"resourceGroups": [{"flavors": [{}]}]}})
+    async with watching(harness) as names:
         assert await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"})) == []
 
 
-async def test_change_draws_warnings_of_changed_names_only(cluster: Harness):
+async def test_change_draws_warnings_of_changed_names_only(harness: Harness):
     wrong = build_job("mian", **{REQUIRED_TOPOLOGY: f"{RACK}s"})
     right, resized = build_job(), {**build_job("mian"), "spec": {**wrong["spec"], "parallelism": 2}}
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         assert await ask(names, resized, wrong) == []
         assert len(await ask(names, build_job("mian"), right)) == 1
         assert len(await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"}), right)) == 1
         assert await ask(names, right, wrong) == []
 
 
-async def test_object_of_a_controller_draws_no_warning(cluster: Harness):
+async def test_object_of_a_controller_draws_no_warning(harness: Harness):
     job = build_job("mian")
     job["metadata"]["ownerReferences"] = [{"apiVersion": "example.com/v1", "kind": "Flow", "name": "a", "uid": "u", "controller": True}]
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         assert await ask(names, job) == []
 
 
-async def test_queue_that_is_deleted_draws_a_warning_after_it(cluster: Harness):
-    async with watching(cluster) as names:
+async def test_queue_that_is_deleted_draws_a_warning_after_it(harness: Harness):
+    async with watching(harness) as names:
         assert await ask(names, build_job()) == []
-        cluster.drop("LocalQueue", "main", NAMESPACE)
+        harness.drop("LocalQueue", "main", NAMESPACE)
         await asyncio.sleep(1)
         assert len(await ask(names, build_job())) == 1
 
 
-async def test_review_waits_for_nothing(cluster: Harness):
+async def test_review_waits_for_nothing(harness: Harness):
     """Attack: waiting for a queue that may come held the memory of other reviews, and a user could have all of them refused."""
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         began = asyncio.get_running_loop().time()
         answers = await asyncio.gather(*(ask(names, build_job("mian")) for _ in range(100)))
         assert asyncio.get_running_loop().time() == began
     assert all(len(warnings) == 1 for warnings in answers)
 
 
-async def test_watch_that_fails_ends_no_process_and_is_begun_again(cluster: Harness, monkeypatch: pytest.MonkeyPatch):
-    real = cluster.client.list_page
+async def test_watch_that_fails_ends_no_process_and_is_begun_again(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    real = harness.client.list_page
     fails = [True]
 
     async def fail(resource: Any, *args: Any, **options: Any) -> Any:
@@ -213,73 +213,73 @@ async def test_watch_that_fails_ends_no_process_and_is_begun_again(cluster: Harn
             raise RuntimeError("a bug")
         return await real(resource, *args, **options)
 
-    monkeypatch.setattr(cluster.client, "list_page", fail)
-    async with watching(cluster) as names:
+    monkeypatch.setattr(harness.client, "list_page", fail)
+    async with watching(harness) as names:
         assert await ask(names, build_job("mian")) == []
         fails.clear()
         await asyncio.sleep(known_names.AGAIN_S)
         assert len(await ask(names, build_job("mian"))) == 1
 
 
-async def test_names_are_unknown_before_the_first_list_and_while_the_api_server_is_away(cluster: Harness):
-    cluster.faults.is_cut = True
-    async with watching(cluster) as names:
+async def test_names_are_unknown_before_the_first_list_and_while_the_api_server_is_away(harness: Harness):
+    harness.faults.is_cut = True
+    async with watching(harness) as names:
         assert await ask(names, build_job("mian")) == []
-        cluster.faults.is_cut = False
+        harness.faults.is_cut = False
         await asyncio.sleep(60)
         assert len(await ask(names, build_job("mian"))) == 1
-        cluster.faults.is_cut = True
+        harness.faults.is_cut = True
         await asyncio.sleep(1000)
         assert await ask(names, build_job("mian")) == []
 
 
-async def test_names_are_unknown_while_a_watch_is_silent(cluster: Harness):
+async def test_names_are_unknown_while_a_watch_is_silent(harness: Harness):
     """A queue that was made after the watch fell silent drew a warning for two minutes."""
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         await asyncio.sleep(300)
         assert len(await ask(names, build_job("mian"))) == 1
-        cluster.faults.is_silent = True
-        put_queue(cluster, "made")
+        harness.faults.is_silent = True
+        put_queue(harness, "made")
         await asyncio.sleep(known_names.SILENT_S + 1)
         assert await ask(names, build_job("made")) == []
-        cluster.faults.is_silent = False
+        harness.faults.is_silent = False
         await asyncio.sleep(120)
         assert await ask(names, build_job("made")) == []
         assert len(await ask(names, build_job("mian"))) == 1
 
 
-async def test_resource_that_may_not_be_listed_is_unknown(cluster: Harness, monkeypatch: pytest.MonkeyPatch):
-    real = cluster.client.list_page
+async def test_resource_that_may_not_be_listed_is_unknown(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    real = harness.client.list_page
 
     async def refuse(resource: Any, *args: Any, **options: Any) -> Any:
         if resource.plural == "localqueues":
             raise Forbidden(403, "Forbidden", "no")
         return await real(resource, *args, **options)
 
-    monkeypatch.setattr(cluster.client, "list_page", refuse)
-    async with watching(cluster) as names:
+    monkeypatch.setattr(harness.client, "list_page", refuse)
+    async with watching(harness) as names:
         assert await ask(names, build_job("mian", **{REQUIRED_TOPOLOGY: f"{RACK}s"})) == []
 
 
 @pytest.mark.parametrize("are_late", [False, True])
-async def test_more_queues_than_are_kept_are_unknown(cluster: Harness, monkeypatch: pytest.MonkeyPatch, are_late: bool):
+async def test_more_queues_than_are_kept_are_unknown(harness: Harness, monkeypatch: pytest.MonkeyPatch, are_late: bool):
     monkeypatch.setattr(known_names, "MOST_OBJECTS", 10)
 
     def put_many() -> None:
         for i in range(20):
-            put_queue(cluster, f"q-{i}", namespace=f"team-{i % 3}")
+            put_queue(harness, f"q-{i}", namespace=f"team-{i % 3}")
 
     if not are_late:
         put_many()
-    async with watching(cluster) as names:
+    async with watching(harness) as names:
         put_many()
         await asyncio.sleep(1)
         assert await ask(names, build_job("mian")) == []
         for known in (names._queues, names._cluster_queues):
             assert known._found is None
         for i in range(20):
-            cluster.drop("LocalQueue", f"q-{i}", f"team-{i % 3}")
-            cluster.drop("ClusterQueue", f"of-q-{i}", "")
+            harness.drop("LocalQueue", f"q-{i}", f"team-{i % 3}")
+            harness.drop("ClusterQueue", f"of-q-{i}", "")
         await asyncio.sleep(known_names.AGAIN_S + 1)
         assert len(await ask(names, build_job("mian"))) == 1
 
