@@ -120,26 +120,6 @@ def build_apiserver_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapp
     return to_flags({**flags, **extra})
 
 
-# What no test or example looks at, and what each of these does for every pod or node: with volumes, autoscaling of pods, certificate
-# requests and the TTL annotation, adding nodes costs half as much again, and running jobs a tenth.
-UNUSED_CONTROLLERS = (
-    "certificatesigningrequest-approving-controller",
-    "certificatesigningrequest-cleaner-controller",
-    "certificatesigningrequest-signing-controller",
-    "ephemeral-volume-controller",
-    "horizontal-pod-autoscaler-controller",
-    "persistentvolume-attach-detach-controller",
-    "persistentvolume-binder-controller",
-    "persistentvolume-expander-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "replicationcontroller-controller",
-    "selinux-warning-controller",
-    "ttl-controller",
-    "volumeattributesclass-protection-controller",
-)
-
-
 def build_controller_manager_flags(layout: Layout, gates: Mapping[str, bool], extra: Mapping[str, str]) -> list[str]:
     flags = {
         "kubeconfig": str(layout.kubeconfig("controller-manager")),
@@ -153,7 +133,6 @@ def build_controller_manager_flags(layout: Layout, gates: Mapping[str, bool], ex
         "kube-api-burst": "1000",
         "concurrent-job-syncs": "20",
         "concurrent-serviceaccount-token-syncs": "10",
-        "controllers": ",".join(["*", *(f"-{name}" for name in UNUSED_CONTROLLERS)]),
         # A node made NotReady shows as a taint within a second, so that node failure tests need not wait for the default 5.
         "node-monitor-period": "1s",
         **to_gates(gates),

@@ -24,7 +24,7 @@ from sim.scenario import Scenario, Size, Step, choose_size, plan
 from sim.shrink import get_failure_kind, shrink
 
 LIMIT_S = 600.0  # of CPU, for a seed
-LIVES_PER_COLLECTION = 100  # which leave 200 MB: collecting them takes 5 % of the time
+LIVES_PER_COLLECTION = 100  # ten leave 20 MB; to collect what each ten leave took 5 % of the time
 OUT = Path(__file__).parent.parent / "out"
 
 

@@ -34,7 +34,7 @@ def judge(rules: GroupPluginRules) -> tuple[list[Mistake], list[str]]:
 
     Runs an event loop of its own, for a second or two where there are any."""
     if all(which.is_built_in for which, _ in rules.chosen):
-        return [], []  # what is installed is not even looked for: that takes longer than all other settings
+        return [], []  # then what is installed is not even looked for
     wrong = list(_list_ambiguous(rules, find_installed()))
     if wrong or not any(list_launches(rules)):
         return wrong, []

@@ -42,7 +42,7 @@ def render(folder: Path, values: Obj | None = None, *, release: str = "topogate"
 
 @cache
 def _load(text: str) -> Obj | None:
-    return cast(Obj | None, yaml.load(text, yaml.CSafeLoader))  # most objects are the same whatever the values: large ones, a second in all
+    return cast(Obj | None, yaml.load(text, yaml.CSafeLoader))  # most objects are the same whatever the values, the large ones too
 
 
 def find_one(objects: list[Obj], kind: str, name: str = "") -> Obj:
