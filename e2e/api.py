@@ -25,9 +25,9 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 # 429 says "come back soon", as while the storage of a new CRD is being set up.
-BUSY_TIMEOUT_S = 15.0
-# What comes in a second may take a minute where others have the processors: only what never comes is to fail.
-PATIENCE_S = 90.0
+BUSY_TIMEOUT_S = 60.0
+# What comes in a second may take minutes where others have the processors: only what never comes is to fail.
+PATIENCE_S = 600.0
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class Api:
         try:
             connection = self._idle.get_nowait()
         except queue.Empty:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=60, context=self._context)
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=PATIENCE_S, context=self._context)
         try:
             try:
                 reply = self._exchange(connection, method, path, payload, headers)

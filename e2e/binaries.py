@@ -31,7 +31,7 @@ NEWEST_KUBERNETES = [*KUBERNETES_VERSIONS][-1]
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 OLDER_KUBECTL_VERSION = "1.33.5"  # three minor versions before the newest control plane
-VERSION_PROBE_TIMEOUT_S = 10
+VERSION_PROBE_TIMEOUT_S = 60
 BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 

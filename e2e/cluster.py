@@ -196,7 +196,7 @@ class Cluster:
         self.restart_apiserver()
         return self.kubeconfig_for(user)
 
-    def kubectl(self, *args: str, input: str | None = None, kubeconfig: Path | None = None, timeout_s: float = 60.0) -> str:
+    def kubectl(self, *args: str, input: str | None = None, kubeconfig: Path | None = None, timeout_s: float = PATIENCE_S) -> str:
         """What kubectl printed, as the admin unless another `kubeconfig` is given; raises with its complaint if it failed."""
         # Its discovery cache goes with the cluster, and is not left in somebody's home.
         options: list[str | Path] = ["--cache-dir", self._layout.root / "kubectl-cache", "--kubeconfig", kubeconfig or self.kubeconfig]

@@ -20,7 +20,7 @@ from types import TracebackType
 
 from e2e.warm import Copy
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 600.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
 CLAIM_S = 120.0
@@ -98,7 +98,7 @@ class Guard:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=120)
 
 
 class Process:
@@ -163,7 +163,7 @@ class Process:
                 self._popen.wait(timeout=grace_s)
         if self.is_running:
             self._popen.kill()
-        self._popen.wait(timeout=10)
+        self._popen.wait(timeout=120)
         if self._guard is not None:
             self._guard.remove(self.pid)
 
@@ -187,7 +187,7 @@ def trust_anybody() -> ssl.SSLContext:
 def _answers(url: str, headers: Mapping[str, str]) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust_anybody()))
     try:
-        with opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=2) as reply:
+        with opener.open(urllib.request.Request(url, headers=dict(headers)), timeout=10) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False

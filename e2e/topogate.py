@@ -32,7 +32,7 @@ from webhook.registration import MUTATING_NAME, VALIDATING_NAME, build_configura
 SYSTEM_NAMESPACE = "topogate-system"
 ROOT = Path(__file__).parent.parent
 GRACE_S = 10.0
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 600.0
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLE_DIR = ROOT / "charts" / "topogate" / "files" / "roles"

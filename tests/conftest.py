@@ -40,9 +40,6 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, deran
 hypothesis.settings.register_profile("deep", deadline=None, max_examples=300)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
-# The first test that needs the control plane may have to build it (minutes, once per machine).
-BUILD_TIMEOUT_S = 1800
-SCENE_TIMEOUT_S = 600  # its waits say sooner what did not come
 
 ROOT = Path(__file__).parents[1]
 DURATIONS = "TOPOGATE_DURATIONS"  # a file of `out`: set by the Makefile for runs of all tests
@@ -60,8 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(SCENE_TIMEOUT_S))
         for needed in item.iter_markers("since_kubernetes"):
             minor, feature = needed.args
             chosen = find_kubernetes_minor()
@@ -77,9 +72,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     files = {item.nodeid.split("::")[0] for item in items if order[item.path][0]}
     items.sort(key=lambda item: (order[item.path], rank.get(item.path, 0), str(item.path), item.get_closest_marker("cluster") is not None))
     workers.write_files(config, files)
-    first = next((item for item in items if item.get_closest_marker("cluster")), None)
-    if first is not None:
-        first.add_marker(pytest.mark.timeout(BUILD_TIMEOUT_S))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from e2e.api import PATIENCE_S, ApiError, wait_for
+from e2e.api import ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.kind.nodes import POOL_LABEL, SHAPE
@@ -33,11 +33,9 @@ from tests.reconciler.kinds.own_lives import (
     ray_resized_by_its_autoscaler,
 )
 from tests.reconciler.kinds.scenarios import LEADER_WORKER_SET, RUNTIME, SCENARIOS, Scenario, runtime
-from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, name_of
+from tests.reconciler.kinds.stage import Stage, name_of
 from tests.reconciler.scenes import GPU, Scene
 
-# Containers end in their own time, not at once as simulated ones, and ten nodes share the cores of one machine.
-PATIENCE = 2
 # Pods that are made only when others run, and so never while all are gated: executors by the driver, and what submits to a
 # Ray cluster that is ready.
 LATE = {"SparkApplication": 3, "RayJob": 1}
@@ -57,13 +55,10 @@ class Act:
 
 
 class KindScene(Scene):
-    """Objects are made such as real operators take them, and have more time."""
+    """Objects are made such as real operators take them."""
 
     def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         return super().create(build_real_object(obj))
-
-    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = PATIENCE_S) -> truth.Snapshot:
-        return super().eventually(what, probe, timeout_s * PATIENCE)
 
     def abandon(self) -> None:
         """Leaves as little as it can to the next scene, after one that failed."""
@@ -71,7 +66,7 @@ class KindScene(Scene):
             self.clear()
             self.cluster.delete_namespace(self.namespace)
             gone = f"/api/v1/namespaces/{self.namespace}"
-            wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None, PATIENCE_S * PATIENCE)
+            wait_for(f"{gone} to be gone", lambda: self.api.find(gone) is None)
 
 
 class KindStage(Stage):
@@ -142,13 +137,13 @@ def delete_while_gated(scenario: Scenario, cluster: Cluster, topogate: Topogate)
         try:
             topogate.start_reconciler(kubeconfig=proxy.write_kubeconfig(cluster.log_dir.parent / "proxy.kubeconfig"))
             stage.create(scenario, name)
-            wait_for(f"{name} to be about to be ungated", proxy.has_cut.is_set, BOUND_TIMEOUT_S * PATIENCE)
+            wait_for(f"{name} to be about to be ungated", proxy.has_cut.is_set)
 
             def all_gated(now: truth.Snapshot) -> bool:
                 pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == scene.namespace]
                 return len(pods) >= scenario.total - LATE.get(scenario.kind, 0) and all(truth.has_gate(pod) for pod in pods)
 
-            scene.eventually("all pods to be there, and gated", all_gated, BOUND_TIMEOUT_S)
+            scene.eventually("all pods to be there, and gated", all_gated)
             stage.delete(scenario, name)
         finally:
             if topogate.reconciler is not None:

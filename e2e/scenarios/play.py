@@ -18,7 +18,6 @@ from e2e.scenarios.podgroups import CPUS_A_NODE, RACK, ZONE, Ask, Expect, Free, 
 
 GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
 SERVED = {"runtime-config": "scheduling.k8s.io/v1alpha2=true"}
-PATIENCE_S = 90.0
 Json = dict[str, Any]
 
 
@@ -130,7 +129,7 @@ class Play:
                 {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}},
             )
         for node in self._nodes:
-            wait_for(f"node {node} to be ready", partial(self._is_ready, node), PATIENCE_S)
+            wait_for(f"node {node} to be ready", partial(self._is_ready, node))
         for node, cpus in self._scenario.taken.items():
             other = self._pod(f"on-{node}", cpus)
             self._api.create(self._path(), {**other, "spec": {**other["spec"], "nodeName": f"{self._name}-{node}"}})
@@ -175,7 +174,7 @@ class Play:
             told = not others or self._way.is_told(self._api, self._name, expected.group, others)
             return len(seen["bound"]) == expected.bound and told
 
-        wait_for(f"{expected.bound} pods of {expected.group} to be bound, and others to be told", is_so, PATIENCE_S)
+        wait_for(f"{expected.bound} pods of {expected.group} to be bound, and others to be told", is_so)
         level = self._levels[expected.group]
         where = {self._nodes[pod["spec"]["nodeName"].removeprefix(f"{self._name}-")][level] for pod in seen["bound"]}
         assert len(where) <= 1, f"bound in {sorted(where)}"

@@ -285,7 +285,7 @@ def read_stored(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
     """The object as it lies in etcd."""
     key = base64.b64encode(f"/registry/kueue.x-k8s.io/workloads/{namespace}/{name}".encode()).decode()
     url = f"http://127.0.0.1:{cluster._layout.ports.etcd_client}/v3/kv/range"
-    with urllib.request.urlopen(url, json.dumps({"key": key}).encode(), timeout=10) as reply:
+    with urllib.request.urlopen(url, json.dumps({"key": key}).encode(), timeout=120) as reply:
         (entry,) = json.load(reply)["kvs"]
     value: dict[str, Any] = json.loads(base64.b64decode(entry["value"]))
     return value
@@ -388,7 +388,7 @@ def run_migration(cluster: Cluster, *arguments: str) -> str:
     script = Path(__file__).parents[2] / "tools" / "migrate-to-v1beta2.sh"
     path = f"{cluster.binaries['kubectl'].parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
-    ran = subprocess.run(["sh", str(script), *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(["sh", str(script), *arguments], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

@@ -173,7 +173,7 @@ class Replicas:
 
     def readiness(self, number: int) -> str:
         """What `/readyz` says; empty when nobody answers."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.ports[number], timeout=5, context=trust_anybody())
+        connection = http.client.HTTPSConnection("127.0.0.1", self.ports[number], timeout=120, context=trust_anybody())
         with contextlib.closing(connection):
             try:
                 connection.request("GET", "/readyz")

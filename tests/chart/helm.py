@@ -26,7 +26,7 @@ class Refused(Exception):
 def run_helm(*words: str | Path) -> str:
     """What Helm prints."""
     environment = {**os.environ, "GOGC": "off"}  # it ends soon
-    done = subprocess.run([tools.ensure_tool(tools.HELM), *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([tools.ensure_tool(tools.HELM), *words], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Refused(done.stdout + done.stderr)
     return done.stdout

@@ -24,7 +24,7 @@ from tests.chart.test_rendered import HOOKS, VALUE_SETS
 from tests.long import mark_long
 from tests.reconciler.scenes import JOBS, Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 (PREDECESSOR,) = (Path(__file__).parent / "predecessor").glob("*.tgz")
 Obj = dict[str, Any]
 OTHERS = {  # kinds of other projects that the chart makes objects of
@@ -192,7 +192,7 @@ def test_processes_without_crds_report_this_and_wait_for_them(release: Release):
     assert READY_MARK not in pod.log
     release.apply("upgrade", CHART, release.values())
     # A list that failed often is tried again within 45 s.
-    wait_for("the reconciler to go on once they are there", lambda: READY_MARK in pod.log, timeout_s=180)
+    wait_for("the reconciler to go on once they are there", lambda: READY_MARK in pod.log)
     wait_for("that to be told", lambda: '"the cluster can be seen"' in pod.log)
 
 

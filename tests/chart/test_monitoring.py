@@ -128,7 +128,6 @@ def test_dashboard_variables_use_existing_labels():
 
 
 @pytest.mark.cluster  # Helm may have to be built
-@pytest.mark.timeout(600)  # Helm may have to be built
 def test_chart_with_monitoring_values_renders_monitor_rules_and_dashboard(tmp_path: Path):
     values = {
         "enablePrometheus": True,

@@ -109,6 +109,4 @@ def build_queues(gpus: int = 384, **changes: Any) -> list[Obj]:
 def run_process(module: str, *arguments: str, environment: Iterable[tuple[str, str]] = ()) -> subprocess.CompletedProcess[str]:
     """A process of its own: `cli`, or one of those that it runs."""
     command: Sequence[str] = (sys.executable, "-m", module, *arguments)
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **dict(environment)}, timeout=60
-    )
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **dict(environment)})

@@ -29,14 +29,14 @@ def complete(config: Path, *words: str) -> tuple[list[str], str]:
     line = " ".join(("topogate", *words))
     environment = {"_TOPOGATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words)), "KUBECONFIG": str(config)}
     command = [sys.executable, "-m", "cli"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     return done.stdout.split(), done.stderr
 
 
 def complete_in_kubectl(config: Path, *words: str) -> list[str]:
     command = [sys.executable, "-c", FOR_KUBECTL, *words]
     environment = {**os.environ, "KUBECONFIG": str(config)}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 

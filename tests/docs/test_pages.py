@@ -36,7 +36,6 @@ def list_commands_of_page(page: str) -> list[Command]:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_can_be_followed(reader: Reader, page: str):
     try:
@@ -47,7 +46,6 @@ def test_a_page_can_be_followed(reader: Reader, page: str):
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(600)
 def test_removal_commands_of_the_install_page_succeed(reader: Reader):
     for command in list_commands_of_page("install.md"):
         if command.section == REMOVAL:

@@ -22,10 +22,9 @@ from e2e.standing import EXAMPLES
 from e2e.standins.base import StandIn
 from e2e.standins.leaderworkerset import LeaderWorkerSetStandIn
 from e2e.topogate import Topogate
-from tests.conftest import BUILD_TIMEOUT_S
 from tests.reconciler.kinds.scenarios import SCENARIOS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(BUILD_TIMEOUT_S)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 OF_KUBERNETES = [path for path in sorted(EXAMPLES.glob("*.yaml")) if path.name not in ("job-three-mistakes.yaml", "jobset.yaml")]
 OF_OPERATORS = [EXAMPLES / "jobset.yaml", *sorted((EXAMPLES / "kinds").glob("*.yaml"))]
 TOO_LARGE = "too-large"
@@ -47,7 +46,7 @@ class Applier:
 
     def run(self, *words: str) -> str:
         """What kubectl prints; it must end well and without another warning than that a running job keeps what its start added."""
-        done = subprocess.run([*self._command, *words], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([*self._command, *words], capture_output=True, text=True, check=False)
         warnings = [line for line in done.stderr.splitlines() if not (self._has_lists and KEPT in line)]
         assert (done.returncode, warnings) == (0, []), f"{words[0]}: {done.stdout}{done.stderr}"
         return done.stdout

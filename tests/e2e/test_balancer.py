@@ -86,7 +86,7 @@ def balancer(echoes: list[Echo]) -> Iterator[Balancer]:
 def connect(balancer: Balancer) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", balancer.port), timeout=10))
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", balancer.port), timeout=120))
 
 
 def ask(balancer: Balancer) -> str:
@@ -148,5 +148,5 @@ def test_a_connection_that_ends_in_good_order_is_not_broken_unless_a_request_is_
 def test_balancer_without_replicas_closes_a_connection(balancer: Balancer):
     balancer.withdraw(0)
     balancer.withdraw(1)
-    with socket.create_connection(("127.0.0.1", balancer.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", balancer.port), timeout=120) as connection:
         assert connection.recv(1) == b""

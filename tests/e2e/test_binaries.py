@@ -94,7 +94,6 @@ def test_cache_folder_follows_the_environment():
 
 
 @pytest.mark.skipif(find_go_on_path() is None, reason="building this test's own module needs a Go on PATH; the real ones bring their own")
-@pytest.mark.timeout(300)
 def test_a_build_is_stamped_made_once_and_leaves_no_scratch(module, cache, monkeypatch):
     builds: list[str] = []
     real = run_with_progress
@@ -184,13 +183,13 @@ def test_kubernetes_version_without_a_choice_is_the_newest():
 @pytest.mark.parametrize("program", ["e2e.binaries", "e2e.demo", "e2e.cluster"])
 def test_program_with_an_unknown_kubernetes_version_names_it_with_the_accepted_ones(program, tmp_path):
     environ = {**os.environ, "TOPOGATE_KUBERNETES": "1.29", "TOPOGATE_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-m", program], env=environ, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-m", program], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert done.stderr == "TOPOGATE_KUBERNETES (make: KUBERNETES) is '1.29'; accepted are 1.34, 1.35, 1.36\n"
 
 
 def test_binaries_command_lists_existing_paths(cluster):
-    said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run([sys.executable, "-m", "e2e.binaries"], capture_output=True, text=True, check=True).stdout
     assert {line.split()[0] for line in said.splitlines()} == {*find_control_plane(find_kubernetes_minor()).tools, *KWOK.tools}
     for line in said.splitlines():
         assert os.access(line.split(maxsplit=1)[1], os.X_OK)

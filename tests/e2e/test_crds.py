@@ -73,5 +73,5 @@ def test_one_that_is_on_its_way_out_is_waited_for(held: tuple[Api, list[str]]) -
         assert is_established(api, last), "what misled whoever looked at this alone"
         assert not removal.done()
         let_go(api, last)
-        removal.result(timeout=60)
+        removal.result(timeout=120)
     assert api.find(f"{CRDS}/{last}") is None

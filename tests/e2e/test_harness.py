@@ -29,7 +29,7 @@ def run_pytest(folder: Path, source: str, *options: str) -> str:
     ]
     # Where several processes share a run it is not one of them.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=env).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=env).stdout
 
 
 def test_test_that_leaves_a_task_running_fails_with_the_name_of_the_task(tmp_path):

@@ -26,7 +26,7 @@ from e2e.standins.base import build_crd
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 LIFE = next(act for act in list_acts(["JobSet"]) if "suspended and resumed" in act.what)
 
 

@@ -326,7 +326,7 @@ def test_a_part_that_is_no_job_is_changed_by_its_controller_alone_too(scene: Sce
         spec = {"shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}
         job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
         user.create(ray.format(scene.namespace, "rayjobs"), job)
-        scene.eventually("the cluster's pods to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
+        scene.eventually("the cluster's pods to be bound", lambda now: bound(list_live_pods(now, scene), 2))
         path = ray.format(scene.namespace, "rayclusters")
         (part,) = user.list(path)
         part_path, told = f"{path}/{part['metadata']['name']}", "this object is a part of a RayJob"

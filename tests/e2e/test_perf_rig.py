@@ -146,8 +146,8 @@ def test_a_run_of_the_rig(server: Cluster, rig: subprocess.Popen[bytes], metrics
     wait_until(server, low, "Admitted")
     finish(server, low)
     wait_for("the counters to be zero", lambda: get_counters(server) == (0, 0, 0, "0"))
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=120) as reply:
         assert b"process_cpu_seconds_total" in reply.read()
     rig.send_signal(signal.SIGINT)
-    assert rig.wait(timeout=10) == 0
+    assert rig.wait(timeout=120) == 0
     follower.stop()

@@ -103,10 +103,10 @@ def test_writes_proxy_after_a_lasting_cut_completes_only_earlier_writes(server: 
             assert not proxy.is_quiet
         with closing(send(proxy, "/pods/a")) as cut:
             assert proxy.has_cut.wait(10)
-            cut.settimeout(10)
+            cut.settimeout(120)
             assert cut.recv(100) == b""
         with closing(send(proxy, "/pods/b/status")) as later:
-            later.settimeout(10)
+            later.settimeout(120)
             assert later.recv(100) == b""
         assert not proxy.is_quiet, "the first is not done yet"
         Watched.answers.set()

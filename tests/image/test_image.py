@@ -32,7 +32,7 @@ from tools.image.debian import Gone, Pin
 from tools.image.interpreter import Interpreter
 from tools.image.oci import Archive
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 # What the wheel of cel-expr-python says that it has at its top, and has not: where it was built.
 FOLDERS_OF_BUILDERS = ("build_area", "build_deps", "dist", "kokoro", "tmp")
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 
 from core.names import API_VERSION
 from e2e import manifests
-from e2e.api import PATIENCE_S, wait_for
+from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import build_node
@@ -65,7 +65,7 @@ def empty(cluster: Cluster, topogate: Topogate) -> Iterator[Scene]:
     opened.open()
     yield opened
     opened.close()
-    wait_for("the autoscaler to take its nodes away", lambda: not list_made_nodes(opened), PATIENCE_S)
+    wait_for("the autoscaler to take its nodes away", lambda: not list_made_nodes(opened))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def wait_until_still(check: Checked) -> None:
         seen = {obj["metadata"]["uid"]: get_version(obj) for obj in objects}
         return seen == before
 
-    wait_for("all objects to stand still", is_still, PATIENCE_S, poll_s=STILL_S)
+    wait_for("all objects to stand still", is_still, poll_s=STILL_S)
 
 
 # --- capacity that is there, or not ----------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_job_that_spans_two_groups_of_nodes_waits_since_the_autoscaler_makes_one
         tries.update(get_version(request) for request in check.requests())
         return len(tries) > 2
 
-    wait_for("it to be tried twice more", is_tried_again, PATIENCE_S)
+    wait_for("it to be tried twice more", is_tried_again)
     assert get_version(empty.read().workload_of("train")) == get_version(now.workload_of("train")), "nothing new, nothing written"
     assert not list_made_nodes(empty)
 
@@ -274,7 +274,7 @@ def test_nodes_of_a_job_that_has_ended_are_taken_away_and_the_next_job_gets_othe
     empty.submit("first", pods=2, gpus=8, required=empty.rack)
     before = {pod["spec"]["nodeName"] for pod in wait_until_placed(check, 2, empty.rack, "first").pods_of("first")}
     finish(empty, "first", 2)
-    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty))
     empty.submit("second", pods=3, gpus=8, required=empty.rack)
     now = wait_until_placed(check, 3, empty.rack, "second")
     assert before.isdisjoint(pod["spec"]["nodeName"] for pod in now.pods_of("second"))
@@ -322,4 +322,4 @@ def test_nodes_of_a_job_that_leaves_while_it_runs_are_taken_away(leave: Callable
     empty.submit("train", pods=3, gpus=8, required=empty.rack)
     wait_until_placed(check, 3, empty.rack)
     leave(empty)
-    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty), PATIENCE_S)
+    wait_for("its nodes to be taken away", lambda: not list_made_nodes(empty))

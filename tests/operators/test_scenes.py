@@ -12,7 +12,7 @@ from e2e.operators.running import RunningOperator, start_operators
 from e2e.operators.scenes import Act, list_acts
 from tests.installed import Installed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.cluster
 OPERATOR_OF = {kind: operator.name for operator in OPERATORS for kind in operator.kinds}
 ALWAYS = [(kind, "preempted and back") for kind in ("JobSet", "LeaderWorkerSet", "MPIJob")]  # `make test` builds their operators
 ACTS = [

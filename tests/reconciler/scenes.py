@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from e2e import manifests
-from e2e.api import PATIENCE_S, ApiError, wait_for
+from e2e.api import ApiError, wait_for
 from e2e.audit import truth
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
@@ -130,24 +130,24 @@ class Scene:
     def job(self, name: str) -> dict[str, Any]:
         return self.api.get(f"{JOBS.format(self.namespace)}/{name}")
 
-    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object], timeout_s: float = PATIENCE_S) -> truth.Snapshot:
+    def eventually(self, what: str, probe: Callable[[truth.Snapshot], object]) -> truth.Snapshot:
         """The first snapshot for which the probe holds."""
 
         def look() -> truth.Snapshot | None:
             now = self.read()
             return now if probe(now) else None
 
-        return wait_for(what, look, timeout_s)
+        return wait_for(what, look)
 
-    def until_bound(self, name: str, pods: int, timeout_s: float = PATIENCE_S) -> truth.Snapshot:
-        return self.eventually(f"{name} to be bound", lambda now: truth.check_all_bound(now, name, pods) == [], timeout_s)
+    def until_bound(self, name: str, pods: int) -> truth.Snapshot:
+        return self.eventually(f"{name} to be bound", lambda now: truth.check_all_bound(now, name, pods) == [])
 
-    def until_waiting(self, name: str, reason: str, timeout_s: float = PATIENCE_S) -> str:
+    def until_waiting(self, name: str, reason: str) -> str:
         """The message with which a job waits for this reason."""
 
         def waits(now: truth.Snapshot) -> bool:
             condition = truth.get_condition(now.workload_of(name), "QuotaReserved")
             return condition.get("status") == "False" and condition.get("reason") == reason
 
-        now = self.eventually(f"{name} to wait for {reason}", waits, timeout_s)
+        now = self.eventually(f"{name} to wait for {reason}", waits)
         return str(truth.get_condition(now.workload_of(name), "QuotaReserved")["message"])

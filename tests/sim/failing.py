@@ -56,8 +56,6 @@ class Op(NamedTuple):
 class Life(ABC):
     """Operations that depend on the seed alone."""
 
-    patience_s = 60.0
-
     def __init__(self, kind: str, seed: int) -> None:
         self.chance, self.name = random.Random(f"{kind} {seed}"), f"{kind}-{seed}"
         self.ops: list[Op] = []
@@ -91,7 +89,6 @@ class NodeLife(Life):
     def __init__(self, seed: int, *, is_long: bool = False) -> None:
         super().__init__("long-node" if is_long else "node", seed)
         chance, self._pods, self._is_long = self.chance, 0, is_long
-        self.patience_s = 180.0 if is_long else 60.0
         self.nodes = [f"{self.name}-b1-r1-n{number}" for number in range(1, chance.choice([2, 4]) + 1)]
         self._reported = dict.fromkeys(self.nodes, "True")
         self._gone = set[str]()
@@ -301,7 +298,7 @@ def _make_stopping_life() -> ScriptedLife:
     """A node whose kubelet says nothing more, so that kube-controller-manager says it of node and pods; then it is deleted. It is none of
     kwok's, which would renew its lease: from the beginning nothing does."""
     life = ScriptedLife("stopping", 1, [(0, None), (0, 0), (0, SOON_S)], "unreachable")
-    life.patience_s, life.is_managed = 150.0, False
+    life.is_managed = False
     life.ops += [Op("run pods"), Op("stop", life.nodes[0])]
     life.ops.append(Op("delete node", life.nodes[0], rest_s=COLLECTED_S, virtual_s=COLLECTED_S))
     return life
@@ -344,7 +341,6 @@ class JobLife(Life):
 
     def __init__(self, seed: int, *, is_long: bool = False) -> None:
         super().__init__("long-job" if is_long else "job", seed)
-        self.patience_s = 200.0 if is_long else 60.0
         self._is_suspended, self._waits_for_end = self.chance.random() < 0.2, False
         self.ops = [Op("create", self.name, self._make())]
         self.ops += [self._choose() for _ in range(5 if is_long else 3)]

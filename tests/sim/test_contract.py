@@ -215,7 +215,7 @@ def to_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-@pytest.mark.timeout(600 + 3 * SEQUENCES)
+@pytest.mark.timeout(3000 + 3 * SEQUENCES)
 def test_random_operations_have_the_same_answers_and_events(cluster: Cluster, told: Told):
     """`TOPOGATE_CONTRACT_SEQUENCES=2000` plays so many; `TOPOGATE_CONTRACT_FIRST` is the first seed."""
     differences = list[str]()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from core.jobs.kinds.registry import KINDS
 from e2e import manifests
 from sim.catalogue import make_job, read_examples
@@ -20,7 +18,6 @@ def test_examples_have_jobs_of_every_kind():
     assert found >= {kind.kind for kind in KINDS} | {"Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"}
 
 
-@pytest.mark.timeout(600)
 def test_jobs_of_every_kind_come_to_rest_and_leave_nothing_when_deleted():
     world, chance = open_world(1), random.Random(1)
     for name in ("low", "high"):

@@ -30,23 +30,20 @@ def play(*arguments: str, hash_seed: str = "0") -> str:
     """In a process of its own: the order of sets is part of what a seed stands for."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "sim.run", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     return done.stdout
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", FIRST)
 def test_small_lives_of_a_cluster_with_faults_hold(first: int):
     assert f"{AT_ONCE} of {AT_ONCE} hold" in play("--seed", str(first), "--count", str(AT_ONCE), *SMALL)
 
 
-@pytest.mark.timeout(900)
 def test_large_life_of_a_cluster_with_faults_holds():
     assert "1 of 1 hold" in play("--seed", "1")
 
 
-@pytest.mark.timeout(900)
 def test_seed_is_the_same_life_in_every_process():
     """The digest of all writes is printed. The second life is played after another one, and both with another seed of hashes given."""
     alone = play("--seed", "4", *SMALL).splitlines()[0]
@@ -61,7 +58,6 @@ def test_steps_of_seeds_have_at_least_five_faults_and_all_kinds_occur():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_played_again():
     """A leader ends when the API server is away: a defect of the past."""
     program = (
@@ -72,7 +68,7 @@ def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_playe
 
     def fail(*arguments: str) -> str:
         command, environment = [sys.executable, "-c", program, "--seed", "5", *arguments], {**os.environ, "PYTHONHASHSEED": "0"}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
         return done.stdout
 
@@ -153,7 +149,7 @@ def test_seeds_behind_a_gap_of_the_limit_are_played_again(tmp_path: Path):
 
 def play_many(*arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "sim.many", "--processes", "1", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
 

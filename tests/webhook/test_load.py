@@ -68,7 +68,7 @@ async def listening(
 
 
 async def wait_until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(600):
         while not holds():  # noqa: ASYNC110 - of another's state
             await asyncio.sleep(0.005)
 

@@ -57,7 +57,7 @@ def kubectl_create(cluster: Cluster, obj: dict[str, Any], *more: str) -> tuple[b
     """Whether kubectl could create it, and what it wrote to stderr."""
     options = ["--cache-dir", str(cluster.log_dir.parent / "kubectl-cache"), "--kubeconfig", str(cluster.kubeconfig)]
     command = [str(cluster.binaries["kubectl"]), *options, "create", "-f", "-", *more]
-    done = subprocess.run(command, input=json.dumps(obj), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=json.dumps(obj), capture_output=True, text=True, check=False)
     return done.returncode == 0, done.stderr
 
 

@@ -203,7 +203,7 @@ def api_server() -> Iterator[SlowApiServer]:
 
 def ask(port: int, review: bytes) -> tuple[int, dict[str, Any]]:
     context = ssl.create_default_context(cadata=CA.certificate.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=120, context=context)
     try:
         connection.request("POST", MUTATE_JOB, review, {"Content-Type": "application/json"})
         reply = connection.getresponse()
@@ -254,7 +254,7 @@ def test_metrics_are_served_beside_reviews(folder: Path):
         try:
             wait_for("the webhook to serve both", lambda: not (is_closed(metrics_port) or is_closed(port)), poll_s=0.01)
             status, _ = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
-            with urllib.request.urlopen(url, timeout=10) as reply:
+            with urllib.request.urlopen(url, timeout=120) as reply:
                 found = Scraped(reply.read().decode())
         finally:
             webhook.kill()
@@ -303,7 +303,7 @@ def test_webhook_with_an_expired_certificate_is_not_ready(folder: Path):
     with log.open("wb") as out, subprocess.Popen(command(folder, port), cwd=ROOT, stderr=out) as webhook:
         try:
             wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
-            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=anybody)
+            connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=120, context=anybody)
             connection.request("GET", "/readyz")
             reply = connection.getresponse()
             status, why = reply.status, reply.read().decode()

@@ -68,7 +68,7 @@ def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
             pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == NAMESPACE and not truth.is_terminal(pod)]
             return Placed(now, pods) if len(pods) == story.pods and all(pod["spec"].get("nodeName") for pod in pods) else None
 
-        placed = wait_for(f"{story.pods} pods of {name} to be bound", bound, 90)
+        placed = wait_for(f"{story.pods} pods of {name} to be bound", bound)
         assert story.check(placed) == []
         assert truth.check_invariants(placed.now) == []
     finally:
@@ -81,7 +81,7 @@ def test_a_story_comes_true(story: Story, data_center: Cluster) -> None:
             pods = api.list(f"/api/v1/namespaces/{NAMESPACE}/pods")
             return not pods and not api.list(f"{OBJECTS}/namespaces/{NAMESPACE}/workloads")
 
-        wait_for("everything to be gone", empty, 60)
+        wait_for("everything to be gone", empty)
         for queue in reversed(queues):
             own = f"{manifests.get_path(queue)}/{queue['metadata']['name']}"
             api.delete(own)

@@ -8,7 +8,7 @@ import pytest
 
 from core.names import QUEUE_NAME_LABEL
 from e2e import manifests
-from e2e.api import PATIENCE_S, Api
+from e2e.api import Api
 from e2e.audit import truth
 from e2e.audit.recount import recount
 from e2e.cluster import Cluster
@@ -81,6 +81,6 @@ def test_train_job_with_jobset_made_again_by_larger_runtime_stops_and_waits_for_
     scene.api.delete(f"{JOBSETS.format(scene.namespace)}/train")
     # The garbage collector would delete it, but learns of JobSets only some time after their definition came: over three minutes once.
     scene.api.delete(f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/train-node-0?propagationPolicy=Background")
-    scene.until_waiting("train", "ExceedsMaxQuota", 2 * PATIENCE_S)
+    scene.until_waiting("train", "ExceedsMaxQuota")
     scene.eventually("its pods to be gone", lambda now: count_bound(now, scene) == 0)
     assert recount(scene.api) == []

@@ -38,7 +38,7 @@ def wait_until_told(scene: Scene, job: str, reason: str) -> str:
         events = [e for e in scene.api.get(path)["items"] if e["involvedObject"].get("name") == job and e["reason"] == reason]
         return str(events[-1]["message"]) if events else None
 
-    found = wait_for(f"{job} to be told {reason}", told, 30.0)
+    found = wait_for(f"{job} to be told {reason}", told)
     assert found is not None
     return found
 

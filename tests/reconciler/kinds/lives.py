@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.names import API_VERSION, PODSET_LABEL, PRIORITY_CLASS_LABEL, REASON_PREEMPTED, REQUIRED_TOPOLOGY
-from e2e.api import PATIENCE_S, wait_for
+from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.manifests import RUN_SECONDS
 from e2e.topogate import Topogate
 from tests.reconciler.kinds.scenarios import GPUS, Scenario
-from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, at, check_places, name_of
+from tests.reconciler.kinds.stage import Stage, at, check_places, name_of
 from tests.reconciler.scenes import GPU, QUEUES, WORKLOADS
 
 Obj = dict[str, Any]
@@ -33,14 +33,14 @@ def until_still(stage: Stage, scenario: Scenario) -> None:
         seen = {obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"] for obj in found}
         return bool(seen) and seen == before
 
-    wait_for("all objects to stand still", is_still, PATIENCE_S, poll_s=STILL_S)
+    wait_for("all objects to stand still", is_still, poll_s=STILL_S)
 
 
 def start(stage: Stage, scenario: Scenario, made: Obj | None = None) -> truth.Snapshot:
     """A job of a kind whose pods are all bound where they should be."""
     name = name_of(scenario)
     stage.scene.api.create(stage.path(scenario), made if made is not None else stage.make(scenario, name))
-    now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+    now = stage.scene.until_bound(name, scenario.total)
     check_places(stage, scenario, name, now)
     return now
 
@@ -66,19 +66,19 @@ def suspended_and_resumed(stage: Stage, scenario: Scenario, topogate: Topogate) 
     created = stage.create(scenario, name)
     assert at(created, scenario.suspend_path) is True
     with stage.acting(scenario):
-        now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        now = stage.scene.until_bound(name, scenario.total)
         check_places(stage, scenario, name, now)
         stage.suspend(scenario, name, True)
 
         def is_given_back(now: truth.Snapshot) -> bool:
             return not now.pods_of(name) and truth.get_condition(now.workload_of(name), "QuotaReserved").get("status") == "False"
 
-        stage.scene.eventually(f"{name} to give everything back", is_given_back, BOUND_TIMEOUT_S)
+        stage.scene.eventually(f"{name} to give everything back", is_given_back)
         templates = stage.scene.api.get(f"{stage.path(scenario)}/{name}")["spec"]
         assert "kueue.x-k8s.io/workload" not in str(templates), "its own templates are given back"
 
         stage.resume(scenario, name)
-        now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        now = stage.scene.until_bound(name, scenario.total)
         check_places(stage, scenario, name, now)
         end(stage, scenario)
 
@@ -88,7 +88,7 @@ def finished(stage: Stage, scenario: Scenario, topogate: Topogate) -> None:
     name = name_of(scenario)
     with stage.acting(scenario):
         stage.scene.api.create(stage.path(scenario), _annotate_pods(stage.make(scenario, name)))
-        stage.scene.eventually(f"{name} to be over", lambda now: truth.is_true(now.workload_of(name), "Finished"), BOUND_TIMEOUT_S)
+        stage.scene.eventually(f"{name} to be over", lambda now: truth.is_true(now.workload_of(name), "Finished"))
         workload = stage.scene.read().workload_of(name)
         assert truth.get_condition(workload, "Finished")["reason"] == "Succeeded"
         end(stage, scenario)
@@ -115,12 +115,12 @@ def preempted_and_back(stage: Stage, scenario: Scenario, topogate: Topogate) -> 
         with stage.acting(scenario):
             start(stage, scenario)
             scene.submit("urgent", pods=1, gpus=GPUS, labels={PRIORITY_CLASS_LABEL: high})
-            scene.until_bound("urgent", 1, BOUND_TIMEOUT_S)
+            scene.until_bound("urgent", 1)
             evicted = truth.get_condition(scene.read().workload_of(name), "Evicted")
             assert (evicted["status"], evicted["reason"]) == ("True", REASON_PREEMPTED)
             assert hosts_of(scene.read(), name) == {}
             scene.delete_job("urgent")
-            now = scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+            now = scene.until_bound(name, scenario.total)
             check_places(stage, scenario, name, now)
             end(stage, scenario)
     finally:
@@ -145,7 +145,7 @@ def reconciler_killed(stage: Stage, scenario: Scenario, topogate: Topogate) -> N
         stage.create(scenario, name)
         topogate.kill_reconciler()
         topogate.start_reconciler()
-        now = stage.scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        now = stage.scene.until_bound(name, scenario.total)
         before = hosts_of(now, name)
         topogate.kill_reconciler()
         topogate.start_reconciler()
@@ -200,7 +200,7 @@ def _lose_node(stage: Stage, scenario: Scenario, lose: Callable[[str], None]) ->
             there = hosts_of(now, name)
             return len(there) == scenario.total and "" not in there.values() and gone not in there.values()
 
-        scene.eventually(f"{name} to be whole without {gone}", is_whole, BOUND_TIMEOUT_S)
+        scene.eventually(f"{name} to be whole without {gone}", is_whole)
         now = scene.read()
         after = hosts_of(now, name)
         assert {uid: node for uid, node in before.items() if node != gone}.items() <= after.items()

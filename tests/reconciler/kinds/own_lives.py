@@ -9,7 +9,7 @@ import yaml
 
 from core.names import QUEUE_NAME_LABEL, RANK_ORDER_KEPT, REQUIRED_TOPOLOGY
 from e2e.accounts import issue_token
-from e2e.api import JSON_PATCH, PATIENCE_S
+from e2e.api import JSON_PATCH
 from e2e.audit import truth
 from e2e.manifests import build_job, make_elastic_ray
 from e2e.manifests import get_path as path_of
@@ -47,7 +47,7 @@ def jobset_restarted_after_a_pod_has_failed(scene: Scene) -> None:
         pods = [pod for pod in now.pods_of("train") if pod["metadata"]["uid"] not in before]
         return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in pods) and len(now.pods_of("train")) == 4
 
-    now = scene.eventually("all pods to be made anew and bound", is_restarted, PATIENCE_S)
+    now = scene.eventually("all pods to be made anew and bound", is_restarted)
     assert truth.as_assigned(now, "train") == []
     assert not truth.is_true(now.workload_of("train"), "Evicted")
 
@@ -62,7 +62,7 @@ def jobset_with_a_second_job_that_depends_on_the_first(scene: Scene) -> None:
         pods = [pod for pod in now.pods_of("train") if pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] == "train"]
         return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in pods)
 
-    now = scene.eventually("the pods of the second job to be bound", is_second_bound, PATIENCE_S)
+    now = scene.eventually("the pods of the second job to be bound", is_second_bound)
     assert len({now.label_of(pod, scene.rack) for pod in now.pods_of("train")}) == 1
     assert truth.is_true(now.workload_of("train"), "Admitted")
 
@@ -82,7 +82,7 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
         images = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
         return len(pods) == 4 and all(pod["spec"].get("nodeName") for pod in pods) and image in (None, *images) and len(images) == 1
 
-    scene.eventually("both groups to be bound", lambda now: are_bound(now, None), PATIENCE_S)
+    scene.eventually("both groups to be bound", lambda now: are_bound(now, None))
     changed = made["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"]
     changed[0]["image"] = "registry.example/server:2"
     path = f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{scene.namespace}/leaderworkersets/serve"
@@ -91,7 +91,7 @@ def leader_worker_set_rolled_with_a_surge(scene: Scene) -> None:
     def is_rolled_out(now: truth.Snapshot) -> bool:
         return are_bound(now, "registry.example/server:2") and len(list_workload_names(now, scene)) == 2
 
-    scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out, 2 * PATIENCE_S)
+    scene.eventually("all pods to have the new image, and none of the surge to be left", is_rolled_out)
 
 
 def launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks(scene: Scene) -> None:
@@ -109,7 +109,7 @@ def launcher_that_is_no_worker_beside_its_workers_in_the_order_of_ranks(scene: S
     hosts = [pod["spec"]["nodeName"] for pod in ranked]
     assert len(hosts) == 4
     assert hosts == [host for each in dict.fromkeys(hosts) for host in hosts if host == each], "a host is left and entered again"
-    scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of(name), RANK_ORDER_KEPT), PATIENCE_S)
+    scene.eventually("the condition on ranks", lambda now: truth.is_true(now.workload_of(name), RANK_ORDER_KEPT))
 
 
 def ray_resized_by_its_autoscaler(kind: str, scene: Scene) -> None:

@@ -8,13 +8,11 @@ from typing import Any
 
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, QUEUE_NAME_LABEL
 from e2e import manifests
-from e2e.api import PATIENCE_S, wait_for
+from e2e.api import wait_for
 from e2e.audit import truth
 from e2e.standins.base import StandIn
 from tests.reconciler.kinds.scenarios import SCENARIOS, Scenario, runtime
 from tests.reconciler.scenes import GPU, Scene
-
-BOUND_TIMEOUT_S = 2 * PATIENCE_S
 
 
 class Stage:
@@ -82,7 +80,7 @@ class Stage:
 
     def until_started(self, scenario: Scenario, name: str) -> None:
         path = f"{self.path(scenario)}/{name}"
-        wait_for(f"{path} to be started", lambda: not at(self.scene.api.get(path), scenario.suspend_path), BOUND_TIMEOUT_S)
+        wait_for(f"{path} to be started", lambda: not at(self.scene.api.get(path), scenario.suspend_path))
 
     def delete(self, scenario: Scenario, name: str) -> None:
         self.scene.api.request("DELETE", f"{self.path(scenario)}/{name}?propagationPolicy=Background")
@@ -97,7 +95,7 @@ class Stage:
         def gone(now: truth.Snapshot) -> bool:
             return now.workload_of(name) is None and not [p for p in now.pods if p["metadata"]["namespace"] == self.scene.namespace]
 
-        self.scene.eventually(f"{name} and all that is its to be gone", gone, BOUND_TIMEOUT_S)
+        self.scene.eventually(f"{name} and all that is its to be gone", gone)
 
 
 def name_of(scenario: Scenario) -> str:

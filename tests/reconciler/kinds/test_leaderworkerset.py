@@ -63,7 +63,7 @@ def test_leader_and_workers_of_each_group_share_a_rack_in_the_order_of_their_ind
     assert (
         created["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"].get("kueue.x-k8s.io/pod-index-offset") is None
     )
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 6), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 6))
     assert len(list_workload_names(now, scene)) == 2
     racks = [list_domains(now, group(now, scene, i), scene.rack) for i in range(2)]
     assert [len(found) for found in racks] == [1, 1]
@@ -79,7 +79,7 @@ def test_workers_with_a_leader_of_another_template_count_from_one(scene: Scene) 
     created = scene.create(build_lws(scene, "offset", 1, 5, build_template(4, required=scene.rack), build_template(0)))
     notes = created["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]["annotations"]
     assert notes["kueue.x-k8s.io/pod-index-offset"] == "1"
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 5), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 5))
     workers = [p for p in list_live_pods(now, scene) if p["metadata"]["labels"][LWS_WORKER_INDEX_LABEL] != "0"]
     assert len(list_domains(now, workers, scene.rack)) == 1
     hosts = list_hosts_by(LWS_WORKER_INDEX_LABEL, now, workers)
@@ -90,41 +90,39 @@ def test_workers_with_a_leader_of_another_template_count_from_one(scene: Scene) 
 @pytest.mark.long
 def test_groups_come_and_go_as_it_is_scaled_and_the_others_stay(scene: Scene) -> None:
     scene.create(build_lws(scene, "serve", 1, 2, build_template(8, required=scene.rack)))
-    now = scene.eventually("the first group to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
+    now = scene.eventually("the first group to be bound", lambda now: bound(list_live_pods(now, scene), 2))
     first = {p["metadata"]["uid"] for p in list_live_pods(now, scene)}
     scale(scene, "serve", 2)
-    now = scene.eventually("the second to be bound", lambda now: bound(list_live_pods(now, scene), 4), 60)
+    now = scene.eventually("the second to be bound", lambda now: bound(list_live_pods(now, scene), 4))
     assert first <= {p["metadata"]["uid"] for p in list_live_pods(now, scene)}
     assert [p["count"] for w in now.workloads for p in w["spec"]["podSets"]] == [2, 2]
     assert len(list_domains(now, group(now, scene, 0), scene.rack) | list_domains(now, group(now, scene, 1), scene.rack)) == 2
     scale(scene, "serve", 3)
     now = scene.eventually(
-        "the third to wait", lambda now: is_waiting(group(now, scene, 2), 2) and len(list_workload_names(now, scene)) == 3, 60
+        "the third to wait", lambda now: is_waiting(group(now, scene, 2), 2) and len(list_workload_names(now, scene)) == 3
     )
     scale(scene, "serve", 1)
-    now = scene.eventually(
-        "one to be left", lambda now: bound(list_live_pods(now, scene), 2) and len(list_workload_names(now, scene)) == 1, 60
-    )
+    now = scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 2) and len(list_workload_names(now, scene)) == 1)
     assert {p["metadata"]["uid"] for p in list_live_pods(now, scene)} == first
 
 
 @pytest.mark.long
 def test_a_deactivated_group_comes_back_gated_and_the_other_runs_on(scene: Scene) -> None:
     scene.create(build_lws(scene, "pair", 2, 2, build_template(8, required=scene.rack)))
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4))
     name = next(name for name in list_workload_names(now, scene) if name.startswith("leaderworkerset-pair-1-"))
     set_active(scene, name, False)
-    now = scene.eventually("the second group to be gated", lambda now: is_waiting(group(now, scene, 1), 2), 90)
+    now = scene.eventually("the second group to be gated", lambda now: is_waiting(group(now, scene, 1), 2))
     assert bound(group(now, scene, 0), 2)
     set_active(scene, name, True)
-    scene.eventually("all to be bound again", lambda now: bound(list_live_pods(now, scene), 4), 60)
+    scene.eventually("all to be bound again", lambda now: bound(list_live_pods(now, scene), 4))
 
 
 def test_deleted_while_it_is_gated_it_leaves_nothing(scene: Scene) -> None:
     created = scene.create(build_lws(scene, "huge", 1, 3, build_template(8, required=scene.rack)))
-    scene.eventually("all to be gated", lambda now: is_waiting(list_live_pods(now, scene), 3) and list_workload_names(now, scene), 60)
+    scene.eventually("all to be gated", lambda now: is_waiting(list_live_pods(now, scene), 3) and list_workload_names(now, scene))
     remove(scene, created)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene))
 
 
 def test_mistakes_are_refused_with_their_fields_and_its_size_stays(scene: Scene) -> None:

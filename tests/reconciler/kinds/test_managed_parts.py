@@ -60,7 +60,7 @@ def test_pods_of_a_component_of_an_app_wrapper_run_by_its_admission(kind: str, m
     spec = {"components": [{"template": wrapped}]}
     with AppWrapperStandIn(scene.api) as standin:
         scene.create({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": metadata, "spec": spec})
-        now = scene.eventually("its pods to be bound", lambda now: bound(list_live_pods(now, scene, app="inner"), 2), 60)
+        now = scene.eventually("its pods to be bound", lambda now: bound(list_live_pods(now, scene, app="inner"), 2))
         assert len(list_workload_names(now, scene)) == 1
         assert all(QUEUE_NAME_LABEL not in pod["metadata"]["labels"] for pod in list_live_pods(now, scene, app="inner"))
     standin.uninstall()
@@ -88,7 +88,7 @@ def test_executors_that_a_driver_makes_run_by_the_admission_of_its_application(m
         scene.api.create(
             path, {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": metadata, "spec": spec}
         )
-        now = scene.eventually("the driver to be bound", lambda now: bound(list_live_pods(now, scene), 1), 60)
+        now = scene.eventually("the driver to be bound", lambda now: bound(list_live_pods(now, scene), 1))
         (driver,) = list_live_pods(now, scene)
         application = scene.api.get(f"{path}/spark")
         wanted = list(SparkApplicationStandIn.wanted(standin, application, {"spark-driver": driver}))[1]
@@ -99,7 +99,7 @@ def test_executors_that_a_driver_makes_run_by_the_admission_of_its_application(m
         assert ADMISSION_GATE in list_gates(forged), "an administrator is not the driver"
         with closing(as_driver(scene, driver)) as own:
             own.create(pods, executor)
-        now = scene.eventually("the executor to be bound, too", lambda now: bound(list_live_pods(now, scene), 2), 60)
+        now = scene.eventually("the executor to be bound, too", lambda now: bound(list_live_pods(now, scene), 2))
         assert len(list_workload_names(now, scene)) == 1
         assert truth.as_assigned(now, "spark") == []
     standin.uninstall()

@@ -37,7 +37,7 @@ def scale(scene: Scene, obj: dict[str, Any], replicas: int) -> None:
 
 def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals(scene: Scene) -> None:
     created = scene.create(of_set("StatefulSet", scene, "db", 4, build_template(4, required=scene.rack)))
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene, app="db"), 4), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene, app="db"), 4))
     pods = list_live_pods(now, scene)
     assert len(list_workload_names(now, scene)) == 1
     assert len(list_domains(now, pods, scene.rack)) == 1
@@ -51,14 +51,14 @@ def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals
     user.patch(path, {"metadata": {"labels": {"mine": "added"}}})
     user.close()
     remove(scene, created)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene))
 
 
 def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> None:
     obj = of_set("StatefulSet", scene, "later", 4, build_template(4, required=scene.rack))
     obj["spec"] |= {"ordinals": {"start": 3}, "podManagementPolicy": "Parallel"}
     scene.create(obj)
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 4))
     hosts = list_hosts_by(STATEFULSET_INDEX_LABEL, now, list_live_pods(now, scene))
     assert hosts == sorted(hosts)
     assert truth.get_condition(now.workload_of("later"), "topogate.dev/RankOrderKept").get("status") != "False"
@@ -66,7 +66,7 @@ def test_a_stateful_set_counts_ranks_from_its_first_ordinal(scene: Scene) -> Non
     scene.eventually("its workload to be on hold", lambda now: not list_live_pods(now, scene) and is_on_hold(now.workload_of("later")))
     scale(scene, obj, 2)
     scene.eventually(
-        "as many as it is scaled to", lambda now: bound(list_live_pods(now, scene), 2) and len(list_workload_names(now, scene)) == 1, 60
+        "as many as it is scaled to", lambda now: bound(list_live_pods(now, scene), 2) and len(list_workload_names(now, scene)) == 1
     )
 
 
@@ -79,23 +79,23 @@ def is_on_hold(workload: dict[str, Any] | None) -> bool:
 @pytest.mark.long
 def test_a_deactivated_stateful_set_waits_gated_until_it_is_activated(scene: Scene) -> None:
     scene.create(of_set("StatefulSet", scene, "web", 2, build_template(8)))
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 2))
     name = list_workload_names(now, scene)[0]
     set_active(scene, name, False)
 
     def is_released(now: truth.Snapshot) -> bool:
         return truth.get_condition(now.workload_of("web"), "QuotaReserved").get("status") == "False"
 
-    scene.eventually("its first pod to come back, gated", lambda now: is_waiting(list_live_pods(now, scene), 1) and is_released(now), 60)
+    scene.eventually("its first pod to come back, gated", lambda now: is_waiting(list_live_pods(now, scene), 1) and is_released(now))
     set_active(scene, name, True)
-    scene.eventually("all to be bound again", lambda now: bound(list_live_pods(now, scene), 2), 60)
+    scene.eventually("all to be bound again", lambda now: bound(list_live_pods(now, scene), 2))
 
 
 def test_a_stateful_set_is_admitted_anew_with_as_many_pods_as_it_is_scaled_to(scene: Scene) -> None:
     obj = of_set("StatefulSet", scene, "grow", 2, build_template(8, required=scene.block))
     obj["spec"]["podManagementPolicy"] = "Parallel"
     scene.create(obj)
-    scene.eventually("two to be bound", lambda now: bound(list_live_pods(now, scene), 2), 60)
+    scene.eventually("two to be bound", lambda now: bound(list_live_pods(now, scene), 2))
 
     def is_placed(count: int, now: truth.Snapshot) -> bool:
         counts = [w["spec"]["podSets"][0]["count"] for w in now.workloads]
@@ -103,21 +103,21 @@ def test_a_stateful_set_is_admitted_anew_with_as_many_pods_as_it_is_scaled_to(sc
 
     for replicas in (4, 1):
         scale(scene, obj, replicas)
-        scene.eventually(f"{replicas} to be admitted and bound", partial(is_placed, replicas), 60)
+        scene.eventually(f"{replicas} to be admitted and bound", partial(is_placed, replicas))
 
 
 def test_a_stateful_set_that_leaves_its_queue_at_no_replicas_runs_without_topogate(scene: Scene) -> None:
     obj = of_set("StatefulSet", scene, "leaving", 1, build_template(8, required=scene.rack))
     scene.create(obj)
-    scene.eventually("it to be bound", lambda now: bound(list_live_pods(now, scene), 1), 60)
+    scene.eventually("it to be bound", lambda now: bound(list_live_pods(now, scene), 1))
     scale(scene, obj, 0)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene))
     path = f"{manifests.get_path(obj)}/leaving"
     scene.eventually("its status to say so", lambda _: not scene.api.get(path)["status"].get("replicas"))
     scene.api.patch(path, {"metadata": {"labels": {QUEUE_NAME_LABEL: None}}})
     scale(scene, obj, 1)
     scene.eventually(
-        "it to be bound, without a workload", lambda now: bound(list_live_pods(now, scene), 1) and not list_workload_names(now, scene), 60
+        "it to be bound, without a workload", lambda now: bound(list_live_pods(now, scene), 1) and not list_workload_names(now, scene)
     )
 
 
@@ -129,7 +129,7 @@ def test_deleted_while_pods_of_it_are_gated_it_leaves_nothing(kind: str, scene: 
         lambda now: any(pod["spec"].get("schedulingGates") for pod in list_live_pods(now, scene)) and list_workload_names(now, scene),
     )
     remove(scene, created)
-    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene), 60)
+    scene.eventually("all to be gone", lambda now: not list_live_pods(now, scene) and not list_workload_names(now, scene))
 
 
 def test_mistakes_in_the_templates_are_refused_with_their_fields(scene: Scene) -> None:
@@ -144,7 +144,7 @@ def test_mistakes_in_the_templates_are_refused_with_their_fields(scene: Scene) -
 def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stopped(scene: Scene) -> None:
     obj = of_set("Deployment", scene, "api", 3, build_template(8, required=scene.rack))
     scene.create(obj)
-    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 3), 60)
+    now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene), 3))
     names = list_workload_names(now, scene)
     assert len(names) == 3
     assert all(name.startswith("pod-api-") for name in names)
@@ -156,17 +156,15 @@ def test_each_pod_of_a_deployment_is_a_workload_and_comes_back_gated_when_stoppe
             and len(list_workload_names(now, scene)) == 3
             and names[0] not in list_workload_names(now, scene)
         ),
-        60,
     )
     scale(scene, obj, 5)
     now = scene.eventually(
         "four to be bound, and one to wait",
         lambda now: len(list_live_pods(now, scene)) == 5 and len(list_workload_names(now, scene)) == 5,
-        60,
     )
     now = scene.eventually("four to be bound", lambda now: sum(1 for p in list_live_pods(now, scene) if p["spec"].get("nodeName")) == 4)
     scale(scene, obj, 1)
-    scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(list_workload_names(now, scene)) == 1, 60)
+    scene.eventually("one to be left", lambda now: bound(list_live_pods(now, scene), 1) and len(list_workload_names(now, scene)) == 1)
 
 
 def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scene: Scene) -> None:
@@ -195,7 +193,7 @@ def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and
         scene.create(obj)
     scene.submit("job", pods=2, queue=None)
     scene.until_bound("job", 2)
-    now = scene.eventually("the others to be bound", lambda now: bound(list_live_pods(now, scene), 4 + 1 + 1 + 2), 60)
+    now = scene.eventually("the others to be bound", lambda now: bound(list_live_pods(now, scene), 4 + 1 + 1 + 2))
     assert len(list_workload_names(now, scene)) == 3, "the job's, and those of two pods"
     assert all("kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"] for pod in list_live_pods(now, scene, app="agent"))
     remove(scene, on_nodes)

@@ -19,7 +19,7 @@ from e2e.topogate import Topogate, build_managed_labels
 from tests.long import mark_long
 from tests.reconciler.kinds.lives import suspended_and_resumed
 from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, build_template, runtime
-from tests.reconciler.kinds.stage import BOUND_TIMEOUT_S, Stage, check_places, name_of
+from tests.reconciler.kinds.stage import Stage, check_places, name_of
 from tests.reconciler.scenes import WORKLOADS, Scene
 
 pytestmark = pytest.mark.cluster
@@ -64,7 +64,7 @@ def test_a_finished_job_holds_its_quota_until_its_pods_have_ended(stage: Stage, 
     name = name_of(scenario)
     stage.create(scenario, name)
     with stage.acting(scenario):
-        now = scene.until_bound(name, scenario.total, BOUND_TIMEOUT_S)
+        now = scene.until_bound(name, scenario.total)
     done = {"type": "Succeeded", "status": "True", "reason": "MasterDone", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     scene.api.patch(f"{stage.path(scenario)}/{name}/status", {"status": {"conditions": [done]}})
     scene.eventually("it to be told", lambda now: any(event["reason"] == "PodsLeft" for event in now.events))
@@ -96,7 +96,7 @@ def test_child_object_of_a_queued_object_is_not_queued_itself_in_a_managed_names
         created = scene.api.create(stage.path(scenario), made)
         assert created["metadata"]["labels"] == {QUEUE_NAME_LABEL: "default"}
         with stage.acting(scenario):
-            now = scene.until_bound("managed", scenario.total, BOUND_TIMEOUT_S)
+            now = scene.until_bound("managed", scenario.total)
             assert len(now.workloads) == 1
             stage.delete(scenario, "managed")
             stage.until_gone("managed")
@@ -122,7 +122,7 @@ def test_train_job_with_a_missing_runtime_waits_and_an_event_names_the_runtime(s
     scene.eventually("its user to be told", told)
     scene.create({key: described[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": RUNTIME}})
     with stage.acting(scenario):
-        scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        scene.until_bound("early", scenario.total)
         stage.delete(scenario, "early")
         stage.until_gone("early")
 
@@ -145,11 +145,11 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
     try:
         with stage.acting(scenario):
             scene.api.create(stage.path(scenario), steady)
-            now = scene.until_bound("steady", before, BOUND_TIMEOUT_S)
+            now = scene.until_bound("steady", before)
             ran = [pod["metadata"]["uid"] for pod in now.pods_of("steady")]
             scene.api.patch(path, {"spec": edited})
             scene.api.create(stage.path(scenario), later)
-            now = scene.until_bound("later", after, BOUND_TIMEOUT_S)
+            now = scene.until_bound("later", after)
             assert [pod["metadata"]["uid"] for pod in now.pods_of("steady")] == ran
             assert not truth.get_condition(now.workload_of("steady"), "Evicted")
 
@@ -160,7 +160,7 @@ def test_a_runtime_that_is_edited_while_a_job_runs_is_for_jobs_that_do_not(stage
                 workload = now.workload_of("steady")
                 return workload is not None and {p["name"]: p["count"] for p in workload["spec"]["podSets"]} == asked
 
-            scene.eventually("it to ask for what its runtime says by now", asks_anew, BOUND_TIMEOUT_S)
+            scene.eventually("it to ask for what its runtime says by now", asks_anew)
             for name in ("steady", "later"):
                 stage.delete(scenario, name)
             stage.until_gone("steady")
@@ -174,15 +174,15 @@ def test_started_job_with_pods_made_while_suspended_is_started_again_without_the
     scene, scenario = stage.scene, get_scenario("PyTorchJob")
     created = stage.create(scenario, "early")
     with stage.acting(scenario):
-        scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        scene.until_bound("early", scenario.total)
         made = stage.standins[PyTorchJobStandIn].pod(
             created, "early-stray", build_template(scene.rack), {MADE_FOR: created["metadata"]["uid"]}
         )
         made["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
         path = f"/api/v1/namespaces/{scene.namespace}/pods"
         scene.api.create(path, made)
-        wait_for("the stray to be gone", lambda: scene.api.find(f"{path}/early-stray") is None, BOUND_TIMEOUT_S)
-        now = scene.until_bound("early", scenario.total, BOUND_TIMEOUT_S)
+        wait_for("the stray to be gone", lambda: scene.api.find(f"{path}/early-stray") is None)
+        now = scene.until_bound("early", scenario.total)
         check_places(stage, scenario, "early", now)
         stage.delete(scenario, "early")
         stage.until_gone("early")
@@ -205,7 +205,7 @@ def test_deleted_while_gated_everything_is_given_back(stage: Stage, topogate: To
             pods = [pod for pod in now.pods if pod["metadata"]["namespace"] == scene.namespace]
             return len(pods) == total and all(truth.has_gate(pod) for pod in pods)
 
-        scene.eventually("all pods to be there, and gated", all_gated, BOUND_TIMEOUT_S)
+        scene.eventually("all pods to be there, and gated", all_gated)
         for scenario in some:
             stage.delete(scenario, name_of(scenario))
     topogate.start_reconciler()

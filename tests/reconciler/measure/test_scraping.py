@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    with urllib.request.urlopen(url, timeout=120) as reply:
         return str(reply.read().decode())
 
 

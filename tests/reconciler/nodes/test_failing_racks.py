@@ -222,7 +222,7 @@ def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open
         finally:
             topogate.start_webhook()
         # Its controller pauses longer after every refusal.
-        again = wide.eventually("another pod to run elsewhere", lambda now: len(serving(now)) == 1, 300)
+        again = wide.eventually("another pod to run elsewhere", lambda now: len(serving(now)) == 1)
         facts = history.facts()
     assert {pod["spec"]["nodeName"] for pod in serving(again)}.isdisjoint(lost)
     assert truth.as_assigned(again, "train") == []

@@ -55,7 +55,7 @@ def with_a_spare(scene: Scene, job: str, pods: int = 2) -> tuple[dict[str, str],
 
 
 def count(running: Topogate, queue: str, state: str) -> float:
-    with urllib.request.urlopen(running.metrics_url, timeout=5) as reply:
+    with urllib.request.urlopen(running.metrics_url, timeout=120) as reply:
         return Scraped(reply.read().decode()).sum("topogate_spare_nodes", cluster_queue=queue, state=state)
 
 

@@ -119,7 +119,7 @@ def test_a_job_is_in_one_rack_and_its_group_is_its_own_and_goes_with_it(hall: Sc
     assert [one["level"] for one in group["spec"]["schedulingConstraints"]["topologyConstraints"]] == [hall.block, hall.rack]
     hall.eventually("it to be told", lambda _: get_condition(hall, group["metadata"]["name"]).get("status") == "True")
     hall.delete_job("train")
-    hall.eventually("the group to be gone", lambda _: list_groups(hall) == [], 120)
+    hall.eventually("the group to be gone", lambda _: list_groups(hall) == [])
 
 
 def test_a_job_that_fits_in_no_rack_waits_whole_and_one_that_may_be_anywhere_does_not(hall: Scene) -> None:

@@ -35,7 +35,7 @@ def _garbage_is_collected(cluster: Cluster, topogate: Topogate, module_namespace
     metadata = {"name": "owned", "namespace": module_namespace, "ownerReferences": [reference]}
     api.create(workloads, {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": {"podSets": [POD_SET]}})
     api.delete(f"{owners}/owner")
-    wait_for("the garbage collector", lambda: api.find(f"{workloads}/owned") is None, 90)
+    wait_for("the garbage collector", lambda: api.find(f"{workloads}/owned") is None)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def made(kind: str, scene: Scene) -> Obj:
 
 def wait_until_running(scene: Scene, kind: str) -> list[Obj]:
     count = 1 if kind == "Pod" else 2
-    now = scene.eventually("all to be bound", lambda now: len(list_running(now, scene)) == count, 60)
+    now = scene.eventually("all to be bound", lambda now: len(list_running(now, scene)) == count)
     return list_running(now, scene)
 
 
@@ -109,7 +109,7 @@ def orphaned(scene: Scene, kind: str) -> tuple[str, list[Obj]]:
         workload = workload_named(now, name)
         return there is None and workload is not None and not workload["metadata"].get("ownerReferences")
 
-    scene.eventually("it to be gone without its workload", is_orphaned, 60)
+    scene.eventually("it to be gone without its workload", is_orphaned)
     return name, pods
 
 
@@ -132,7 +132,7 @@ def test_quota_of_orphaned_pods_is_released_when_the_last_pod_ends(scene: Scene,
     assert not truth.is_true(workload, "Finished")
     scene.delete_job("small")
     end(scene, pods[1])
-    scene.until_bound("next", 2, 60)
+    scene.until_bound("next", 2)
     scene.eventually("its workload to be gone", lambda now: workload_named(now, name) is None)
 
 
@@ -155,7 +155,6 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
     scene.eventually(
         "its pods to be terminating",
         lambda now: all(p["metadata"].get("deletionTimestamp") for p in of_left(now)),
-        60,
     )
     if policy == "Background" and kind != "Pod":
         scene.eventually("it to be gone", lambda now: scene.api.find(f"{manifests.get_path(obj)}/{obj['metadata']['name']}") is None)
@@ -164,14 +163,14 @@ def test_quota_of_a_deleted_object_is_held_while_its_pods_are_terminating(scene:
     last = pods.pop()
     for found in pods:
         let_go(scene, found)
-    now = scene.eventually("all but one to be gone", lambda now: list_uids(of_left(now)) == list_uids([last]), 60)
+    now = scene.eventually("all but one to be gone", lambda now: list_uids(of_left(now)) == list_uids([last]))
     assert [truth.is_true(w, "QuotaReserved") for w in now.workloads if "left" in w["metadata"]["name"]] == [True]
     scene.submit("small", pods=2, gpus=5, required=scene.rack)  # 10 of 16, and the last pod has 8
     scene.until_waiting("small", "WaitingForQuota")
     assert list_uids(of_left(scene.read())) == list_uids([last]), "it has not ended"
     scene.delete_job("small")
     let_go(scene, last)
-    scene.until_bound("next", 2, 60)
+    scene.until_bound("next", 2)
 
 
 def test_gated_orphan_never_starts_gets_an_event_and_holds_quota_until_deleted(scene: Scene) -> None:

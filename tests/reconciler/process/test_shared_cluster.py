@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from e2e.api import wait_for
+from e2e.api import PATIENCE_S, wait_for
 from e2e.audit import truth
 from e2e.audit.audit import audit
 from e2e.audit.history import Fact, History, JobFact, PodFact, WorkloadFact
@@ -18,9 +18,8 @@ from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.reconciler.shared_cluster import GPU, NAMESPACE, QUEUES, Asked, SharedCluster, draw_crowd
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1000)]
+pytestmark = pytest.mark.cluster
 COUNTS = [80, pytest.param(500, marks=pytest.mark.long)]
-STILL_S, LIMIT_S = 60.0, 400.0
 
 
 @pytest.fixture
@@ -54,12 +53,11 @@ def test_a_crowd_of_jobs_runs_to_its_end_across_a_crash(cluster: Cluster, shared
 
 
 def _wait_until_complete(history: History, shared: SharedCluster, count: int) -> None:
-    """Ends with a picture of what waits and why if nothing gets on any more, or no longer to an end."""
-    began = time.monotonic()
+    """Ends with a picture of what waits and why if nothing gets on any more."""
     while len(history.complete) < count:
-        if time.monotonic() > min(history.changed_at + STILL_S, began + LIMIT_S):
-            still = time.monotonic() - history.changed_at
-            pytest.fail(f"nothing has got on for {still:.0f} s, after {time.monotonic() - began:.0f} s:\n{shared.picture()}")
+        still = time.monotonic() - history.changed_at
+        if still > PATIENCE_S:
+            pytest.fail(f"nothing has got on for {still:.0f} s:\n{shared.picture()}")
         time.sleep(0.1)
 
 

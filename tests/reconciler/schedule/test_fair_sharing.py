@@ -79,7 +79,7 @@ def test_a_hog_is_cut_back_to_its_share(shared: Scene) -> None:
     shared.eventually("all GPUs to be the hog's", lambda now: bound(now, hogs) == 8)
     wait_until_share(shared, f"clusterqueues/{shared.prefix}main", 1000)
     others = submit(shared, "other", 8)
-    now = shared.eventually("GPUs to be divided by weight", lambda now: (bound(now, hogs), bound(now, others)) == (2, 6), 60.0)
+    now = shared.eventually("GPUs to be divided by weight", lambda now: (bound(now, hogs), bound(now, others)) == (2, 6))
     stopped = [name for name in hogs if truth.check_all_bound(now, name, 1)]
     for name in stopped:
         told = truth.get_condition(now.workload_of(name), "Preempted")

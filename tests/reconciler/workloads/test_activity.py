@@ -115,7 +115,7 @@ def test_a_job_that_runs_for_longer_than_it_may_is_stopped_and_runs_again_once_a
     assert workload["spec"]["maximumExecutionTimeSeconds"] == 6
     topogate.kill_reconciler()
     topogate.start_reconciler()
-    now = scene.eventually("it to be deactivated", lambda now: get_reason(now, "long", "Evicted") == BY_TIME, 30)
+    now = scene.eventually("it to be deactivated", lambda now: get_reason(now, "long", "Evicted") == BY_TIME)
     scene.eventually("its job to be stopped", lambda now: not now.pods_of("long"))
     scene.submit("next", pods=4, gpus=8, required=scene.block)
     now = scene.until_bound("next", 4)

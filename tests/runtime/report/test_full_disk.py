@@ -92,7 +92,7 @@ def test_the_webhook_answers_reviews_and_ends_in_good_order(folder: Path, makes_
         for _ in range(20):
             status, answer = ask(port, build_body(manifests.build_job("train", "team-a", pods=1)))
             assert (status, answer["response"]["allowed"]) == (200, True)
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}{METRICS}", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}{METRICS}", timeout=120) as reply:
             assert f'topogate_reviews_total{{path="{MUTATE_JOB}",result="allowed"}} 20.0' in reply.read().decode()
         with disk.path("log").open() as log:
             assert log.read() == ""
@@ -109,7 +109,7 @@ def test_the_reconciler_lives_on_and_ends_in_good_order(folder: Path):
     with running(folder, "reconciler", f"--kubeconfig={folder}/kubeconfig", *ports) as disk:
         wait_served(disk, health)
         for path, port in ((HEALTH, health), (METRICS, metrics)):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as reply:
                 assert reply.status == 200
         disk.process.send_signal(signal.SIGTERM)
         assert disk.process.wait(20) == 0
