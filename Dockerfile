@@ -10,7 +10,7 @@ RUN python -m tools.image root /image
 
 FROM scratch
 COPY --from=build /image /
-ENV PATH=/usr/local/bin:/usr/bin LANG=C.UTF-8
+ENV PATH=/usr/local/bin:/usr/bin LANG=C.UTF-8 PYTHONMALLOC=malloc GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 USER 65532:65532
 WORKDIR /
 ENTRYPOINT ["python", "-m"]

@@ -1,6 +1,9 @@
 # topogate: a few words, `make` alone lists them.
 SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start in the tests: each would compile all of topogate anew
+# Memory in pages of 2 MB, where the kernel gives them on request: a virtual machine pays dear for each small one (docs/testing.md).
+export PYTHONMALLOC ?= malloc
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -57,7 +60,7 @@ test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of
 	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
-	@TOPOGATE_DURATIONS=durations-all.json HYPOTHESIS_PROFILE=deep $(PYTEST) --override-ini timeout=900
+	@TOPOGATE_DURATIONS=durations-all.json HYPOTHESIS_PROFILE=deep $(PYTEST)
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 	@for minor in 1.34 1.35; do $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
 
