@@ -3,7 +3,7 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start in the tests: each would compile all of topogate anew
 # Memory in pages of 2 MB, where the kernel gives them on request: a virtual machine pays dear for each small one (docs/testing.md).
 export PYTHONMALLOC ?= malloc
-export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
