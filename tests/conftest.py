@@ -29,7 +29,7 @@ from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.kind import tools
 from e2e.topogate import SYSTEM_NAMESPACE
-from tests import workers
+from tests import slices, workers
 from tests.chart.rights_of_a_run import write_asked
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
@@ -236,6 +236,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except UnknownVersion as error:
         raise pytest.UsageError(str(error)) from error
     if hasattr(config, "workerinput"):
+        slices.use_long_slices()
         os.environ.setdefault("GOMAXPROCS", "1")  # 8 % less CPU where there are more control planes than processors
     gc.disable()  # until all is collected, which stays: a third of the time of that
     config.pluginmanager.register(_Several())
