@@ -55,14 +55,14 @@ test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a rea
 test-fast: $(STAMP) ## the tests without a control plane
 	@$(PYTEST) -m "not cluster and not slow and not long"
 
-test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, 2,000 seeds, ten times the random examples, older Kubernetes
+test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, all scenes live, 2,000 seeds, ten times the random examples, older Kubernetes
 	@$(BIN)/python -m e2e.binaries
 	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build
 	@rm -rf out/asked
-	@TOPOGATE_DURATIONS=durations-all.json HYPOTHESIS_PROFILE=deep $(PYTEST)
+	@TOPOGATE_SCENES=live TOPOGATE_DURATIONS=durations-all.json HYPOTHESIS_PROFILE=deep $(PYTEST)
 	@$(BIN)/python -m tests.chart.rights_of_a_run
-	@for minor in 1.34 1.35; do $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
+	@for minor in 1.34 1.35; do TOPOGATE_SCENES=live $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
 
 simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
 	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSORS) --minutes $(or $(MINUTES),90)

@@ -12,11 +12,12 @@ import json
 import queue
 import re
 import ssl
-import time
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from e2e.clock import CLOCK
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -48,6 +49,9 @@ class ApiError(Exception):
 
 class Api:
     """Usable from many threads at once: each request borrows a kept connection or opens another. Close it at the end."""
+
+    judges_rights = True
+    """Whether some users may do less than others there."""
 
     def __init__(self, server: str, ca_file: Path, token: str) -> None:
         self._server, self._ca_file = server, ca_file
@@ -103,12 +107,12 @@ class Api:
         """The answer, and the texts of its warnings in their order."""
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
-        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        deadline = CLOCK.monotonic() + BUSY_TIMEOUT_S
         while True:
             status, text, warnings = self._send(method, path, payload, headers)
-            if status != 429 or time.monotonic() > deadline:
+            if status != 429 or CLOCK.monotonic() > deadline:
                 break
-            time.sleep(0.1)
+            CLOCK.sleep(0.1)
         parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
         if status >= 400:
             raise ApiError(status, str(parsed.get("message", "")), parsed)
@@ -164,12 +168,12 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = PATIEN
 
     It is called every `poll_s`; what takes seconds less often, up to three times that.
     """
-    began = time.monotonic()
+    began = CLOCK.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        waited = time.monotonic() - began
+        waited = CLOCK.monotonic() - began
         if waited >= timeout_s:
             raise TimeoutError(f"waited {timeout_s:.0f} s for {what}; the last answer was {answer!r}")
-        time.sleep(min(max(poll_s, waited / 20), 3 * poll_s))
+        CLOCK.sleep(min(max(poll_s, waited / 20), 3 * poll_s))

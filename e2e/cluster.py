@@ -26,6 +26,7 @@ from typing import Any
 
 from e2e import parts
 from e2e.api import PATIENCE_S, STRATEGIC_PATCH, Api, wait_for
+from e2e.audit.follow import Follower, Tell
 from e2e.binaries import ensure_binaries
 from e2e.nodes import NodePool, build_nodes, build_ready_condition, is_schedulable
 from e2e.pki import write_kubeconfig, write_pki, write_tokens
@@ -266,6 +267,10 @@ class Cluster:
         self.api.delete(f"/api/v1/namespaces/{name}")
         if wait:
             wait_for(f"namespace {name} to be gone", lambda: self.api.find(f"/api/v1/namespaces/{name}") is None)
+
+    def follow(self, path: str, tell: Tell) -> Follower:
+        """One that follows a collection, and has told of all that is there by now."""
+        return Follower(self.server, self.ca_file, self.token, path, tell).start()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
+
+from e2e.clock import CLOCK
 
 BLOCK_LABEL = "cloud.provider.com/topology-block"
 RACK_LABEL = "cloud.provider.com/topology-rack"
@@ -61,7 +62,7 @@ def build_node(pool: NodePool, block: int, rack: int, node: int) -> dict[str, An
 
 def build_ready_condition(*, ready: bool) -> dict[str, str]:
     """The condition Ready of a node as it stays: kwok leaves alone what has one of these reasons (`e2e/stages/node.yaml`)."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "Ready", "status": str(ready), "reason": "E2EReady" if ready else "E2EFailed", "lastTransitionTime": now}
 
 

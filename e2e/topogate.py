@@ -8,6 +8,7 @@ import itertools
 import os
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,6 +187,11 @@ class Topogate:
     def metrics_url(self) -> str:
         """Of the reconciler that was started last."""
         return f"http://127.0.0.1:{self._metrics}/metrics"
+
+    def read_metrics(self) -> str:
+        """What a scraper gets of the reconciler that was started last."""
+        with urllib.request.urlopen(self.metrics_url, timeout=120) as reply:
+            return str(reply.read().decode())
 
     @property
     def health_url(self) -> str:

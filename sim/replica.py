@@ -55,6 +55,8 @@ class Replica:
         self.problems: list[str] = []
         self.calm_since = 0.0  # nothing has gone wrong since then; infinite while something does
         self.lost_at: Mapping[str, float] = {}  # since when hosts are gone or not ready
+        self.before_write: Callable[[Request], None] = lambda _: None  # may raise, as that of its `Sender`
+        self.after_write: Callable[[Request], None] = lambda _: None
         self.reconciler: Reconciler | None = None  # of the process that runs now
         self._started = 0
         self._ended: list[tuple[Process, asyncio.Task[None]]] = []
@@ -73,7 +75,7 @@ class Replica:
         self.task.add_done_callback(self._note_end)
 
     async def _work(self) -> None:
-        sender = Sender(USER, self.process, self.kill, self._check_sent, self._check_write)
+        sender = Sender(USER, self.process, self.kill, self._check_sent, self._note_write, lambda request: self.before_write(request))
         client, of_lease = (Client(SimTransport(self._server, sender, self.faults)) for _ in range(2))
         election = None
         if self._is_elected:
@@ -88,7 +90,7 @@ class Replica:
                 clock=self.clock,
             )
             client.fence = election.count_seconds_left
-        self.reconciler = Reconciler(client, self.clock, Behaviour(read_profiles({}), **self._options), kinds=KINDS)
+        self.reconciler = Reconciler(client, self.clock, Behaviour(**{"profiles": read_profiles({}), **self._options}), kinds=KINDS)
         await self.reconciler.run(election)
 
     @property
@@ -110,8 +112,9 @@ class Replica:
         """How often it has noted a change that may help a workload which waits."""
         return self.reconciler.observed.state.changes if self.reconciler is not None else 0
 
-    def _check_write(self, request: Request) -> None:
+    def _note_write(self, request: Request) -> None:
         """Notes a write of a process that does not hold the lease."""
+        self.after_write(request)
         if self._is_elected and request.kind.resource != LEASES and not self.leads:
             what = f"{request.verb} {request.kind.plural} {request.name}"
             self.problems.append(f"{self.identity} writes while {find_holder(self._server) or 'nobody'} holds the lease: {what}")

@@ -49,7 +49,7 @@ class Faults:
 @dataclass(frozen=True, slots=True)
 class Sender:
     """The process that sends: as whom, and what is done when it dies, when it sends a write, and before and after that is carried
-    out. What it had sent arrives nevertheless. `before_write` raises what comes in place of the answer."""
+    out. What it had sent arrives nevertheless. Both of the latter may raise what comes in place of the answer."""
 
     user: str
     process: Process | None = None
@@ -124,13 +124,12 @@ class SimTransport(Transport):
                 result = self._server.write_list(answered)
             else:
                 result = self._server.to_bytes(answered) if "name" in answered["metadata"] else to_bytes(answered)
-        except Refused as refused:
-            result = _explain(refused)
-        except Exception as error:  # raised by `before_write`
-            result = error
-        else:
             if is_write:
                 self._sender.on_write(request)
+        except Refused as refused:
+            result = _explain(refused)
+        except Exception as error:  # raised by `before_write` or `on_write`
+            result = error
         if is_write and self._dies():
             return
         if chance.random() < faults.lost_answer:

@@ -81,7 +81,7 @@ class World:
         definitions = [*ours, *define_kinds(), *definitions]
         kinds = [*build_in(), *read_definitions(definitions)]
         self.server = Server(kinds, now=self.time, chance=random.Random(self.chance.random()))
-        self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find, gates=gates).answer)
+        self.ask_webhook(gates=gates)
         self.models = start_models(self.server, self.loop, self.clock.now)
         self.replicas: list[Replica] = []
         self.version = 0  # of the last change of what is audited: neither leases nor events
@@ -264,6 +264,10 @@ class World:
             self.too_large[workload["metadata"]["uid"]] += 1
         return refusal
 
+    def ask_webhook(self, **options: Any) -> None:
+        """From now on a webhook is asked at each write. `options` are those of its `Reviews`."""
+        self.server._admit = Admission(self.server, Reviews(self._has_default_queue, find=self._find, **options).answer)
+
     def start_replicas(self, count: int, **options: Any) -> None:
         """Starts replicas of the reconciler that elect a leader; one alone leads without an election. `options` are those of their
         `Reconciler`."""
@@ -272,10 +276,11 @@ class World:
             replica.lost_at = self.lost_since
             self.replicas.append(replica)
 
-    def start_reconciler(self, faults: Faults | None = None, **options: Any) -> None:
-        """Starts a replica alone, which leads without an election. `options` are those of its `Reconciler`."""
+    def start_reconciler(self, faults: Faults | None = None, **options: Any) -> Replica:
+        """Starts a replica alone, which leads without an election, and returns it. `options` are those of its `Behaviour`."""
         chance = random.Random(self.chance.random())
         self.replicas.append(Replica(self.server, self.loop, "a", chance, is_elected=False, faults=faults, **options))
+        return self.replicas[-1]
 
     def run_for(self, seconds: float) -> None:
         """Lets time pass. Raises Broken where a replica ends by itself, reports an unexpected error, or writes what it must not."""

@@ -29,6 +29,8 @@ from e2e.cluster import Cluster
 from e2e.crds import install_crds
 from e2e.kind import tools
 from e2e.topogate import SYSTEM_NAMESPACE
+from sim.scenes.cluster import SimulatedCluster
+from sim.scenes.topogate import SimulatedTopogate
 from tests import slices, workers
 from tests.chart.rights_of_a_run import write_asked
 from tests.installed import Installed
@@ -43,6 +45,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 
 ROOT = Path(__file__).parents[1]
 DURATIONS = "TOPOGATE_DURATIONS"  # a file of `out`: set by the Makefile for runs of all tests
+LIVE = ROOT / "tests" / "reconciler" / "live"
+SCENES = "TOPOGATE_SCENES"  # `live`: what is marked `in_memory` is played on the real control plane
 
 _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
@@ -54,8 +58,11 @@ _EARLIER = pytest.StashKey[list[Scene]]()  # scenes that were open before the te
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that need the control plane come last: whoever broke something pure hears of it in seconds. Of several processes some play
     them from the start (`tests.workers`)."""
+    items[:] = _choose_scenes(config, items)
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if is_in_memory(item):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "long"]
+        elif {"cluster", "live_cluster"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
         for needed in item.iter_markers("since_kubernetes"):
             minor, feature = needed.args
@@ -72,6 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     files = {item.nodeid.split("::")[0] for item in items if order[item.path][0]}
     items.sort(key=lambda item: (order[item.path], rank.get(item.path, 0), str(item.path), item.get_closest_marker("cluster") is not None))
     workers.write_files(config, files)
+
+
+def _choose_scenes(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """A test of a module that is played in memory which needs more than that is played by `tests/reconciler/live`, whose tests are played
+    in their own modules where all is live."""
+    all_live = os.environ.get(SCENES) == "live"
+    left = [each for each in items if (LIVE in each.path.parents if all_live else is_in_memory(each) and each.get_closest_marker("live"))]
+    config.hook.pytest_deselected(items=left)
+    return [each for each in items if each not in left]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -106,8 +122,24 @@ def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_asked(folder, os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 
+def is_in_memory(node: pytest.Item | pytest.Module) -> bool:
+    """Whether a test, or those of a module, are played on the simulated cluster."""
+    return node.get_closest_marker("in_memory") is not None and os.environ.get(SCENES) != "live"
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The real control plane; a simulated cluster of its own for a module that is played in memory."""
+    if not is_in_memory(request.node):
+        yield request.getfixturevalue("live_cluster")
+        return
+    simulated = SimulatedCluster().start()
+    yield simulated
+    simulated.stop()
+
+
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Cluster]:
+def live_cluster(request: pytest.FixtureRequest, audit_folder: Path) -> Iterator[Cluster]:
     """The real control plane, without nodes; built if it has to be, never skipped. Add a pool of nodes of your own."""
     running = Cluster(apiserver_flags=write_policy(audit_folder, (get_user_name(part, SYSTEM_NAMESPACE) for part in PARTS))).start()
     request.config.stash[_RUNNING] = running
@@ -130,10 +162,19 @@ def delete_left_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
         running.delete_nodes()
 
 
+@pytest.fixture(scope="module")
+def installed(request: pytest.FixtureRequest, cluster: Cluster) -> Installed:
+    """The topogate of the cluster. Tests without it run before."""
+    if isinstance(cluster, SimulatedCluster):
+        return Installed(cluster, SimulatedTopogate)
+    live: Installed = request.getfixturevalue("live_installed")
+    return live
+
+
 @pytest.fixture(scope="session")
-def installed(cluster: Cluster) -> Iterator[Installed]:
-    """The topogate of this process, for the modules that use one. Tests without it run before."""
-    made = Installed(cluster)
+def live_installed(live_cluster: Cluster) -> Iterator[Installed]:
+    """The topogate of this process, for the modules that use one."""
+    made = Installed(live_cluster)
     yield made
     made.stop()
 
@@ -246,9 +287,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def crds(cluster: Cluster) -> list[str]:
+def crds(live_cluster: Cluster) -> list[str]:
     """Our CRDs, installed in the session's control plane; their names."""
-    return install_crds(cluster.api)
+    return install_crds(live_cluster.api)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ class Installed:
     """Definitions, accounts, webhooks and policies stay from the first use to the end. The processes are restarted where a module
     needs other options, or where the one before it has left them otherwise than they were started."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, kind: type[Topogate] = Topogate) -> None:
+        self._cluster, self._kind = cluster, kind
         self._topogate: Topogate | None = None
         self._options: object = None
 
@@ -24,7 +24,7 @@ class Installed:
         both processes start now, as a user starts them, and again for the next module."""
         options = (otlp_endpoint, leader_election, tuple(flags))
         if self._topogate is None:
-            topogate = Topogate(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags, are_copies=True)
+            topogate = self._kind(self._cluster, otlp_endpoint=otlp_endpoint, leader_election=leader_election, flags=flags, are_copies=True)
             self._topogate = topogate.start()
         elif is_fresh or options != self._options or not self._topogate.is_as_started:
             self._topogate.are_copies = not is_fresh

@@ -16,6 +16,7 @@ from xdist.workermanage import WorkerController
 # The longest first: whoever begins one of these last keeps all others waiting.
 LONG = (
     "tests/sim/test_scenarios.py",
+    "tests/reconciler/live/test_nodes.py",
     "tests/reconciler/nodes/test_failed_nodes.py",
     "tests/reconciler/nodes/test_failing_racks.py",
     "tests/reconciler/workloads/test_provisioning.py",

@@ -7,7 +7,6 @@ that the whole can be gone through again, moment by moment (`e2e.audit.audit`), 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,8 +15,8 @@ from typing import Any
 from core.model.admission import Admission, decode_admission
 from core.model.pod_resources import PODS, compute_pod_requests
 from core.names import EVICTED, FINISHED, PODSET_LABEL, PREEMPTED, WORKLOAD_ANNOTATION
-from e2e.audit.follow import Follower
 from e2e.audit.truth import get_condition, has_gate, is_terminal, is_true
+from e2e.clock import CLOCK
 from e2e.cluster import Cluster
 
 Obj = dict[str, Any]
@@ -81,7 +80,7 @@ class History:
         self._facts: list[Fact] = []
         self._requests: dict[str, Mapping[str, int]] = {}  # by pod: they never change, and there are many facts of a pod
         self.complete: set[str] = set()  # names of jobs
-        self.changed_at = time.monotonic()  # when something got on: an admission, a pod bound or at its end, a job complete
+        self.changed_at = CLOCK.monotonic()  # when something got on: an admission, a pod bound or at its end, a job complete
 
     def __enter__(self) -> History:
         paths = {
@@ -89,8 +88,7 @@ class History:
             WORKLOADS.format(self._namespace): self._on_workload,
             f"/apis/batch/v1/namespaces/{self._namespace}/jobs": self._on_job,
         }
-        of = (self._cluster.server, self._cluster.ca_file, self._cluster.token)
-        self._followers = [Follower(*of, path, tell).start() for path, tell in paths.items()]
+        self._followers = [self._cluster.follow(path, tell) for path, tell in paths.items()]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -115,7 +113,7 @@ class History:
             self._requests[uid] = {**compute_pod_requests(spec), PODS: 1}
         fact = PodFact(
             int(metadata["resourceVersion"]),
-            time.monotonic(),
+            CLOCK.monotonic(),
             uid,
             metadata["name"],
             (metadata.get("annotations") or {}).get(WORKLOAD_ANNOTATION, ""),
@@ -132,7 +130,7 @@ class History:
         status = workload.get("status") or {}
         fact = WorkloadFact(
             int(workload["metadata"]["resourceVersion"]),
-            time.monotonic(),
+            CLOCK.monotonic(),
             workload["metadata"]["name"],
             next((owner["name"] for owner in workload["metadata"].get("ownerReferences") or ()), ""),
             decode_admission(status.get("admission")),
@@ -149,7 +147,7 @@ class History:
         complete = is_true(job, "Complete")
         fact = JobFact(
             int(metadata["resourceVersion"]),
-            time.monotonic(),
+            CLOCK.monotonic(),
             metadata["name"],
             bool(job["spec"].get("suspend")),
             int(status.get("succeeded") or 0),

@@ -134,9 +134,9 @@ class WritesProxy:
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         if request.transport is not None:  # a client that does not read keeps it open when the proxy stops
             self._watched.add(request.transport)
-        cut = self._count(request)
+        cut = self._count(request.method, request.path)
         if cut is not None and not cut.after:
-            return self._end(cut, request)
+            return self._answer(cut, request)
         if request.method in WRITES:
             # Done to its end, though who sent it may be gone meanwhile: as a server does with what it was sent.
             sending = asyncio.ensure_future(self._send(request))
@@ -144,7 +144,7 @@ class WritesProxy:
             sending.add_done_callback(self._is_done)
             status, headers, content = await asyncio.shield(sending)
             if cut is not None:
-                return self._end(cut, request)
+                return self._answer(cut, request)
             return web.Response(status=status, headers=headers, body=content)
         async with self._session.request(request.method, self._server + request.raw_path, headers=self._headers(request)) as answer:
             self._watch(answer)
@@ -176,10 +176,10 @@ class WritesProxy:
         if answer.connection is not None and answer.connection.transport is not None:
             self._watched.add(answer.connection.transport)
 
-    def _count(self, request: web.Request) -> Cut | None:
-        if request.method not in WRITES:
+    def _count(self, method: str, path: str) -> Cut | None:
+        if method not in WRITES:
             return None
-        write = f"{request.method} {request.path}"
+        write = f"{method} {path}"
         self.writes.append(write)
         if self._cut is not None and self._cut.lasting and self.has_cut.is_set():
             return self._cut
@@ -188,10 +188,13 @@ class WritesProxy:
         matching = sum(bool(re.search(self._cut.only, written)) for written in self.writes)
         return self._cut if matching == self._cut.at else None
 
-    def _end(self, cut: Cut, request: web.Request) -> web.StreamResponse:
+    def _end(self, cut: Cut) -> None:
         if not self.has_cut.is_set():
             cut.act()
             self.has_cut.set()
+
+    def _answer(self, cut: Cut, request: web.Request) -> web.StreamResponse:
+        self._end(cut)
         if request.transport is not None:
             request.transport.close()
         return web.Response(status=503)

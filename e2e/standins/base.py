@@ -1,14 +1,14 @@
-"""A stand-in controller: a CustomResourceDefinition, and a thread that looks at all objects again and again."""
+"""A stand-in controller: a CustomResourceDefinition, and a loop that looks at all objects again and again."""
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from e2e.api import Api, ApiError, wait_for
+from e2e.clock import CLOCK
 from e2e.crds import CRDS, is_established, remove_crds
 from e2e.standins.rights import act_as_operator
 
@@ -17,7 +17,7 @@ _COME_AGAIN = (404, 409, 422)  # changed or gone since it was seen, or nothing t
 
 
 class StandIn(ABC):
-    """Used as a context manager; what its thread raised is raised at the end. Its thread acts with the rights of the operator."""
+    """Used as a context manager; what its loop raised is raised at the end. It acts with the rights of the operator."""
 
     group: ClassVar[str]
     version: ClassVar[str]
@@ -26,9 +26,8 @@ class StandIn(ABC):
 
     def __init__(self, api: Api) -> None:
         self.api = self._administrator = api
-        self._stopping = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"stand-in for {self.kind}", daemon=True)
+        self._stop: Callable[[], None] = lambda: None
 
     @abstractmethod
     def reconcile(self, obj: dict[str, Any]) -> None:
@@ -59,31 +58,31 @@ class StandIn(ABC):
 
     def __enter__(self) -> Self:
         self.install()
-        self.api = act_as_operator(self._administrator, self.kind) or self._administrator
-        self._thread.start()
+        if self._administrator.judges_rights:
+            self.api = act_as_operator(self._administrator, self.kind) or self._administrator
+        self._stop = CLOCK.repeat(self._look_at_all, POLL_S, f"stand-in for {self.kind}")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self._stop()
         if self.api is not self._administrator:
             self.api.close()
             self.api = self._administrator
         if self._failure is not None:
             raise self._failure
 
-    def _run(self) -> None:
-        while not self._stopping.wait(POLL_S):
-            try:
-                for obj in self.api.list(f"{self.path}/{self.plural}"):
-                    self._try(obj)
-            except ApiError as error:
-                if error.status not in _COME_AGAIN:
-                    self._failure = error
-                    return
-            except BaseException as error:
-                self._failure = error
-                return
+    def _look_at_all(self) -> bool:
+        """Whether it may do so again."""
+        try:
+            for obj in self.api.list(f"{self.path}/{self.plural}"):
+                self._try(obj)
+        except ApiError as error:
+            if error.status in _COME_AGAIN:
+                return True
+            self._failure = error
+        except BaseException as error:
+            self._failure = error
+        return self._failure is None
 
     def _try(self, obj: dict[str, Any]) -> None:
         try:

@@ -14,7 +14,7 @@ def fill_in(kind: Kind, obj: Json, old: Json) -> Json:
     obj = {name: value for name, value in obj.items() if not (value in ({}, [], None) and name not in ("spec", "status", "metadata"))}
     if kind.resource == ("", "pods"):
         is_filled = "spec" in old and obj.get("spec") == old["spec"]
-        spec = old["spec"] if is_filled else {"enableServiceLinks": True, **_fill_pod_spec(obj.get("spec") or {})}
+        spec = old["spec"] if is_filled else {"enableServiceLinks": True, **_fill_requests(_fill_pod_spec(obj.get("spec") or {}))}
         filled = {**obj, "spec": spec}
         status = obj.get("status") or {}
         if status.get("conditions"):
@@ -119,6 +119,20 @@ def _fill_pod_spec(spec: Json) -> Json:
         if spec.get(name):
             filled[name] = [_fill_container(container) for container in spec[name]]
     return filled
+
+
+def _fill_requests(spec: Json) -> Json:
+    """What a container of a pod has a limit of and no request it requests, too."""
+    return spec | {
+        name: [_request_limits(container) for container in spec[name]] for name in ("containers", "initContainers") if name in spec
+    }
+
+
+def _request_limits(container: Json) -> Json:
+    resources = container["resources"] or {}
+    if not resources.get("limits"):
+        return container
+    return {**container, "resources": {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}}
 
 
 def _fill_container(container: Json) -> Json:

@@ -326,3 +326,16 @@ def _mark(tree: Json, path: Path, paths: Paths) -> Json:
     """With a point where what has parts is owned itself."""
     marked = {name: _mark(inner, (*path, name), paths) for name, inner in tree.items()}
     return {".": {}, **marked} if path in paths and (marked or path[-1].startswith("k:")) else marked
+
+
+def show_path(path: Path) -> str:
+    """`.status.conditions[type="A"].reason`."""
+    shown = ""
+    for element in path:
+        kind, _, value = element.partition(":")
+        if kind == "f":
+            shown += f".{value}"
+        else:
+            keys = json.loads(value)
+            shown += f"[{','.join(f'{key}={json.dumps(inner)}' for key, inner in keys.items())}]" if kind == "k" else f"[={value}]"
+    return shown

@@ -75,7 +75,7 @@ def find_problems(kind: Kind, new: Json, old: Json | None) -> list[str]:
 def _find_problems(schema: Mapping[str, Any], value: Any, path: str, old: Any = None) -> Iterator[str]:
     """`old` is what is stored there, which has no problems: its parts are not looked at again."""
     if value is None:
-        if not schema.get("nullable"):
+        if "type" in schema and not schema.get("nullable"):
             yield f'{path}: Invalid value: "null": {path} in body must be of type {schema.get("type")}: "null"'
         return
     wanted = schema.get("type")

@@ -9,6 +9,7 @@ import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -30,6 +31,7 @@ APPLY, MERGE, STRATEGIC, JSON_PATCH = (
     f"application/{name}" for name in ("apply-patch+yaml", "merge-patch+json", "strategic-merge-patch+json", "json-patch+json")
 )
 LEASES = "coordination.k8s.io", "leases"
+NODES = "", "nodes"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 BEFORE = Manager("before-first-apply", "Update")
 BOOKMARK_EVERY_S = 60.0
@@ -111,7 +113,7 @@ class Server:
         self.on_change: list[Callable[[Change], None]] = []
         self.on_change_of: defaultdict[Resource, list[Callable[[Change], None]]] = defaultdict(list)
         self.watchers: dict[Resource, list[Callable[[], None]]] = {}  # woken by each change of a resource
-        self._now, self._chance, self._admit = now, chance, admit
+        self.now, self._chance, self._admit = now, chance, admit
         self._lists: dict[str, tuple[int, list[Json]]] = {}  # by continue token
         for kind in kinds:
             self.serve(kind)
@@ -124,6 +126,15 @@ class Server:
         self.objects.setdefault(kind.resource, {})
         self._changes.setdefault(kind.resource, [])
         self.watchers.setdefault(kind.resource, [])
+
+    def copy(self) -> "Server":
+        """A server with the same objects, of whose writes nobody hears: for what is tried out."""
+        made = copy(self)
+        made.objects = {resource: dict(found) for resource, found in self.objects.items()}
+        made.history, made.on_change, made.on_change_of = [], [], defaultdict(list)
+        made._changes, made.watchers = defaultdict(list), defaultdict(list)
+        made.written, made._last = Counter(), Counter()
+        return made
 
     @property
     def writes(self) -> int:
@@ -154,6 +165,9 @@ class Server:
             version, left = self._lists[token]
         else:
             version, left = self.version, list(self.select(request))
+            if request.params.get("resourceVersionMatch") == "Exact":
+                version = int(request.params["resourceVersion"])
+                left = self._select_past(request, version)
         page, number = list[Json](), 0
         while number < len(left) and (not limit or len(page) < limit):
             if is_selected(request, left[number]):
@@ -175,6 +189,17 @@ class Server:
         for key in sorted(stored):
             if not request.namespace or key[0] == request.namespace:
                 yield stored[key].obj
+
+    def _select_past(self, request: Request, version: int) -> list[Json]:
+        """The same as they were at a version. Raises Refused with 410 where that is too old."""
+        if version < self.first_version - 1:
+            raise Refused(410, "Expired", f"too old resource version: {version} ({self.first_version - 1})")
+        found: dict[Key, Json | None] = {key: stored.obj for key, stored in self.objects[request.kind.resource].items()}
+        for change in reversed(self._changes[request.kind.resource]):
+            if change.version <= version:
+                break
+            found[change.last["metadata"].get("namespace") or "", change.last["metadata"]["name"]] = change.old
+        return [obj for key, obj in sorted(found.items()) if obj is not None and request.namespace in ("", key[0])]
 
     def read_changes(self, request: Request, after: int) -> list[tuple[int, Json]]:
         """Watch events after a version, each with its own. Raises Refused with 410 where that is too old."""
@@ -253,7 +278,8 @@ class Server:
             raise self._invalid(kind, "", ["metadata.name: Required value: name or generateName is required"])
         for name in ("managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "creationTimestamp", "generation"):
             metadata.pop(name, None)
-        body = {name: value for name, value in body.items() if not (name == "status" and kind.has_status)}
+        if kind.resource != NODES:  # a kubelet registers its node with its status
+            body = {name: value for name, value in body.items() if not (name == "status" and kind.has_status)}
         return self._make(request, {**body, "metadata": metadata}, {}, self._updater(request))
 
     def _make(self, request: Request, body: Json, managers: Managers, manager: Manager | None) -> Json:
@@ -261,7 +287,7 @@ class Server:
         key = metadata.get("namespace") or "", metadata["name"]
         empty = self._find_empty(request, metadata)
         metadata = {name: value for name, value in metadata.items() if value not in ({}, [], None)}
-        new = self._complete(kind, {**body, "metadata": {**metadata, "uid": self._make_uid(), "creationTimestamp": self._now()}}, None)
+        new = self._complete(kind, {**body, "metadata": {**metadata, "uid": self._make_uid(), "creationTimestamp": self.now()}}, None)
         if kind.has_generation:
             new = {**new, "metadata": {**new["metadata"], "generation": 1}}
         if manager is not None:  # what admission changes then is nobody's
@@ -372,7 +398,7 @@ class Server:
         grace = self._find_grace(kind, stored.obj, options.get("gracePeriodSeconds"))
         if not finalizers and not grace:
             if kind.resource == ("", "pods"):
-                time = metadata.get("deletionTimestamp") or self._now()
+                time = metadata.get("deletionTimestamp") or self.now()
                 going = {**metadata, "deletionTimestamp": time, "deletionGracePeriodSeconds": 0}
                 going["generation"] = metadata["generation"] + (not metadata.get("deletionTimestamp"))
                 if going != metadata:  # told to watchers before it is gone
@@ -386,7 +412,7 @@ class Server:
         if metadata.get("deletionTimestamp") and grace >= metadata.get("deletionGracePeriodSeconds", 0):
             grace, time = metadata.get("deletionGracePeriodSeconds", 0), metadata["deletionTimestamp"]
         else:
-            time = self._now()
+            time = self.now()
         marked = {**metadata, "deletionTimestamp": time, "deletionGracePeriodSeconds": grace}
         if not metadata.get("deletionTimestamp") and "generation" in metadata:
             marked["generation"] = metadata["generation"] + 1
@@ -411,7 +437,7 @@ class Server:
     def _find_empty(self, request: Request, metadata: Json) -> Mapping[str, Any]:
         """See `Stored`. Within a second an apply is equal to the one before; later the time of its manager differs."""
         found = find_empty(metadata) if request.content_type == APPLY and request.kind.is_custom else {}
-        return {**found, "at": self._now()} if found else NOTHING
+        return {**found, "at": self.now()} if found else NOTHING
 
     def _store(self, request: Request, stored: Stored | None, new: Json, managers: Managers, empty: Mapping[str, Any] = NOTHING) -> Json:
         self.version += 1
@@ -424,7 +450,7 @@ class Server:
 
     def _with_managers(self, request: Request, stored: Stored | None, obj: Json, managers: Managers) -> tuple[Json, dict[Manager, str]]:
         before, known = (stored.times, stored.managers) if stored is not None else ({}, {})
-        times = {manager: before[manager] if known.get(manager) == paths else self._now() for manager, paths in managers.items()}
+        times = {manager: before[manager] if known.get(manager) == paths else self.now() for manager, paths in managers.items()}
         metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
         if managers:
             metadata["managedFields"] = fields.write_managers(managers, request.kind.api_version, times)
@@ -455,7 +481,7 @@ class Server:
 
     def _judge(self, request: Request, old: Json | None, new: Json) -> Json:
         if not request.kind.is_custom:
-            new = admit(request.kind, new, self._now(), is_new=old is None)
+            new = admit(request.kind, new, self.now(), is_new=old is None)
         admitted = self._admit(request, old, new)
         new = self._complete(request.kind, admitted, old) if admitted is not None and admitted is not new else new
         problems = find_problems(request.kind, new, old)
@@ -538,7 +564,7 @@ class Server:
 
     @staticmethod
     def _explain_taken(kind: Kind, name: str, taken: Taken) -> Refused:
-        fields_of = {_describe(kind, manager): sorted(map(_show_path, paths)) for manager, paths in taken.fields.items()}
+        fields_of = {_describe(kind, manager): sorted(map(fields.show_path, paths)) for manager, paths in taken.fields.items()}
         count = sum(map(len, fields_of.values()))
         if count == 1:
             [(manager, [path])] = fields_of.items()
@@ -560,19 +586,6 @@ def is_selected(request: Request, obj: Json) -> bool:
 def _describe(kind: Kind, manager: Manager) -> str:
     told = f'"{manager.name}"' + (f' with subresource "{manager.subresource}"' if manager.subresource else "")
     return told + (f" using {kind.api_version}" if manager.operation == "Update" else "")
-
-
-def _show_path(path: fields.Path) -> str:
-    """`.status.conditions[type="A"].reason`."""
-    shown = ""
-    for element in path:
-        kind, _, value = element.partition(":")
-        if kind == "f":
-            shown += f".{value}"
-        else:
-            keys = json.loads(value)
-            shown += f"[{','.join(f'{key}={json.dumps(inner)}' for key, inner in keys.items())}]" if kind == "k" else f"[={value}]"
-    return shown
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))

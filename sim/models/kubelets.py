@@ -1,7 +1,7 @@
 """Kubelets, whose containers end after the time that a pod says."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from e2e.standins.pods import has_condition
@@ -14,6 +14,8 @@ ENDS_BADLY = "sim.topogate.dev/fails"
 FAILING_INDEX = "sim.topogate.dev/failing-index"  # annotation: the pod fails if that is its index
 NEVER_READY = "sim.topogate.dev/never-ready"  # annotation of a pod: its containers run, and are never ready
 INDEX = "batch.kubernetes.io/job-completion-index"
+# Annotations by which tests on a real control plane say the same to kwok (e2e/stages/pod.yaml).
+COMPLETES, FAILS, COMPLETES_AFTER, ENDS_SLOWLY = (f"e2e.topogate.dev/{name}" for name in ("complete", "fail", "run-seconds", "ends-slowly"))
 
 
 class Kubelets(Model):
@@ -50,7 +52,10 @@ class Kubelets(Model):
         if pod is None or not node or node in self.down or (get_node_key(node) not in self.server.objects[NODE]):
             return
         uid = pod["metadata"]["uid"]
+        notes = pod["metadata"].get("annotations") or {}
         if pod["metadata"].get("deletionTimestamp"):
+            if ENDS_SLOWLY in notes and get_phase(pod) == "Running":
+                return
             left = self.ends_after_s - (self.loop.time() - self._ending_since.setdefault(uid, self.loop.time()))
             if left > 0:
                 self.add(POD, key, left)
@@ -72,14 +77,15 @@ class Kubelets(Model):
             and has_condition(self.server.objects[NODE][get_node_key(node)].obj, "Ready")
         ):
             self.patch(POD, key, {"status": {"conditions": set_pod_condition(pod, "Ready", "True", self.time())}}, "status")
-        notes = pod["metadata"].get("annotations") or {}
-        if RUN_SECONDS in notes:
-            seconds = float(notes[RUN_SECONDS]) + float(notes.get(STAGGER_SECONDS, 0)) * int(notes.get(INDEX, 0))
+        seconds = _read_run_seconds(notes)
+        if seconds is not None:
             left = seconds - (self.loop.time() - self._since.setdefault(uid, self.loop.time()))
             if left > 0:
                 self.add(POD, key, left)
                 return
-            is_failing = notes.get(ENDS_BADLY) or (INDEX in notes and notes[INDEX] == notes.get(FAILING_INDEX))
+            is_failing = (
+                notes.get(ENDS_BADLY) or notes.get(FAILS) == "true" or (INDEX in notes and notes[INDEX] == notes.get(FAILING_INDEX))
+            )
             phase = "Failed" if is_failing else "Succeeded"
             self.patch(POD, key, {"status": {"phase": phase, "conditions": _end(pod, phase, self.time())}}, "status")
 
@@ -87,6 +93,20 @@ class Kubelets(Model):
         """Says of a pod that is deleted that its containers have ended."""
         if not is_over(pod):
             self.patch(POD, get_key(pod), {"status": {"phase": "Failed", "conditions": _end(pod, "Failed", self.time())}}, "status")
+
+
+def _read_run_seconds(notes: Mapping[str, str]) -> float | None:
+    """After how many seconds the containers of a pod end by themselves, None if they do not."""
+    if RUN_SECONDS in notes:
+        return float(notes[RUN_SECONDS]) + float(notes.get(STAGGER_SECONDS, 0)) * int(notes.get(INDEX, 0))
+    if notes.get(FAILS) == "true":
+        return 0.0
+    return float(notes.get(COMPLETES_AFTER, "0s").removesuffix("s")) if notes.get(COMPLETES) == "true" else None
+
+
+def _is_failing(notes: Mapping[str, str]) -> bool:
+    is_chosen = INDEX in notes and notes[INDEX] == notes.get(FAILING_INDEX)
+    return is_chosen or bool(notes.get(ENDS_BADLY)) or notes.get(FAILS) == "true"
 
 
 def _is_never_ready(pod: Json) -> bool:

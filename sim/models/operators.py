@@ -46,6 +46,8 @@ OPERATORS: tuple[type[StandIn], ...] = (
 class ApiInMemory(Api):
     """The client of a stand-in, which asks the API server in memory."""
 
+    judges_rights = False
+
     def __init__(self, server: Server, user: str) -> None:
         self._memory, self._user = server, user
 

@@ -1,12 +1,15 @@
 """kube-scheduler: a pod is bound where there is room."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.apiserver.server import Change
 from sim.models.base import NODE, POD, Json, Key, Model, get_key, is_over, set_pod_condition
 from sim.models.devices import CLAIM, find_devices
 from sim.models.evictions import can_tolerate
+
+NAME = "default-scheduler"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Scheduler(Model):
@@ -36,8 +39,10 @@ class Scheduler(Model):
         pod = self.find(POD, key)
         if pod is None or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates") or pod["metadata"].get("deletionTimestamp"):
             return
-        used = self._count_used()
-        for (_, name), stored in sorted(self.server.objects[NODE].items()):
+        if pod["spec"]["schedulerName"] != NAME:
+            return
+        used, nominated = self._count_used(pod), (pod.get("status") or {}).get("nominatedNodeName")
+        for (_, name), stored in sorted(self.server.objects[NODE].items(), key=lambda item: (item[0][1] != nominated, item[0])):
             given = find_devices(self.server, pod, name) if is_feasible(stored.obj, pod, used.get(name, {})) else None
             if given is not None:
                 for claim, results in given.items():
@@ -53,10 +58,14 @@ class Scheduler(Model):
         if conditions:
             self.patch(POD, key, {"status": {"conditions": conditions}}, "status")
 
-    def _count_used(self) -> dict[str, dict[str, int]]:
+    def _count_used(self, pod: Json) -> dict[str, dict[str, int]]:
+        """What others use, by node: those that are bound, and those nominated there that are as important as a pod."""
         used: dict[str, dict[str, int]] = {}
         for stored in self.server.objects[POD].values():
             node = stored.obj["spec"].get("nodeName")
+            if not node and stored.obj["metadata"]["uid"] != pod["metadata"]["uid"]:
+                is_less = (stored.obj["spec"].get("priority") or 0) < (pod["spec"].get("priority") or 0)
+                node = None if is_less else (stored.obj.get("status") or {}).get("nominatedNodeName")
             if node and not is_over(stored.obj):
                 on_node = used.setdefault(node, {})
                 for name, amount in compute_requests(stored.obj).items():
@@ -69,11 +78,27 @@ def is_feasible(node: Json, pod: Json, used: Mapping[str, int]) -> bool:
     labels = node["metadata"].get("labels") or {}
     if any(labels.get(name) != value for name, value in (pod["spec"].get("nodeSelector") or {}).items()):
         return False
+    terms = (((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    if terms is not None and not any(_is_chosen(node, term) for term in terms):
+        return False
     spec, status = node.get("spec") or {}, node.get("status") or {}
     if spec.get("unschedulable") or not all(_can_tolerate_taint(pod, taint) for taint in spec.get("taints") or ()):
         return False
     room = {name: read_amount(name, text) for name, text in (status.get("allocatable") or {}).items()}
     return all(used.get(name, 0) + amount <= room.get(name, 0) for name, amount in compute_requests(pod).items())
+
+
+def _is_chosen(node: Json, term: Json) -> bool:
+    """Whether a term of a node selector chooses a node; one without requirements chooses none."""
+    labels, fields = node["metadata"].get("labels") or {}, {"metadata.name": node["metadata"]["name"]}
+    asked = [(labels, one) for one in term.get("matchExpressions") or ()] + [(fields, one) for one in term.get("matchFields") or ()]
+    return bool(asked) and all(_fits(known.get(one["key"]), one["operator"], one.get("values") or ()) for known, one in asked)
+
+
+def _fits(value: str | None, operator: str, values: Sequence[str]) -> bool:
+    if operator in ("Gt", "Lt"):
+        return value is not None and (int(value) > int(values[0])) == (operator == "Gt") and value != values[0]
+    return {"In": value in values, "NotIn": value not in values, "Exists": value is not None, "DoesNotExist": value is None}[operator]
 
 
 def _can_tolerate_taint(pod: Json, taint: Json) -> bool:

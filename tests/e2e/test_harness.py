@@ -166,3 +166,29 @@ def test_failed_test_and_failed_setup_close_their_own_scenes_only(tmp_path):
         """,
     )
     assert "1 failed, 1 passed, 1 skipped, 1 error" in said
+
+
+IN_MEMORY = """
+    import pytest
+
+    pytestmark = pytest.mark.in_memory
+
+    @pytest.mark.long
+    def test_takes_no_time(cluster):
+        cluster.create_namespace("mine")
+        assert type(cluster).__name__ == "SimulatedCluster"
+
+    @pytest.mark.live("needs more")
+    def test_needs_more(cluster):
+        raise AssertionError
+"""
+
+
+def test_module_in_memory_plays_long_tests_on_a_simulated_cluster_and_leaves_live_tests_out(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOPOGATE_SCENES", raising=False)
+    assert "1 passed, 1 deselected" in run_pytest(tmp_path, IN_MEMORY, "-m", "not cluster and not long")
+
+
+def test_module_in_memory_is_played_on_the_real_control_plane_where_all_scenes_are_live(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOPOGATE_SCENES", "live")
+    assert "2 deselected" in run_pytest(tmp_path, IN_MEMORY, "-m", "not cluster")

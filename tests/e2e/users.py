@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from e2e.api import Api, ApiError, wait_for
+from sim.apiserver.webhooks import USER
+from sim.scenes.cluster import SceneApi
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}"
 
 
 def create_user(api: Api, namespace: str, name: str = "user", role: str = "edit") -> Api:
+    if isinstance(api, SceneApi):
+        return api.for_user(USER)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     if api.find(f"{path}/{name}") is None:

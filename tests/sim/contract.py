@@ -235,7 +235,7 @@ class Player:
         code, answer = self._side.request(op._replace(path=op.path.format(namespace=self._namespace), body=body))
         for obj in answer.get("items") or [answer]:
             metadata = obj.get("metadata") or {}
-            if metadata.get("uid"):
+            if metadata.get("uid") and "resourceVersion" in metadata:
                 at = path if obj is answer and op.method != "POST" else f"{path}/{metadata['name']}"
                 versions = self._known.get(at, ("", []))[1] if self._known.get(at, ("",))[0] == metadata["uid"] else []
                 self._known[at] = metadata["uid"], [*versions, metadata["resourceVersion"]]

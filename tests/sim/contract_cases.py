@@ -9,6 +9,7 @@ from tests.sim.contract import APPLY, MERGE, Op
 
 Json = dict[str, Any]
 _CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
+_PODS = "/api/v1/namespaces/{namespace}/pods"
 _WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads"
 _HEAD = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"}
 _CONDITION = {"type": "A", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -39,7 +40,18 @@ def _replace(path: str, head: Json, **metadata: str) -> Op:
     return Op("PUT", path, {"fieldManager": "two"}, {**head, "metadata": {"name": name, **metadata}})
 
 
+def _make_pod(**spec: Any) -> Op:
+    given = {"schedulerName": "nobody", "automountServiceAccountToken": False, "containers": [{"name": "c", "image": "i"}], **spec}
+    return Op("POST", _PODS, {"fieldManager": "one"}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p0"}, "spec": given})
+
+
+def _make_labelled(name: str) -> Op:
+    return Op("POST", _CONFIG_MAPS, {"fieldManager": "one"}, {**_OF_MAP, "metadata": {"name": name, "labels": {"a": "1"}}})
+
+
 _CHANGES_NOTHING = _merge({"metadata": {}})
+_POD_SET = {"name": "main", "count": 1}
+_WITH_NULL = {"spec": {"containers": [], "affinity": {"nodeAffinity": {"terms": [{}, None]}}}}
 _OF_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 _MAKE_MAP = Op("POST", _CONFIG_MAPS, {"fieldManager": "one"}, {**_OF_MAP, "metadata": {"name": "c0"}, "data": {"x": "1"}})
 _CHANGE_MAP = Op("PATCH", f"{_CONFIG_MAPS}/c0", {"fieldManager": "one"}, {"data": {"x": "2"}}, MERGE)
@@ -119,5 +131,34 @@ CASES: Mapping[str, list[Op]] = {
         Op("PATCH", f"{_WORKLOADS}/w0", {"fieldManager": "two"}, {**_make().body, "metadata": {"name": "w0", "labels": {}}}, APPLY),
         _CHANGES_NOTHING,
         _CHANGES_NOTHING,
+    ],
+    "a list holds null where the schema says nothing": [
+        Op("POST", _WORKLOADS, {"fieldManager": "one"}, {**_make().body, "spec": {"podSets": [{**_POD_SET, "template": _WITH_NULL}]}}),
+    ],
+    "what is tried out changes nothing": [
+        _make()._replace(params={"fieldManager": "zero", "dryRun": "All"}),
+        _READ,
+        _make(),
+        _merge({"metadata": {"labels": {"a": "1"}}})._replace(params={"fieldManager": "four", "dryRun": "All"}),
+        Op("DELETE", f"{_WORKLOADS}/w0", {"dryRun": "All"}),
+        _READ,
+    ],
+    "objects of a collection are deleted by their labels": [
+        _make_labelled("c0"),
+        _make_labelled("c1"),
+        _MAKE_MAP._replace(body={**_OF_MAP, "metadata": {"name": "c2"}}),
+        Op("DELETE", _CONFIG_MAPS, {"labelSelector": "a=1"}),
+        Op("GET", f"{_CONFIG_MAPS}/c0", {}),
+        Op("GET", f"{_CONFIG_MAPS}/c2", {}),
+    ],
+    "limits of a container without requests": [
+        _make_pod(
+            containers=[{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]
+        ),
+    ],
+    "a pod is evicted": [
+        _make_pod(schedulingGates=[{"name": "example.com/x"}]),
+        Op("POST", f"{_PODS}/p0/eviction", {}, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p0"}}),
+        Op("GET", f"{_PODS}/p0", {}),
     ],
 }

@@ -110,7 +110,7 @@ class Told:
             with self._lock:
                 self._events[path, obj["metadata"].get("namespace", "")].append({"type": kind, "object": obj})
 
-        return Follower(cluster.server, cluster.ca_file, cluster.token, path, tell).start()
+        return cluster.follow(path, tell)
 
     def read_events(self, namespace: str, path: str) -> list[Json]:
         """Those before the last object; all if that has not come."""

@@ -1,4 +1,4 @@
-"""User stories 1 to 9 of KEP-2724 on the real control plane."""
+"""User stories 1 to 9 of KEP-2724."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from e2e.standins.mpijob import MPIJobStandIn
 from tests.installed import Installed
 from tests.long import mark_long
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 STAND_INS = (JobSetStandIn, LeaderWorkerSetStandIn, MPIJobStandIn)
 OBJECTS = "/apis/kueue.x-k8s.io/v1beta2"
 

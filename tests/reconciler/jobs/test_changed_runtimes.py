@@ -18,7 +18,7 @@ from e2e.topogate import Topogate
 from tests.reconciler.kinds.scenarios import runtime
 from tests.reconciler.scenes import GPU, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 TRAINER, JOBSETS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
 

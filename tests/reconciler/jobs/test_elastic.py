@@ -14,6 +14,8 @@ from tests.installed import Installed
 from tests.reconciler.jobs.test_reclaimable import narrow
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 GATE = ["--feature-gates", "ElasticJobsViaWorkloadSlicesWithTAS=true"]
 Json = dict[str, Any]
 

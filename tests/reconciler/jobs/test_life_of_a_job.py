@@ -12,6 +12,8 @@ from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
+pytestmark = pytest.mark.in_memory
+
 
 def test_a_required_rack_job_runs_in_one_rack_in_the_order_of_its_ranks(scene: Scene) -> None:
     scene.submit("train", pods=8, gpus=2, indexed=True, required=scene.rack)

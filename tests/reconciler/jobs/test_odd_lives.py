@@ -11,6 +11,8 @@ from e2e.audit import truth
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import WORKLOADS, Scene
 
+pytestmark = pytest.mark.in_memory
+
 
 def test_a_job_made_again_under_its_old_name_gets_the_place_of_the_old_one(scene: Scene) -> None:
     scene.submit("again", pods=4, gpus=8, required=scene.block)

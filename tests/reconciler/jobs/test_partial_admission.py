@@ -12,7 +12,7 @@ from e2e import manifests
 from e2e.audit import truth
 from tests.reconciler.scenes import GPU, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 
 

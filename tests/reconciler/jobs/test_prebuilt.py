@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from core.names import API_VERSION, PREBUILT_WORKLOAD, WORKLOAD_ANNOTATION
 from e2e.api import wait_for
 from e2e.audit import truth
 from tests.reconciler.kinds.pods import bound, build_pod, list_live_pods
 from tests.reconciler.scenes import WORKLOADS, Scene
+
+pytestmark = pytest.mark.in_memory
 
 Json = dict[str, Any]
 

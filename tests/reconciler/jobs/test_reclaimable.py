@@ -23,6 +23,8 @@ from tests.reconciler.scenes import Scene
 from tests.reconciler.workloads.test_activity import TimedHarness
 from tests.runtime.fakes import ManualClock
 
+pytestmark = pytest.mark.in_memory
+
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{}queue"
 
 

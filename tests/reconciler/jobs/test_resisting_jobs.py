@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from e2e import manifests
 from e2e.api import Api, ApiError
 from e2e.audit import truth
 from e2e.audit.recount import recount
+from e2e.clock import CLOCK
 from e2e.cluster import Cluster
 from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
@@ -24,7 +23,7 @@ from tests.reconciler.kinds.pods import build_template, of_set
 from tests.reconciler.kinds.test_jobset import build_jobset, replicated
 from tests.reconciler.scenes import GPU, JOBS, LOWER_PRIORITY, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 PODS = "/api/v1/namespaces/{}/pods"
@@ -59,22 +58,16 @@ def user(scene: Scene) -> Iterator[Api]:
 @contextmanager
 def again_and_again(act: Callable[[], Any], threads: int) -> Iterator[None]:
     """Does something all the time, whatever the API server answers."""
-    over = threading.Event()
 
-    def work() -> None:
-        while not over.is_set():
-            with suppress(ApiError):
-                act()
+    def turn() -> bool:
+        with suppress(ApiError):
+            act()
+        return True
 
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    try:
+    with ExitStack() as stack:
+        for number in range(threads):
+            stack.callback(CLOCK.repeat(turn, 0.01, f"user {number}"))
         yield
-    finally:
-        over.set()
-        for worker in workers:
-            worker.join()
 
 
 def run_victim(scene: Scene, user: Api) -> str:
@@ -145,10 +138,10 @@ def test_preempted_jobset_that_a_finalizer_keeps_from_being_deleted_makes_no_mor
     user.request("DELETE", f"{path}?propagationPolicy=Background")
     try:
         preempt(scene, high)
-        until = time.monotonic() + 15
-        while time.monotonic() < until:
+        until = CLOCK.monotonic() + 15
+        while CLOCK.monotonic() < until:
             assert len(bound(scene.read(), scene)) <= 2
-            time.sleep(0.2)
+            CLOCK.sleep(0.2)
         assert recount(scene.api) == []
         (victim,) = (w for w in scene.read().workloads if w["metadata"]["name"].startswith("jobset-"))
         assert truth.get_condition(victim, "QuotaReserved")["reason"] == REASON_ON_HOLD
@@ -199,6 +192,7 @@ def slow_node(scene: Scene) -> Iterator[str]:
     scene.api.delete(f"/api/v1/nodes/{name}")
 
 
+@pytest.mark.live("an admission policy, and a Job that adopts a pod")
 @pytest.mark.parametrize("scene", mark_long(BOTH, but={0}), indirect=True)
 def test_preempted_job_that_adopts_pod_that_takes_years_to_end_gives_its_quota_back(
     scene: Scene, user: Api, high: str, slow_node: str

@@ -12,6 +12,8 @@ from tests.long import mark_long
 from tests.reconciler.kinds.pods import bound, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import JOBS, Scene
 
+pytestmark = pytest.mark.in_memory
+
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 TOLERATIONS = [{"key": f"example.com/k{i}", "operator": "Exists"} for i in range(MAX_TOLERATIONS)]
 EXPRESSIONS = [{"key": f"example.com/k{i}", "operator": "DoesNotExist"} for i in range(MAX_SELECTOR_ENTRIES)]

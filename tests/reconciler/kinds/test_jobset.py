@@ -15,7 +15,7 @@ from e2e.standins.jobset import JobSetStandIn
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.reconciler.kinds.pods import (
 )
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 PATH = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/{}/leaderworkersets"
 
 

@@ -21,7 +21,7 @@ from tests.reconciler.kinds.pods import (
 )
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 
 
 def test_a_pod_alone_is_bound_where_its_workload_says(scene: Scene) -> None:

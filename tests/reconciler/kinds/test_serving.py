@@ -27,7 +27,7 @@ from tests.reconciler.kinds.pods import (
 )
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 PODS = "/api/v1/namespaces/{}/pods"
 
 
@@ -35,6 +35,7 @@ def scale(scene: Scene, obj: dict[str, Any], replicas: int) -> None:
     scene.api.patch(f"{manifests.get_path(obj)}/{obj['metadata']['name']}", {"spec": {"replicas": replicas}})
 
 
+@pytest.mark.live("an admission policy")
 def test_a_stateful_set_is_one_workload_in_one_rack_in_the_order_of_its_ordinals(scene: Scene) -> None:
     created = scene.create(of_set("StatefulSet", scene, "db", 4, build_template(4, required=scene.rack)))
     now = scene.eventually("all to be bound", lambda now: bound(list_live_pods(now, scene, app="db"), 4))
@@ -178,6 +179,7 @@ def test_deployment_without_a_queue_gets_no_workload_and_its_pods_are_bound(scen
     assert len(list_workload_names(now, scene)) == 1, "the job's"
 
 
+@pytest.mark.live("the DaemonSet controller")
 def test_in_a_managed_namespace_all_pods_are_queued_but_those_of_daemon_sets_and_jobs(scene: Scene) -> None:
     scene.api.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": build_managed_labels()}})
     scene.create(manifests.build_local_queue("default", scene.namespace, f"{scene.prefix}queue"))

@@ -22,7 +22,7 @@ from tests.reconciler.kinds.scenarios import RUNTIME, SCENARIOS, Scenario, build
 from tests.reconciler.kinds.stage import Stage, check_places, name_of
 from tests.reconciler.scenes import WORKLOADS, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 NAMES = [scenario.kind for scenario in SCENARIOS]
 
 

@@ -16,6 +16,8 @@ from tests.long import mark_long
 from tests.reconciler.nodes.test_failed_nodes import fail, get_places, wait_until_whole
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 # The node named, events, the new place, its event, the pod's ungating.
 WRITES = 4
 

@@ -16,6 +16,8 @@ from e2e.topogate import Topogate
 from tests.long import mark_long
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 NODES = "/api/v1/nodes"
 HOST = "kubernetes.io/hostname"
 DOCUMENT = Path(__file__).parents[3] / "docs/nodes.md"

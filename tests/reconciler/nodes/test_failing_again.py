@@ -19,6 +19,8 @@ from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workl
 from tests.reconciler.nodes.test_failing_racks import find_touched_pods, list_evictions, recover
 from tests.reconciler.scenes import GPU, Scene
 
+pytestmark = pytest.mark.in_memory
+
 # Long enough to be seen, short enough to be waited for.
 RULES = {"unschedulableDelay": "2s", "requeue": {"base": "8s", "limit": "30s"}}
 PATIENT = {"backoffLimit": 1000}

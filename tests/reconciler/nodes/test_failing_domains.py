@@ -12,7 +12,7 @@ from e2e.topogate import Topogate
 from tests.reconciler.nodes.test_failed_nodes import fail, get_places, get_workload, list_racks_of
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from tests.reconciler.nodes.test_failed_nodes import (
 )
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 # Indexes count their failures one by one: the Job controller would pause for minutes after a dozen pods that failed at once.
 PATIENT = {"backoffLimitPerIndex": 100}
 
@@ -190,6 +192,7 @@ def test_of_two_jobs_that_lose_a_node_and_want_the_same_spare_one_gets_it_and_th
     assert find_broken_rules(tight, facts, dict.fromkeys(names, tight.rack)) == []
 
 
+@pytest.mark.live("what the API server does without the webhook")
 def test_nodes_lost_while_webhook_is_down_are_replaced_and_jobs_are_stopped(open_scene: Callable[..., Scene], topogate: Topogate) -> None:
     """It is not asked about pods of a Job, nor about stopping one; a Deployment's pods are not made without it, so that none can run past
     its gate."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +13,14 @@ from core.model.admission import decode_admission
 from core.names import SPARE_NODES, SPARES, SPARES_HELD
 from e2e.api import ApiError, wait_for
 from e2e.audit import truth
-from e2e.audit.follow import Follower
 from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.reconciler.nodes.test_failed_nodes import NODES, end_pods, fail, get_places, get_workload, wait_until_whole
 from tests.reconciler.nodes.test_failing_racks import recover
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.scraped import Scraped
+
+pytestmark = pytest.mark.in_memory
 
 ONE_SPARE = {SPARE_NODES: "1"}
 
@@ -55,8 +55,7 @@ def with_a_spare(scene: Scene, job: str, pods: int = 2) -> tuple[dict[str, str],
 
 
 def count(running: Topogate, queue: str, state: str) -> float:
-    with urllib.request.urlopen(running.metrics_url, timeout=120) as reply:
-        return Scraped(reply.read().decode()).sum("topogate_spare_nodes", cluster_queue=queue, state=state)
+    return Scraped(running.read_metrics()).sum("topogate_spare_nodes", cluster_queue=queue, state=state)
 
 
 def fill(scene: Scene, job: str) -> None:
@@ -73,9 +72,7 @@ def fill(scene: Scene, job: str) -> None:
 def followed(scene: Scene) -> Iterator[list[dict[str, Any]]]:
     """All that the workloads of a scene are, version by version."""
     versions: list[dict[str, Any]] = []
-    cluster = scene.cluster
-    path = WORKLOADS.format(scene.namespace)
-    follower = Follower(cluster.server, cluster.ca_file, cluster.token, path, lambda _, obj: versions.append(obj)).start()
+    follower = scene.cluster.follow(WORKLOADS.format(scene.namespace), lambda _, obj: versions.append(obj))
     try:
         yield versions
     finally:

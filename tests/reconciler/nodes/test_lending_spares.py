@@ -18,7 +18,7 @@ from tests.reconciler.nodes.test_failing_racks import recover
 from tests.reconciler.nodes.test_failing_with_spares import count, followed, list_spares, told
 from tests.reconciler.scenes import Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 LENDS = {SPARE_NODES: "1", LEND_SPARES: "true"}
 
 

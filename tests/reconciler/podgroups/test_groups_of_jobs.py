@@ -35,7 +35,7 @@ from tests.reconciler.kinds.test_jobset import replicated
 from tests.reconciler.podgroups.test_podgroups import GATE, GROUPS, get_condition
 from tests.reconciler.scenes import JOBS, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 SHOWN = f"metadata.annotations[{PODGROUP_TOPOLOGY}]"
 Obj = dict[str, Any]
 
@@ -134,6 +134,7 @@ def test_a_job_that_fits_in_no_rack_waits_whole_and_one_that_may_be_anywhere_doe
     )
 
 
+@pytest.mark.live("an API server that drops a field it does not know")
 def test_where_kube_scheduler_has_no_groups_of_its_own_a_job_that_asks_for_it_is_refused(hall: Scene) -> None:
     asks = build_job("native", hall.namespace, 2, hall.rack)
     asks["metadata"]["annotations"][PODGROUP_PLACED_BY] = "kube-scheduler"
@@ -173,6 +174,7 @@ def test_pod_group_of_a_job_that_a_user_deletes_or_changes_is_restored(hall: Sce
     hall.eventually("it to be mended", lambda _: list_groups(hall)[0]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}})
 
 
+@pytest.mark.live("rules of a CRD in CEL")
 def test_of_a_group_its_numbers_may_change_and_nothing_else(hall: Scene) -> None:
     hall.create(build_job("train", hall.namespace, 1, hall.rack))
     hall.eventually("its group", lambda _: len(list_groups(hall)) == 1)

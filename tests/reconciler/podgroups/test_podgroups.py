@@ -20,6 +20,8 @@ from tests.long import mark_long
 from tests.reconciler.kinds.pods import build_pod_spec
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 GATE = ("--feature-gates=TopologyAwareWorkloadScheduling=true",)
 DOCUMENT = Path(__file__).parents[3] / "docs" / "podgroups.md"
 GROUPS = "/apis/topogate.dev/v1alpha1/namespaces/{}/podgroups"

@@ -18,7 +18,7 @@ from tests.long import mark_long
 from tests.reconciler.kinds.pods import build_pod, build_template, list_live_pods, of_set
 from tests.reconciler.scenes import WORKLOADS, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 PODS = "/api/v1/namespaces/{}/pods"
 POD_SET = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}
 ENDS_SLOWLY = "e2e.topogate.dev/ends-slowly"  # its containers have not ended as long as it has this annotation (e2e/stages/pod.yaml)

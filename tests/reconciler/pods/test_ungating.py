@@ -22,7 +22,7 @@ from e2e.proxies.writes_proxy import Cut, WritesProxy
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 PODS = "/api/v1/namespaces/{}/pods"
 
 

@@ -15,7 +15,7 @@ from e2e.audit import truth
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 GROUP_VERSION = "kueue.x-k8s.io/v1beta2"
 ROOT = f"/apis/{GROUP_VERSION}"
 RECLAIMS = {"reclaimWithinCohort": "Any"}

@@ -13,7 +13,7 @@ from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, QUEUES, Scene
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.in_memory
 
 
 def get_condition(scene: Scene, job: str, kind: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,12 +15,15 @@ from core.resource import Obj
 from core.state.facts import find_condition
 from e2e.api import APPLY_PATCH
 from e2e.audit import truth
+from e2e.clock import CLOCK
 from e2e.topogate import Topogate
 from reconciler.workloads.activity import Activity
 from tests.builders import RACK, Node, build_node_json, build_topology_json
 from tests.reconciler.harness_queues import wait_until
 from tests.reconciler.scenes import WORKLOADS, Scene
 from tests.reconciler.workloads.test_pods_ready_timers import JOB, ReadyHarness
+
+pytestmark = pytest.mark.in_memory
 
 ROW = "example.com/row"
 BY_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
@@ -189,4 +192,4 @@ def test_waiting_workload_that_is_deactivated_is_reported_and_admitted_after_rea
 
 def _age_s(workload: Obj | None) -> float:
     since = truth.get_condition(workload, "Admitted").get("lastTransitionTime")
-    return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+    return (CLOCK.now() - datetime.fromisoformat(since)).total_seconds() if since else 0.0

@@ -10,6 +10,8 @@ import pytest
 from e2e.audit import truth
 from tests.reconciler.scenes import WORKLOADS, Scene
 
+pytestmark = pytest.mark.in_memory
+
 ROOT = "/apis/kueue.x-k8s.io/v1beta2"
 CUSTOM = "example.com/judge"
 Json = dict[str, Any]

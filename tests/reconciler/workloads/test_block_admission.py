@@ -16,6 +16,8 @@ from e2e.audit import truth
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
 
+pytestmark = pytest.mark.in_memory
+
 Json = dict[str, Any]
 BLOCKING: Json = {"timeout": "5m", "blockAdmission": True}
 NOBODY = {"schedulerName": "nobody"}  # pods that are admitted and never bound

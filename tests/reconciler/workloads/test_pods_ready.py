@@ -15,6 +15,8 @@ from e2e.audit import truth
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import Scene
 
+pytestmark = pytest.mark.in_memory
+
 Json = dict[str, Any]
 NOBODY = {"schedulerName": "nobody"}  # pods that are admitted and never bound
 PATIENT: Json = {"timeout": "5m"}
@@ -59,7 +61,7 @@ def fail_a_pod(scene: Scene, job: str) -> None:
 def test_pods_ready_condition_is_written_for_running_workloads_only_with_the_feature_on(scene: Scene, follow: Follow) -> None:
     follow(None)
     scene.submit("train", pods=2, gpus=8, required=scene.rack)
-    scene.eventually("its pods to be ready", lambda _: scene.job("train")["status"].get("ready") == 2)
+    scene.eventually("its pods to be ready", lambda _: scene.job("train").get("status", {}).get("ready") == 2)
     scene.submit("later", pods=1, gpus=8, required=scene.rack)
     now = scene.until_bound("later", 1)
     assert get_ready_condition(now, "train") == (None, None), "all that came before has been handled by now"

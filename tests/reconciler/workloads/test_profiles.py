@@ -14,6 +14,8 @@ from e2e.cluster import Cluster
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, WORKLOADS, Scene
 
+pytestmark = pytest.mark.in_memory
+
 FOUR, THREE = [1, 1, 2, 3], [1, 3, 3]  # pods on the nodes that are used
 
 
@@ -81,6 +83,7 @@ def test_profile_of_job_queue_or_topology_is_used_and_an_unknown_one_is_refused(
     uneven.close()
 
 
+@pytest.mark.live("the log of a process")
 def test_feature_gates_define_the_default_profile(uneven: Scene, topogate: Topogate) -> None:
     topogate.kill_reconciler()
     topogate.start_reconciler(options=["--feature-gates", "TASProfileBestFit=true,TASRespectNodeAffinityPreferred=true"])

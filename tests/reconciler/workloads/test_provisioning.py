@@ -24,6 +24,8 @@ from tests.long import mark_long
 from tests.reconciler.provisioning import AT_ONCE, ROOT, Provisioned, get_eviction_messages, has_quota, is_evicted, list_event_reasons
 from tests.reconciler.scenes import GPU, Scene
 
+pytestmark = pytest.mark.in_memory
+
 TIMEOUT_S = 6
 ONCE_MORE = {**AT_ONCE, "backoffLimitCount": 1}
 Json = dict[str, Any]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
+
 from core.names import RESOURCE_IN_USE_FINALIZER
 from e2e import manifests
 from e2e.api import wait_for
@@ -13,6 +15,8 @@ from e2e.cluster import Cluster
 from e2e.nodes import build_node
 from e2e.topogate import Topogate
 from tests.reconciler.scenes import GPU, Scene
+
+pytestmark = pytest.mark.in_memory
 
 ROOT = "/apis/kueue.x-k8s.io/v1beta2"
 
