@@ -53,6 +53,7 @@ class Replica:
         self.deaths = 0  # by faults
         self.lost = 0  # leaderships
         self.problems: list[str] = []
+        self.written: set[tuple[str, str, str]] = set()  # group, resource and verb of all that its processes have sent to be written
         self.calm_since = 0.0  # nothing has gone wrong since then; infinite while something does
         self.lost_at: Mapping[str, float] = {}  # since when hosts are gone or not ready
         self.before_write: Callable[[Request], None] = lambda _: None  # may raise, as that of its `Sender`
@@ -120,7 +121,9 @@ class Replica:
             self.problems.append(f"{self.identity} writes while {find_holder(self._server) or 'nobody'} holds the lease: {what}")
 
     def _check_sent(self, request: Request) -> None:
-        """Notes a write that is wrong by what the process itself has observed."""
+        """Notes the right that a write needs, and a write that is wrong by what the process itself has observed."""
+        resource = f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
+        self.written.add((request.kind.group, resource, request.verb))
         if self.reconciler is None or request.kind.resource != POD:
             return
         stored = self._server.objects[POD].get((request.namespace, request.name))

@@ -32,7 +32,7 @@ from e2e.topogate import SYSTEM_NAMESPACE
 from sim.scenes.cluster import SimulatedCluster
 from sim.scenes.topogate import SimulatedTopogate
 from tests import slices, workers
-from tests.chart.rights_of_a_run import write_asked
+from tests.chart.rights_of_a_run import write_asked, write_written_in_memory
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
 
@@ -135,6 +135,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         return
     simulated = SimulatedCluster().start()
     yield simulated
+    written = set().union(*(replica.written for replica in simulated.world.replicas))
+    write_written_in_memory(written, f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{request.node.path.stem}")
     simulated.stop()
 
 

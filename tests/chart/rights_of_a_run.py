@@ -1,7 +1,8 @@
 """`python -m tests.chart.rights_of_a_run`: whether the rights of both processes are those that a whole run of the tests used.
 
-Each process of a run writes to `out/asked` what the processes beside its control plane asked of the API server. This reads them all, once
-the run is over: nothing that was asked may have been refused, and all that is granted must have been used.
+Each process of a run writes to `out/asked` what the processes beside its control plane asked of the API server, and each module that is
+played in memory what its reconcilers wrote. This reads them all, once the run is over: nothing that was asked may have been refused, and
+all that is granted must have been used.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import webhook.chart
@@ -56,6 +58,14 @@ def write_asked(audit_folder: Path, to: str) -> None:
     found = {name: read_asked(audit_folder, refused=refused) for name, refused in (("used", False), ("refused", True))}
     listed = {name: {user: sorted(asked) for user, asked in users.items()} for name, users in found.items()}
     (ASKED / f"{to}.json").write_text(json.dumps(listed))
+
+
+def write_written_in_memory(written: Iterable[Right], to: str) -> None:
+    """Writes what simulated reconcilers have written, as `out/asked/<to>.json`: refused is what is not granted."""
+    ASKED.mkdir(parents=True, exist_ok=True)
+    user, asked = get_user_name("reconciler", SYSTEM_NAMESPACE), set(written)
+    found = {"used": {user: sorted(asked)}, "refused": {user: sorted(asked - GRANTED["reconciler"])}}
+    (ASKED / f"{to}.json").write_text(json.dumps(found))
 
 
 def find_problems(folder: Path = ASKED) -> list[str]:

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from e2e.accounts import get_user_name
 from e2e.topogate import SYSTEM_NAMESPACE
-from tests.chart.rights_of_a_run import GRANTED, SELDOM, find_problems
+from tests.chart import rights_of_a_run
+from tests.chart.rights_of_a_run import GRANTED, SELDOM, find_problems, write_written_in_memory
 
 EVENTS = ("events.k8s.io", "events", "create")
 
@@ -39,3 +42,12 @@ def test_refused_request_is_named(tmp_path: Path):
         write(tmp_path, part, used=used(part))
     write(tmp_path, "gw2", refused={"system:serviceaccount:a:b": [list(EVENTS)]})
     assert find_problems(tmp_path) == ["system:serviceaccount:a:b was refused create events of events.k8s.io"]
+
+
+def test_write_in_memory_without_a_right_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rights_of_a_run, "ASKED", tmp_path)
+    for part in GRANTED:
+        write(tmp_path, part, used=used(part))
+    write_written_in_memory({min(GRANTED["reconciler"]), ("", "nodes", "delete")}, "gw0-test_a")
+    user = get_user_name("reconciler", SYSTEM_NAMESPACE)
+    assert find_problems(tmp_path) == [f"{user} was refused delete nodes of the core group"]
