@@ -233,10 +233,16 @@ def make_stuck(order: Order, timeout_s: int) -> list[Json]:
     return [job]
 
 
-def make_filler(order: Order, host: str) -> list[Json]:
+def make_filler(order: Order, host: str, gpus: int = 0) -> list[Json]:
     """A Job of one pod that takes a part of a host, and stays there."""
-    job = _build_job(order, 1, order.chance.randint(1, 7), {UNCONSTRAINED_TOPOLOGY: "true"}, nodeSelector={HOSTNAME_LABEL: host})
-    return [job]
+    gpus = gpus or order.chance.randint(1, 7)
+    return [_build_job(order, 1, gpus, {UNCONSTRAINED_TOPOLOGY: "true"}, nodeSelector={HOSTNAME_LABEL: host})]
+
+
+def make_rest(order: Order) -> list[Json]:
+    """A Job of a slice that takes a whole node, and a pod more, for which half of one is the best place."""
+    notes = {REQUIRED_TOPOLOGY: BLOCK_LABEL, SLICE_REQUIRED_TOPOLOGY: HOSTNAME_LABEL, SLICE_SIZE: "2"}
+    return [_build_job(order, 3, 4, notes)]
 
 
 def make_group(order: Order) -> list[Json]:

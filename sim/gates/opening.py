@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from core.model.gates import REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY, ChosenGates
+from core.model.gates import PARTIAL_SLICES, REPLACE_MULTIPLE, SPREADING, WORKLOAD_PODS_READY, ChosenGates
 from core.names import HOSTNAME_LABEL, LOST_NODES_THRESHOLD
 from e2e.audit.recount_places import read_domains
 from e2e.audit.recount_promises import find_misshapen
@@ -16,7 +16,7 @@ from e2e.standins.pods import has_condition
 from sim.administrators import Administrators
 from sim.apiserver.server import Refused
 from sim.ending import list_holding
-from sim.gates.jobs import MADE, Order, is_refused, make_filler, make_served, make_stuck
+from sim.gates.jobs import MADE, Order, is_refused, make_filler, make_rest, make_served, make_stuck
 from sim.gates.judges import Judges
 from sim.models.base import NODE
 from sim.replica import CALM_S
@@ -43,6 +43,7 @@ class Opening:
     def play(self, administrators: Administrators, judges: Judges) -> None:
         """Plays it. Raises Broken."""
         self._pass_time(CALM_S + _BETWEEN_S)
+        self._play_rest()
         fillers = self._fill()
         for name in self._list_kinds():
             objects = self._submit(MADE[name][0](self._order()), name)
@@ -91,6 +92,17 @@ class Opening:
         for number, host in enumerate(self._chance.sample(hosts, len(hosts) // 2)):
             found += self._submit(make_filler(self._order(self._teams[number % len(self._teams)]), host), "a node")
         return found
+
+    def _play_rest(self) -> None:
+        """What is left over of partial slices has its place before the others, by the names of hosts."""
+        if self._gates.is_on(PARTIAL_SLICES):
+            team, host = self._chance.choice(self._teams), self._world.objects(*NODE)[0]["metadata"]["labels"][HOSTNAME_LABEL]
+            filler = self._submit(make_filler(self._order(team), host, 4), "a node")
+            self._pass_time(_BETWEEN_S)
+            job = self._submit(make_rest(self._order(team)), "partial slices")
+            self._pass_time(_BETWEEN_S)
+            self._delete([*filler, *job])
+            self._pass_time(_BETWEEN_S)
 
     def _play_service(self) -> None:
         """Workloads that are spread by one label, one after the other."""
