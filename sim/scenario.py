@@ -213,7 +213,7 @@ class Scenario:
     def play_opening(self) -> None:
         """Plays what comes before the steps of a scenario with gates. Raises Broken."""
         if self.gates.values:
-            Opening(self.seed, self.world, self.gates, TEAMS, 2 * self.pool.nodes, self._pass_time).play(self._administrators, self.judges)
+            Opening(self.seed, self.world, self.gates, TEAMS, self._pass_time).play(self._administrators, self.judges)
 
     def _play(self, step: Step) -> None:
         try:

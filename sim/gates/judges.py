@@ -14,6 +14,7 @@ from core.names import (
     POD_GROUP_NAME,
     REASON_WAITING_FOR_PREEMPTED,
     SPARES,
+    TOPOLOGY_SPREADING,
     WAIT_FOR_PODS_READY,
 )
 from core.plan.steps.actions import from_time
@@ -28,7 +29,7 @@ from sim.replica import CALM_S
 from sim.world import DOUBTED_S, WORKLOADS, World
 
 _WRITTEN_S = 5.0  # all that was decided on together is written
-_LATE_S = 120.0  # in peace: what is overdue has been evicted
+LATE_S = 120.0  # in peace: what is overdue has been evicted
 _TOPOLOGIES, _FLAVORS = ("kueue.x-k8s.io", "topologies"), ("kueue.x-k8s.io", "resourceflavors")
 
 
@@ -44,7 +45,7 @@ class _Spread(NamedTuple):
     pods: list[Json]
     flavors: Mapping[str, Mapping[str, str]]  # by name: the labels of their nodes
     just_now: Collection[str]  # uids of workloads that have got their place with this one, or shortly before
-    is_sure: bool  # all that was decided on has been written, and no workload was promised what evicted ones have
+    is_sure: bool  # a rule orders domains, all that was decided on has been written, and no workload was promised what evicted ones have
 
 
 class Judges:
@@ -97,8 +98,8 @@ class Judges:
             self._left[uid] = now, old
         if _has_places(new) and not _has_places(old):
             self._placed[uid] = now
-            if self._gates.is_on(SPREADING):
-                self._judge_spread(new)
+            if self._gates.is_on(SPREADING) and (modes := _list_modes(new)):
+                self._note_place(new, is_ordered="Preferred" in modes)
         if new and has_condition(new, "Evicted") and not has_condition(old, "Evicted"):
             reason = next(each["reason"] for each in new["status"]["conditions"] if each["type"] == "Evicted")
             if reason == "NodeFailures" and self._gates.is_on(REPLACE_MULTIPLE):
@@ -108,25 +109,30 @@ class Judges:
             if reason == "PodsReadyTimeout" and self._gates.is_on(MAX_NOT_READY) and self._is_calm():
                 self._judge_patience(new)
 
-    def _judge_spread(self, workload: Json) -> None:
-        now, objects = self._world.loop.time(), self._world.objects
-        topologies = objects(*_TOPOLOGIES)
-        levels = [each["nodeLabel"] for topology in topologies for each in topology["spec"]["levels"]]
+    def _list(self, resource: tuple[str, str]) -> list[Json]:
+        """All objects of a resource, as they are stored: none is changed there, so that what is listed may be kept."""
+        return [stored.obj for stored in self._world.server.objects[resource].values()]
+
+    def _note_place(self, workload: Json, *, is_ordered: bool) -> None:
+        """Keeps what a place is judged by later; `is_ordered`: a rule orders the domains."""
+        now, workloads = self._world.loop.time(), self._list(WORKLOADS)
+        levels = [each["nodeLabel"] for topology in self._list(_TOPOLOGIES) for each in topology["spec"]["levels"]]
         if levels != self._pool.levels or now < self._relevelled_at + DOUBTED_S:
             return
         doubted = self._world.relabelled | self._world.unlabelled | self._world.moved | {*self._doubled}
-        nodes = [node for node in objects(*NODE) if node["metadata"]["name"] not in doubted]
-        present = [each for each in objects(*WORKLOADS) if _is_present(each)]
-        doubtful = [each for each in objects(*WORKLOADS) if _has_places(each) and not _is_present(each)]
+        nodes = [node for node in self._list(NODE) if node["metadata"]["name"] not in doubted]
+        present = [each for each in workloads if _is_present(each)]
+        doubtful = [each for each in workloads if _has_places(each) and not _is_present(each)]
         known = {each["metadata"]["uid"] for each in (*present, *doubtful)}
         doubtful += [each for uid, (at, each) in self._left.items() if now < at + DOUBTED_S and uid not in known]
-        if not self._is_calm():  # some may have been decided on, and not written
-            doubtful += [each for each in objects(*WORKLOADS) if not _has_places(each)]
+        is_calm = self._is_calm()
+        if not is_calm:  # some may have been decided on, and not written
+            doubtful += [each for each in workloads if not _has_places(each)]
         self.counts["spread"] += 1
-        flavors = {each["metadata"]["name"]: each["spec"].get("nodeLabels") or {} for each in objects(*_FLAVORS)}
+        is_sure = is_ordered and is_calm and not any(map(_waits_for_evicted, workloads))
+        flavors = {each["metadata"]["name"]: each["spec"].get("nodeLabels") or {} for each in self._list(_FLAVORS)} if is_sure else {}
         just_now = {uid for uid, at in self._placed.items() if now < at + _WRITTEN_S}
-        is_sure = self._is_calm() and not any(map(_waits_for_evicted, objects(*WORKLOADS)))
-        crowd, pods = Crowd(levels, nodes), objects(*POD)
+        crowd, pods = Crowd(levels, nodes), self._list(POD) if is_sure else []
         self._spread.append(_Spread(now, crowd, workload, present, doubtful, nodes, pods, flavors, just_now, is_sure))
 
     def settle(self) -> list[str]:
@@ -136,7 +142,7 @@ class Judges:
         while self._spread and now >= self._spread[0].at + _WRITTEN_S:
             found = self._spread.pop(0)
             known = {each["metadata"]["uid"] for each in (*found.present, *found.doubtful)}
-            came = [each for each in self._world.objects(*WORKLOADS) if _has_places(each) and each["metadata"]["uid"] not in known]
+            came = [each for each in self._list(WORKLOADS) if _has_places(each) and each["metadata"]["uid"] not in known]
             self.problems += found.crowd.find_crowded(found.workload, found.present, [*found.doubtful, *came])
             self._judge_order(found, came)
         return self.problems
@@ -148,7 +154,7 @@ class Judges:
         unsure = [*found.doubtful, *came, *(each for each in others if each["metadata"]["uid"] in found.just_now)]
         if found.is_sure:
             self.counts["order"] += 1
-            spares = set[str]().union(*map(_list_spares, (*others, *self._world.objects(*WORKLOADS))))
+            spares = set[str]().union(*map(_list_spares, (*others, *self._list(WORKLOADS))))
             nodes = [each for each in found.nodes if _takes_pods(each) and each["metadata"]["name"] not in spares]
             free = count_free([*others, *found.doubtful, *came], found.pods, nodes)
             self.problems += found.crowd.find_worse(found.workload, others, unsure, free, found.flavors)
@@ -198,7 +204,7 @@ class Judges:
     def _list_group(self, workload: Json) -> list[Json]:
         """The pods of a group that says how many of them may be not ready."""
         key = get_key(workload)
-        mine = [pod for pod in self._world.objects(*POD) if (pod["metadata"]["namespace"], _get_group(pod)) == key]
+        mine = [pod for pod in self._list(POD) if (pod["metadata"]["namespace"], _get_group(pod)) == key]
         return mine if any(MAX_NOT_READY_COUNT in (pod["metadata"].get("annotations") or {}) for pod in mine) else []
 
     # --- at the end ---------------------------------------------------------------------------------
@@ -206,14 +212,14 @@ class Judges:
     def find_at_end(self) -> Iterator[str]:
         """Sentences about workloads that should have been evicted, and groups that are said to be ready and are not, or the other way
         round."""
-        workloads, now = self._world.objects(*WORKLOADS), self._world.loop.time()
+        workloads, now = self._list(WORKLOADS), self._world.loop.time()
         running = [each for each in workloads if has_condition(each, "Admitted") and not has_condition(each, "Finished")]
         for each in running if self._gates.is_on(WORKLOAD_PODS_READY) else ():
             times = _read_times(each)
             if times and not has_condition(each, "PodsReady"):
                 uid = each["metadata"]["uid"]
                 waited = now - max(self._since[uid, "Admitted"], self._since[uid, "PodsReady"])
-                if waited > max(times.values()) + _LATE_S:
+                if waited > max(times.values()) + LATE_S:
                     yield f"workload {each['metadata']['name']} is not ready for {waited:.0f} s, and its times are {times}"
         for each in running if self._gates.is_on(MAX_NOT_READY) else ():
             if mine := self._list_group(each):
@@ -233,6 +239,13 @@ def _judge_group(workload: Json, pods: list[Json]) -> Iterator[str]:
     ready = sum(has_condition(pod, "Ready") or get_phase(pod) == "Succeeded" for pod in pods)
     if has_condition(workload, "PodsReady") != (total - ready <= tolerated):
         yield f"group {workload['metadata']['name']} has {ready} of {total} pods ready, may lack {tolerated}, and says otherwise"
+
+
+def _list_modes(workload: Json) -> set[str]:
+    """How rules of spreading are enforced that pod sets of a workload have."""
+    templates = (pod_set["template"].get("metadata") or {} for pod_set in workload["spec"]["podSets"])
+    asked = (json.loads((each.get("annotations") or {}).get(TOPOLOGY_SPREADING) or "{}") for each in templates)
+    return {rule.get("enforcementMode", "Required") for each in asked for rule in each.get("rules", ())}
 
 
 def _takes_pods(node: Json) -> bool:

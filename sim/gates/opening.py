@@ -16,33 +16,31 @@ from e2e.standins.pods import has_condition
 from sim.administrators import Administrators
 from sim.apiserver.server import Refused
 from sim.ending import list_holding
-from sim.gates.jobs import MADE, Order, is_refused, make_filler, make_rest, make_served, make_stuck
-from sim.gates.judges import Judges
+from sim.gates.jobs import MADE, Order, make_filler, make_rest, make_served, make_stuck
+from sim.gates.judges import LATE_S, Judges
 from sim.models.base import NODE
 from sim.replica import CALM_S
 from sim.world import WORKLOADS, Broken, World
 
 Json = dict[str, Any]
-_TIMES = 2  # jobs of a kind
+_MOST = 4  # pods of a kind in a job: each write takes 3 ms of CPU
 _IN_TURN = 4  # Workloads of one service, one after the other
 _BETWEEN_S = 7.0  # so that what came before has been written
 _PATIENCE_S, _EVICTION_S = 20, 5.0  # a process gives up a write long before its lease ends
-_ROOM_S, _LOST_S, _LATE_S, _GONE_S = 30.0, 340.0, 330.0, 90.0  # pods tolerate a node that is not ready for 300 s
+_ROOM_S, _LOST_S, _GONE_S = 30.0, 60.0, 45.0
 
 
 class Opening:
     """`pass_time` lets some seconds pass, and raises Broken where the audit or a judge finds something meanwhile."""
 
-    def __init__(
-        self, seed: int, world: World, gates: ChosenGates, teams: Sequence[str], most: int, pass_time: Callable[[float], None]
-    ) -> None:
+    def __init__(self, seed: int, world: World, gates: ChosenGates, teams: Sequence[str], pass_time: Callable[[float], None]) -> None:
         self._chance, self._world, self._gates, self._teams = random.Random(f"opening of {seed}"), world, gates, teams
-        self._most, self._pass_time = most, pass_time
+        self._pass_time = pass_time
         self._made: list[list[Json]] = []
 
     def play(self, administrators: Administrators, judges: Judges) -> None:
         """Plays it. Raises Broken."""
-        self._pass_time(CALM_S + _BETWEEN_S)
+        self._pass_time(_BETWEEN_S)
         self._play_rest()
         fillers = self._fill()
         for name in self._list_kinds():
@@ -50,31 +48,42 @@ class Opening:
             self._pass_time(self._chance.choice([2.0, _BETWEEN_S]))
             if objects[-1]["metadata"]["name"] not in {root["metadata"]["name"] for root in list_holding(self._world)}:
                 self._delete(objects)  # all that comes behind it in a StrictFIFO queue would wait
+        late = 0.0
         if self._gates.is_on(WORKLOAD_PODS_READY):
-            self._submit(make_stuck(self._order(), self._chance.choice([20, 120, 180])), "times")
+            self._submit(make_stuck(self._order(), timeout_s := self._chance.choice([20, 120])), "times")
+            late = self._world.loop.time() + timeout_s + LATE_S
+        self._pass_until(CALM_S + _BETWEEN_S)
         self._play_service()
         for job in self._chance.sample(fillers, len(fillers) // 2):
             self._delete([job])
         self._pass_time(_ROOM_S)
         self._fail_nodes(administrators)
         self._meet_eviction(administrators)
-        self._pass_time(_LATE_S)
+        self._pass_time(_ROOM_S)
+        self._pass_until(late)
         problems = [*judges.find_at_end(), *find_misshapen(self._world.objects(*WORKLOADS), self._world.objects(*NODE))]
         if problems:
             raise Broken("; ".join(problems))
         for objects in self._made:
             self._delete(objects)
         self._pass_time(_GONE_S)
+        for workload in self._world.objects(*WORKLOADS):
+            if not workload["metadata"].get("ownerReferences"):  # of a group that was evicted: its pods may come again
+                self._world.delete(workload)
+        self._pass_time(_BETWEEN_S)
+
+    def _pass_until(self, time: float) -> None:
+        self._pass_time(max(0.0, time - self._world.loop.time()))
 
     def _list_kinds(self) -> list[str]:
-        used = [name for name, (_, needed) in MADE.items() if all(map(self._gates.is_on, needed)) and not is_refused(name, self._gates)]
-        found = used * _TIMES
+        """Those that use a gate."""
+        found = [name for name, (_, needed) in MADE.items() if needed and all(map(self._gates.is_on, needed))]
         self._chance.shuffle(found)
         return found
 
     def _order(self, team: str = "") -> Order:
         name = f"opening-{len(self._made) + 1}"
-        return Order(name, team or self._chance.choice(self._teams), self._chance, self._most, is_limited=True)
+        return Order(name, team or self._chance.choice(self._teams), self._chance, _MOST, is_limited=True)
 
     def _submit(self, objects: list[Json], what: str) -> list[Json]:
         """Raises Broken where it is refused."""
@@ -113,7 +122,8 @@ class Opening:
                 self._pass_time(_BETWEEN_S)
 
     def _fail_nodes(self, administrators: Administrators) -> None:
-        """As many nodes of a tolerant job as it accepts, or one more, and a while later they are back."""
+        """As many nodes of a tolerant job as it accepts, or one more, go, and a while later they are back. Pods leave a node that is there
+        and not ready after 300 s only: that is played among the steps."""
         if not self._gates.is_on(REPLACE_MULTIPLE):
             return
         tolerant = [(each, hosts) for each in self._world.objects(*WORKLOADS) if (hosts := _list_hosts(each))]
@@ -121,7 +131,7 @@ class Opening:
             workload, hosts = self._chance.choice(tolerant)
             count = int(workload["metadata"]["annotations"][LOST_NODES_THRESHOLD]) + self._chance.choice([0, 0, 1])
             for host in hosts[:count]:
-                self._chance.choice([administrators.end_kubelet, administrators.remove_node])(host)
+                administrators.remove_node(host)
                 self._pass_time(self._chance.choice([0.2, _BETWEEN_S]))
             self._pass_time(_LOST_S)
             administrators.restore()

@@ -209,6 +209,21 @@ def test_workload_that_may_count_still_opens_a_domain():
     world.close()
 
 
+@pytest.mark.parametrize(("mode", "judged"), [("", []), ("Required", ["spread"]), ("Preferred", ["order", "spread"])])
+def test_places_are_judged_by_the_rules_that_a_workload_has(mode: str, judged: list[str]):
+    """Others cost nothing."""
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    world.run_for(300)
+    rules = {TOPOLOGY_SPREADING: RULES.replace('"0.5"', f'"0.5", "enforcementMode": "{mode}"')} if mode else {}
+    workload = submit(world, "w", {"app": "a"}, template={"metadata": {"annotations": rules}})
+    say(world, workload, "b1-r1-n1", QuotaReserved="QuotaReserved")
+    world.run_for(10)
+    assert (judges.settle(), sorted(judges.counts)) == ([], judged)
+    world.close()
+
+
 @pytest.mark.parametrize(("lost", "found"), [(0, True), (1, True), (2, False)])
 def test_eviction_for_fewer_lost_nodes_than_a_job_accepts_is_found(lost: int, found: bool):
     gates = ChosenGates({REPLACE_MULTIPLE: True})
