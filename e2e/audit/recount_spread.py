@@ -138,7 +138,8 @@ def _list_given(workload: Obj) -> Iterator[tuple[Obj, Obj]]:
 
 
 def _select(workload: Obj, asked: Obj) -> Any:
-    """Whether another Workload counts for a pod set: of the same queue and namespace, with the label, and by the flavor and unit."""
+    """Whether another Workload counts for a pod set: of the same queue and namespace, with the label, and by the flavor and unit. One
+    without an admission may count: it may have been decided on."""
     labels = workload["metadata"].get("labels") or {}
     selectors = asked.get("workloadLabelSelectors") or [{"key": JOB_UID_LABEL, "values": [labels.get(JOB_UID_LABEL, "")]}]
     queue = workload["status"]["admission"]["clusterQueue"]
@@ -147,15 +148,14 @@ def _select(workload: Obj, asked: Obj) -> Any:
         metadata, admission = other["metadata"], (other.get("status") or {}).get("admission") or {}
         mine = (metadata.get("labels") or {}).get(selectors[0]["key"])
         is_like = mine is not None and mine in selectors[0]["values"] and metadata["namespace"] == workload["metadata"]["namespace"]
-        return (
-            is_like
-            and admission.get("clusterQueue") == queue
-            and metadata["uid"] != workload["metadata"]["uid"]
+        is_in_unit = not admission or (
+            admission["clusterQueue"] == queue
             and any(
                 _get_unit(each) == _get_unit(pod_set)
                 and set((theirs.get("flavors") or {}).values()) & set((given.get("flavors") or {}).values())
                 for each, theirs in _list_given(other)
             )
         )
+        return is_like and is_in_unit and metadata["uid"] != workload["metadata"]["uid"]
 
     return counts

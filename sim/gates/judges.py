@@ -141,22 +141,24 @@ class Judges:
         now = self._world.loop.time()
         while self._spread and now >= self._spread[0].at + _WRITTEN_S:
             found = self._spread.pop(0)
-            known = {each["metadata"]["uid"] for each in (*found.present, *found.doubtful)}
+            known = {each["metadata"]["uid"] for each in (*found.present, *found.doubtful) if _has_places(each)}
             came = [each for each in self._list(WORKLOADS) if _has_places(each) and each["metadata"]["uid"] not in known]
-            self.problems += found.crowd.find_crowded(found.workload, found.present, [*found.doubtful, *came])
-            self._judge_order(found, came)
+            come = {each["metadata"]["uid"] for each in came}
+            doubtful = [*came, *(each for each in found.doubtful if each["metadata"]["uid"] not in come)]
+            self.problems += found.crowd.find_crowded(found.workload, found.present, doubtful)
+            self._judge_order(found, doubtful)
         return self.problems
 
-    def _judge_order(self, found: _Spread, came: list[Json]) -> None:
+    def _judge_order(self, found: _Spread, doubtful: list[Json]) -> None:
         """It is where `Preferred` rules would rather have it, as far as there was room beyond doubt. What is decided on together is not
         judged: which of it was first is not known."""
         others = [each for each in found.present if each["metadata"]["uid"] != found.workload["metadata"]["uid"]]
-        unsure = [*found.doubtful, *came, *(each for each in others if each["metadata"]["uid"] in found.just_now)]
+        unsure = [*doubtful, *(each for each in others if each["metadata"]["uid"] in found.just_now)]
         if found.is_sure:
             self.counts["order"] += 1
             spares = set[str]().union(*map(_list_spares, (*others, *self._list(WORKLOADS))))
             nodes = [each for each in found.nodes if _takes_pods(each) and each["metadata"]["name"] not in spares]
-            free = count_free([*others, *found.doubtful, *came], found.pods, nodes)
+            free = count_free([*others, *doubtful], found.pods, nodes)
             self.problems += found.crowd.find_worse(found.workload, others, unsure, free, found.flavors)
 
     def _is_calm(self) -> bool:

@@ -40,6 +40,7 @@ from sim.gates.judges import Judges
 from sim.models.base import NODE
 from sim.records import Records
 from sim.scenario import Scenario, Size, plan
+from sim.transport import Faults
 from sim.users import WITH_GATES as OF_USERS
 from sim.world import WORKLOADS, World
 from tests.replay.test_gates_on import TURNED_ON
@@ -151,6 +152,27 @@ def test_workload_put_into_a_domain_that_a_rule_closes_is_found(second: str, thi
         judges.settle()
     assert len(judges.settle()) == wrong, judges.problems
     assert judges.counts["spread"] == 3
+    world.close()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [[(3, "b1-r1-n1"), (0, "b1-r1-n2"), (1, "b1-r2-n1"), (2, "b1-r2-n2")], [(0, "b1-r1-n1"), (2, "b1-r1-n2")]],
+    ids=["in another order", "not all"],
+)
+def test_workloads_that_are_decided_on_together_are_no_problem_however_they_are_written(written: list[tuple[int, str]]):
+    """While there are faults the place of one may be decided on, and written late or not at all."""
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    world.start_reconciler(Faults(random.Random(0), is_cut=True))
+    template = {"metadata": {"annotations": {TOPOLOGY_SPREADING: RULES}}}
+    made = [submit(world, f"w{number}", {"app": "a"}, template=template) for number in range(4)]
+    for number, host in written:
+        say(world, made[number], host, QuotaReserved="QuotaReserved")
+    world.run_for(10)
+    assert judges.settle() == []
+    assert judges.counts["spread"] == len(written)
     world.close()
 
 
