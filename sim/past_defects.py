@@ -175,7 +175,7 @@ _do = Executor._write
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
     """D6: an eviction is applied whatever has been written since."""
     if isinstance(write, w.Apply) and is_condition_true({"status": write.body.get("status")}, EVICTED):
-        write = replace(write, guard=w.Guard.SAME)
+        return await self._apply(write, executor._add_guard(write.body, write.seen, w.Guard.SAME))
     return await _do(self, write)
 
 

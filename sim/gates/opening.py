@@ -76,8 +76,9 @@ class Opening:
         self._pass_time(max(0.0, time - self._world.loop.time()))
 
     def _list_kinds(self) -> list[str]:
-        """Those that use a gate."""
-        found = [name for name, (_, needed) in MADE.items() if needed and all(map(self._gates.is_on, needed))]
+        """Those that use a gate, those of groups, which are small, three times."""
+        used = [name for name, (_, needed) in MADE.items() if needed and all(map(self._gates.is_on, needed))]
+        found = [name for name in used for _ in range(3 if name == "group" else 1)]
         self._chance.shuffle(found)
         return found
 
