@@ -79,12 +79,21 @@ class Administrators:
     def _fail(self, node: Json) -> str:
         name = node["metadata"]["name"]
         if self._chance.random() < 0.4 and not name.startswith((_TWIN, _SHORT_LIVED)):
-            self._removed.append({part: node[part] for part in ("metadata", "status")})
-            self._world.delete(node)
+            self.remove_node(name)
             return f"{name} is gone"
-        self._world.kubelets.down.add(name)
-        self._set_ready(node, "Unknown")
+        self.end_kubelet(name)
         return f"{name} is not ready"
+
+    def remove_node(self, name: str) -> None:
+        """A node goes, until `restore`."""
+        node = self._world.server.objects["", "nodes"]["", name].obj
+        self._removed.append({part: node[part] for part in ("metadata", "status")})
+        self._world.delete({"apiVersion": "v1", "kind": "Node", **node})
+
+    def end_kubelet(self, name: str) -> None:
+        """Nothing happens on a node any more, and it is not ready, until `restore`."""
+        self._world.kubelets.down.add(name)
+        self._set_ready(self._world.server.objects["", "nodes"]["", name].obj, "Unknown")
 
     def _fail_rack(self) -> str:
         label, nodes = self._pool.rack_label, self._world.objects("", "nodes")

@@ -175,7 +175,7 @@ _do = Executor._write
 async def _evict_by_force(self: Executor, write: w.Write) -> Obj:
     """D6: an eviction is applied whatever has been written since."""
     if isinstance(write, w.Apply) and is_condition_true({"status": write.body.get("status")}, EVICTED):
-        write = replace(write, guard=w.Guard.SAME)
+        return await self._apply(write, executor._add_guard(write.body, write.seen, w.Guard.SAME))
     return await _do(self, write)
 
 
@@ -338,6 +338,7 @@ LISTED = (
         "D6",
         "an eviction undoes what was written since",
         (Part(Executor, "_write", _evict_by_force), Part(executor, "_follow", _build_by_what_was_seen)),
+        gates=(WORKLOAD_PODS_READY,),
     ),
     Defect(
         "D7",
@@ -388,6 +389,7 @@ OTHERS = (
 )
 OF_GATES = (
     _gated("spreading", "rules of spreading close no domain", SpreadRules, "find_open", _open_all, SPREADING),
+    _gated("order", "preferred rules of spreading order nothing", SpreadRules, "_list_keys", lambda *_: [], SPREADING),
     _gated("threshold", "one lost node is too much for each workload", HealthRules, "is_too_much", _always_too_much, REPLACE_MULTIPLE),
     _gated("rest first", "the rest of partial slices is not last", TopologyAssignment, "move_partial_last", _keep_order, PARTIAL_SLICES),
     _gated("devices", "nodes have devices without end", NodeDevices, "_count_slice", _count_without_end, DEVICES, DEVICES_ON_NODES),

@@ -16,13 +16,14 @@ _EVICTIONS, _EVICTIONS_PER_STEP = 5, 0.25  # of one workload, at most
 
 
 class Records:
-    """Writes of each Job and Workload, evictions, and how many pods of a Job must succeed."""
+    """Writes of each Job and Workload, evictions, and how many pods of a Job must succeed. An eviction leaves the places as they are."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._writes, self._evictions = Counter[str](), Counter[str]()  # by uid
         self._shown: dict[str, str] = {}  # by uid: kind and name
         self._completions: dict[str, int] = {}  # by uid of a Job
+        self.problems: list[str] = []  # sentences about evictions that have given a workload other places than it had
         server.on_change_of[JOB].append(self._note_job)
         server.on_change_of[WORKLOADS].append(self._note_workload)
 
@@ -49,6 +50,10 @@ class Records:
             self._note("Workload", change)
         if change.new is not None and has_condition(change.new, "Evicted") and not has_condition(change.old or {}, "Evicted"):
             self._evictions[change.new["metadata"]["uid"]] += 1
+            given = _list_given(change.new)
+            if given and given != _list_given(change.old):
+                name = f"{change.new['metadata']['namespace']}/{change.new['metadata']['name']}"
+                self.problems.append(f"workload {name} is evicted, and has other places by that")
 
     def find_incomplete(self) -> Iterator[str]:
         """Sentences about Jobs that are complete with fewer succeeded pods than were asked for."""
@@ -67,6 +72,11 @@ class Records:
             for uid, times in counted.items():
                 if times > most:
                     yield f"{self._shown[uid]} was {shown} {times} times, at most {most} are expected"
+
+
+def _list_given(workload: Json | None) -> list[Json]:
+    found: list[Json] = (((workload or {}).get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
+    return found
 
 
 def _is_other_message(change: Change) -> bool:

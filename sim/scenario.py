@@ -30,6 +30,7 @@ from sim.apiserver.server import LEASES, Change, Refused
 from sim.ending import find_unsettled, list_holding
 from sim.gates.chosen import choose_behaviour, choose_gates
 from sim.gates.judges import Judges
+from sim.gates.opening import Opening
 from sim.models.base import NODE, POD
 from sim.models.checks import CHECK, make_check
 from sim.models.devices import DEVICES_RESOURCE, build_class, build_slice
@@ -136,8 +137,7 @@ class Scenario:
         self._troubles = faults.Troubles(self.world)
         self._options: dict[str, Any] = {}
         self._administrators = Administrators(self.world, self.pool, lowers_quota=self.chance.random() < 0.5)
-        has_jumps = any(step.detail == "clock jump" for step in self.steps)
-        self.judges = Judges(self.world, self.pool, self.gates, self._administrators.doubled, has_jumps=has_jumps)
+        self.judges = Judges(self.world, self.pool, self.gates, self._administrators.doubled)
         self._quiet_s = LONG_QUIET_S if self.chance.random() < 0.1 else QUIET_S
         self._has_size_limit = self.chance.random() < 0.1
         if self._has_size_limit:
@@ -196,6 +196,8 @@ class Scenario:
 
     def play(self) -> None:
         """Plays it. Raises Broken with what is broken."""
+        self.play_opening()
+        self.judges.has_jumps = any(step.detail == "clock jump" for step in self.steps)
         for step in self.steps:
             self._play(step)
         self._troubles.end()
@@ -207,6 +209,11 @@ class Scenario:
         self._check_end()
         self._check_with_a_fresh_process()
         self._check_order()
+
+    def play_opening(self) -> None:
+        """Plays what comes before the steps of a scenario with gates. Raises Broken."""
+        if self.gates.values:
+            Opening(self.seed, self.world, self.gates, TEAMS, self._pass_time).play(self._administrators, self.judges)
 
     def _play(self, step: Step) -> None:
         try:
@@ -299,7 +306,7 @@ class Scenario:
             self.world.run_for(min(seconds, 5.0))
             seconds -= 5.0
             self.world.audit()
-            if problems := self.judges.settle():
+            if problems := [*self.judges.settle(), *self._records.problems]:
                 raise Broken("; ".join(problems))
 
     def _check_end(self) -> None:

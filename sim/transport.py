@@ -30,6 +30,7 @@ class Faults:
     lost_answer: float = 0.0  # it is carried out, and nobody is told
     shed: float = 0.0  # 429
     is_slow: float = 0.0  # it takes seconds
+    eviction_s: float = 0.0  # by how much an eviction arrives later than it is sent; not by chance
     dies: float = 0.0  # the process ends before a write, or after it
     is_silent: bool = False  # watches deliver nothing
     is_cut: bool = False  # nothing arrives at all
@@ -37,7 +38,7 @@ class Faults:
 
     def end(self) -> None:
         """From now on nothing goes wrong."""
-        self.lost_request = self.lost_answer = self.shed = self.is_slow = self.dies = 0.0
+        self.lost_request = self.lost_answer = self.shed = self.is_slow = self.eviction_s = self.dies = 0.0
         self.is_silent = self.is_cut = False
         self.late_s.clear()
 
@@ -101,6 +102,7 @@ class SimTransport(Transport):
             raise _explain(refused) from refused
         if request.verb not in ("get", "list"):
             self._sender.on_send(request)
+            delay += faults.eviction_s if _is_eviction(request) else 0.0
         answer: asyncio.Future[bytes] = loop.create_future()
         loop.call_later(delay, self._arrive, request, answer, context=NOBODY)
         return await answer
@@ -241,6 +243,11 @@ class _News:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _is_eviction(request: Request) -> bool:
+    conditions = ((request.body or {}).get("status") or {}).get("conditions") or ()
+    return request.kind.plural == "workloads" and any((each["type"], each["status"]) == ("Evicted", "True") for each in conditions)
 
 
 def _tell(answer: asyncio.Future[bytes], result: bytes | Exception) -> None:

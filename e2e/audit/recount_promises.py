@@ -14,10 +14,11 @@ from fractions import Fraction
 from typing import Any
 
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, PODSET_LABEL, SPARES
-from e2e.audit.amounts import Amount, count_requests, read_amounts, read_quantity, show_amount
+from e2e.audit.amounts import Amount, Amounts, count_requests, read_amounts, read_quantity, show_amount
 from e2e.audit.recount_places import get_family, get_named_family, is_well, list_present, read_domains
 
 Obj = Mapping[str, Any]
+PodSetKey = tuple[str, str, str]  # namespace, family of Workloads, name
 
 
 def find_overbooked(
@@ -32,19 +33,7 @@ def find_overbooked(
     known = (node for node in nodes if hosts[_get_host(node)] == 1 and node["metadata"]["name"] not in doubted)
     judged = {_get_host(node): node for node in known if is_well(node)}
     names = {node["metadata"]["name"]: host for host, node in judged.items()}
-    used: dict[str, dict[str, Amount]] = {host: {} for host in judged}
-    live: dict[tuple[str, str, str], Counter[str]] = {}
-    ended: set[tuple[str, str, str]] = set()
-    for pod in pods:
-        metadata, spec = pod["metadata"], pod.get("spec") or {}
-        key = metadata["namespace"], get_named_family(pod), (metadata.get("labels") or {}).get(PODSET_LABEL, "")
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            ended.add(key)
-            continue
-        host = names.get(spec.get("nodeName") or "")
-        if host is not None:
-            _add(used[host], {**count_requests(spec), "pods": 1}, 1)
-            live.setdefault(key, Counter())[host] += 1
+    used, live, ended = _count_bound(pods, names)
     promised: dict[str, list[str]] = {}
     for workload in filter(_is_promised, list_present(workloads, waits=True)):
         name = workload["metadata"]["namespace"], get_family(workload)
@@ -53,14 +42,11 @@ def find_overbooked(
             key, assigned = (*name, given["name"]), given.get("topologyAssignment")
             if not assigned or assigned["levels"][-1] != HOSTNAME_LABEL or key in ended:
                 continue
-            of_each = {
-                resource: Fraction(read_quantity(str(amount))) / given["count"]
-                for resource, amount in (given.get("resourceUsage") or {}).items()
-            }
+            of_each = count_of_each(given)
             for values, count in read_domains(assigned):
                 missing = count - live.get(key, Counter())[values[-1]]
                 if missing > 0 and _is_in(judged.get(values[-1]), assigned["levels"], values) and values[-1] not in unhealthy:
-                    _add(used[values[-1]], {**of_each, "pods": 1}, missing)
+                    _add(used[values[-1]], of_each, missing)
                     promised.setdefault(values[-1], []).append(f"{missing} of {'/'.join(key)}")
     offered = {name for node in nodes for name in (node.get("status") or {}).get("allocatable") or ()}  # others only quota counts
     for host, amounts in used.items():
@@ -69,6 +55,48 @@ def find_overbooked(
             if amount > has.get(resource, 0) and host in promised and resource in offered:
                 shown, there = show_amount(amount), show_amount(has.get(resource, 0))
                 yield f"host {host} has {there} {resource}, and {shown} are used or promised: {', '.join(sorted(promised[host]))} to come"
+
+
+def _count_bound(
+    pods: Collection[Obj], hosts: Mapping[str, str]
+) -> tuple[dict[str, Amounts], dict[PodSetKey, Counter[str]], set[PodSetKey]]:
+    """What runs on some hosts, given by the names of their nodes: amounts by host, pods by pod set and host, and the pod sets of which a
+    pod has ended."""
+    used: dict[str, Amounts] = {host: {} for host in hosts.values()}
+    live: dict[PodSetKey, Counter[str]] = {}
+    ended: set[PodSetKey] = set()
+    for pod in pods:
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        key = metadata["namespace"], get_named_family(pod), (metadata.get("labels") or {}).get(PODSET_LABEL, "")
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            ended.add(key)
+            continue
+        host = hosts.get(spec.get("nodeName") or "")
+        if host is not None:
+            _add(used[host], {**count_requests(spec), "pods": 1}, 1)
+            live.setdefault(key, Counter())[host] += 1
+    return used, live, ended
+
+
+def count_of_each(given: Obj) -> Amounts:
+    """What each pod of an admitted pod set takes of its node."""
+    amounts = (given.get("resourceUsage") or {}).items()
+    return {**{resource: Fraction(read_quantity(str(amount))) / given["count"] for resource, amount in amounts}, "pods": 1}
+
+
+def count_free(workloads: Collection[Obj], pods: Collection[Obj], nodes: Collection[Obj]) -> dict[str, Amounts]:
+    """What is free beyond doubt on each host: neither used, nor promised by any place that a Workload has, be its pods over."""
+    names = {node["metadata"]["name"]: _get_host(node) for node in nodes}
+    used, live, _ = _count_bound(pods, names)
+    for workload in workloads:
+        for given in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
+            key = workload["metadata"]["namespace"], get_family(workload), given["name"]
+            for values, count in read_domains(given.get("topologyAssignment") or {}):
+                missing = count - live.get(key, Counter())[values[-1]]
+                if values[-1] in used and missing > 0:
+                    _add(used[values[-1]], count_of_each(given), missing)
+    has = {_get_host(node): read_amounts((node.get("status") or {}).get("allocatable")) for node in nodes}
+    return {host: {name: amount - used[host].get(name, 0) for name, amount in amounts.items()} for host, amounts in has.items()}
 
 
 def find_misshapen(workloads: Collection[Obj], nodes: Collection[Obj]) -> Iterator[str]:

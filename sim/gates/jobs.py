@@ -170,17 +170,7 @@ def make_spread(order: Order) -> list[Json]:
     level = chance.choice([RACK_LABEL, RACK_LABEL, BLOCK_LABEL])
     rules, shape, gpus = _choose_rules(chance, level), chance.choice(["set", "set", "deployment", "prebuilt"]), chance.choice([1, 1, 4])
     if shape == "prebuilt":
-        service = chance.choice(["one", "two"])
-        rules["workloadLabelSelectors"] = [{"key": SERVICE_LABEL, "operator": "In", "values": [service]}]
-        notes, count = {TOPOLOGY_SPREADING: json.dumps(rules)}, chance.randint(1, 2)
-        job = _build_job(order, count, gpus, {**notes, **_choose_end(order)})
-        job["metadata"]["labels"] |= {PREBUILT_WORKLOAD: f"{order.name}-own"}
-        request = {"required": level, "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
-        pod_set = {"name": "main", "count": count, "template": job["spec"]["template"], "topologyRequest": request}
-        job["spec"]["template"]["metadata"]["annotations"][REQUIRED_TOPOLOGY] = level
-        metadata = {"name": f"{order.name}-own", "namespace": order.namespace, "labels": {SERVICE_LABEL: service}}
-        head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
-        return [{**head, "spec": {"queueName": "main", "podSets": [pod_set]}}, job]
+        return _build_served(order, chance.choice(["one", "two"]), level, rules, gpus)
     notes = {REQUIRED_TOPOLOGY: level, TOPOLOGY_SPREADING: json.dumps(rules)}
     replicas = chance.randint(2, 4)
     if shape == "set":
@@ -189,6 +179,28 @@ def make_spread(order: Order) -> list[Json]:
     template["metadata"]["labels"] = {"app": order.name}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": order.name}}, "template": template}
     return [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": order.metadata, "spec": spec}]
+
+
+def make_served(order: Order, of_service: random.Random) -> list[Json]:
+    """A Job that is spread with the others of its service, all of which have what comes of `of_service`."""
+    level = of_service.choice([RACK_LABEL, RACK_LABEL, BLOCK_LABEL])
+    rules = _choose_rules(of_service, level)
+    if of_service.random() < 0.5:
+        rules["rules"][-1]["enforcementMode"] = "Preferred"
+    return _build_served(order, "three", level, rules, 1)
+
+
+def _build_served(order: Order, service: str, level: str, rules: Json, gpus: int) -> list[Json]:
+    """A Job and its Workload, which is spread with others that have the label of a service."""
+    rules = {**rules, "workloadLabelSelectors": [{"key": SERVICE_LABEL, "operator": "In", "values": [service]}]}
+    job = _build_job(order, order.chance.randint(1, 2), gpus, {TOPOLOGY_SPREADING: json.dumps(rules), **_choose_end(order)})
+    job["metadata"]["labels"] |= {PREBUILT_WORKLOAD: f"{order.name}-own"}
+    request = {"required": level, "podIndexLabel": JOB_COMPLETION_INDEX_LABEL}
+    pod_set = {"name": "main", "count": job["spec"]["completions"], "template": job["spec"]["template"], "topologyRequest": request}
+    job["spec"]["template"]["metadata"]["annotations"][REQUIRED_TOPOLOGY] = level
+    metadata = {"name": f"{order.name}-own", "namespace": order.namespace, "labels": {SERVICE_LABEL: service}}
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata}
+    return [{**head, "spec": {"queueName": "main", "podSets": [pod_set]}}, job]
 
 
 def make_tolerant(order: Order) -> list[Json]:
@@ -212,6 +224,25 @@ def make_hurried(order: Order) -> list[Json]:
         job["spec"]["template"]["metadata"]["annotations"][NEVER_READY] = "true"
     job["metadata"]["annotations"][WAIT_FOR_PODS_READY] = json.dumps(times)
     return [job]
+
+
+def make_stuck(order: Order, timeout_s: int) -> list[Json]:
+    """A Job whose pods are never ready, and which says how long they are waited for."""
+    job = _build_job(order, 1, 1, {REQUIRED_TOPOLOGY: BLOCK_LABEL, NEVER_READY: "true"})
+    job["metadata"]["annotations"][WAIT_FOR_PODS_READY] = json.dumps({"timeoutSeconds": timeout_s})
+    return [job]
+
+
+def make_filler(order: Order, host: str, gpus: int = 0) -> list[Json]:
+    """A Job of one pod that takes a part of a host, and stays there."""
+    gpus = gpus or order.chance.randint(1, 7)
+    return [_build_job(order, 1, gpus, {UNCONSTRAINED_TOPOLOGY: "true"}, nodeSelector={HOSTNAME_LABEL: host})]
+
+
+def make_rest(order: Order) -> list[Json]:
+    """A Job of a slice that takes a whole node, and a pod more, for which half of one is the best place."""
+    notes = {REQUIRED_TOPOLOGY: BLOCK_LABEL, SLICE_REQUIRED_TOPOLOGY: HOSTNAME_LABEL, SLICE_SIZE: "2"}
+    return [_build_job(order, 3, 4, notes)]
 
 
 def make_group(order: Order) -> list[Json]:

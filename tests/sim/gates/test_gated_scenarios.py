@@ -38,7 +38,9 @@ from sim.gates.chosen import DRAWN, choose_gates
 from sim.gates.jobs import MADE, Order, is_refused
 from sim.gates.judges import Judges
 from sim.models.base import NODE
-from sim.scenario import Size, plan
+from sim.records import Records
+from sim.scenario import Scenario, Size, plan
+from sim.transport import Faults
 from sim.users import WITH_GATES as OF_USERS
 from sim.world import WORKLOADS, World
 from tests.replay.test_gates_on import TURNED_ON
@@ -105,7 +107,7 @@ def make_world(gates: ChosenGates) -> World:
 
 
 def judge(world: World, gates: ChosenGates) -> Judges:
-    return Judges(world, POOL, gates, (), has_jumps=False)
+    return Judges(world, POOL, gates, ())
 
 
 def submit(world: World, name: str, labels: Json | None = None, template: Json | None = None, notes: Json | None = None) -> Json:
@@ -153,6 +155,65 @@ def test_workload_put_into_a_domain_that_a_rule_closes_is_found(second: str, thi
     world.close()
 
 
+@pytest.mark.parametrize(
+    "written",
+    [[(3, "b1-r1-n1"), (0, "b1-r1-n2"), (1, "b1-r2-n1"), (2, "b1-r2-n2")], [(0, "b1-r1-n1"), (2, "b1-r1-n2")]],
+    ids=["in another order", "not all"],
+)
+def test_workloads_that_are_decided_on_together_are_no_problem_however_they_are_written(written: list[tuple[int, str]]):
+    """While there are faults the place of one may be decided on, and written late or not at all."""
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    world.start_reconciler(Faults(random.Random(0), is_cut=True))
+    template = {"metadata": {"annotations": {TOPOLOGY_SPREADING: RULES}}}
+    made = [submit(world, f"w{number}", {"app": "a"}, template=template) for number in range(4)]
+    for number, host in written:
+        say(world, made[number], host, QuotaReserved="QuotaReserved")
+    world.run_for(10)
+    assert judges.settle() == []
+    assert judges.counts["spread"] == len(written)
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("second", "has_room", "wrong"),
+    [("b1-r1-n2", True, 1), ("b1-r2-n1", True, 0), ("b1-r1-n2", False, 0)],
+    ids=["full", "other", "no room"],
+)
+def test_workload_put_where_a_preferred_rule_would_rather_not_have_it_is_found(second: str, has_room: bool, wrong: int):
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    for node in world.objects(*NODE):
+        if node["metadata"]["labels"][RACK_LABEL] == "b1-r2" and not has_room:
+            world.patch(*NODE, node, {"spec": {"unschedulable": True}})
+    world.run_for(300)
+    rules = RULES.replace('"0.5"', '"0.5", "enforcementMode": "Preferred"')
+    for number, host in enumerate(("b1-r1-n1", second)):
+        template = {"metadata": {"annotations": {TOPOLOGY_SPREADING: rules}}}
+        say(world, submit(world, f"w{number}", {"app": "a"}, template=template), host, QuotaReserved="QuotaReserved")
+        world.run_for(10)
+    assert len(judges.settle()) == wrong, judges.problems
+    assert judges.counts["order"] == 2
+    world.close()
+
+
+def test_workloads_that_got_their_places_together_are_in_no_order():
+    """The one that was written last may have been decided on first."""
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    world.run_for(300)
+    rules = RULES.replace('"0.5"', '"0.5", "enforcementMode": "Preferred"')
+    for number in range(2):
+        template = {"metadata": {"annotations": {TOPOLOGY_SPREADING: rules}}}
+        say(world, submit(world, f"w{number}", {"app": "a"}, template=template), "b1-r1-n1", QuotaReserved="QuotaReserved")
+    world.run_for(10)
+    assert judges.settle() == []
+    world.close()
+
+
 def test_workload_that_may_count_still_opens_a_domain():
     """One in the other rack has just ended: the process that decides may not know."""
     gates = ChosenGates({SPREADING: True})
@@ -167,6 +228,21 @@ def test_workload_that_may_count_still_opens_a_domain():
     say(world, made[2], "b1-r1-n1", QuotaReserved="QuotaReserved")
     world.run_for(10)
     assert judges.settle() == []
+    world.close()
+
+
+@pytest.mark.parametrize(("mode", "judged"), [("", []), ("Required", ["spread"]), ("Preferred", ["order", "spread"])])
+def test_places_are_judged_by_the_rules_that_a_workload_has(mode: str, judged: list[str]):
+    """Others cost nothing."""
+    gates = ChosenGates({SPREADING: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    world.run_for(300)
+    rules = {TOPOLOGY_SPREADING: RULES.replace('"0.5"', f'"0.5", "enforcementMode": "{mode}"')} if mode else {}
+    workload = submit(world, "w", {"app": "a"}, template={"metadata": {"annotations": rules}})
+    say(world, workload, "b1-r1-n1", QuotaReserved="QuotaReserved")
+    world.run_for(10)
+    assert (judges.settle(), sorted(judges.counts)) == ([], judged)
     world.close()
 
 
@@ -211,20 +287,61 @@ def test_workload_that_is_overdue_is_found_at_the_end():
     world.close()
 
 
-@pytest.mark.parametrize(
-    ("tolerated", "says", "found"), [("1", "", True), ("1", "Started", False), ("0", "Started", True), ("x", "", False)]
-)
-def test_group_that_says_otherwise_than_its_pods_is_found(tolerated: str, says: str, found: bool):
-    """Its only pod of two is ready."""
-    gates = ChosenGates({MAX_NOT_READY: True})
-    world = make_world(gates)
-    judges = judge(world, gates)
+def make_half_ready_group(world: World, tolerated: str) -> Json:
+    """The Workload of a group; its only pod of two is ready."""
     workload = submit(world, "g")
     world.patch(*WORKLOADS, workload, {"spec": {"podSets": [{**workload["spec"]["podSets"][0], "count": 2}]}})
     metadata = {"name": "p", "namespace": "ns", "labels": {POD_GROUP_NAME: "g"}, "annotations": {MAX_NOT_READY_COUNT: tolerated}}
     pod = world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "b1-r1-n1", "containers": []}})
-    ready = [{"type": "Ready", "status": "True"}]
+    ready = [{"type": "Ready", "status": "True", "lastTransitionTime": world.time()}]
     world.patch("", "pods", pod, {"status": {"phase": "Running", "conditions": ready}}, "status")
+    return workload
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "after", "found"), [("1", 60.0, True), ("0", 60.0, False), ("1", 1.0, False)], ids=["enough", "too few", "just now"]
+)
+def test_group_that_is_evicted_though_enough_of_its_pods_are_ready_is_found(tolerated: str, after: float, found: bool):
+    gates = ChosenGates({MAX_NOT_READY: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    workload = make_half_ready_group(world, tolerated)
+    say(world, workload, "b1-r1-n1", Admitted="Admitted")
+    world.run_for(after)
+    say(world, workload, "b1-r1-n1", Admitted="Admitted", Evicted="PodsReadyTimeout")
+    assert bool(judges.problems) == found
+    assert judges.counts["patience"] == 1
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "says", "found"), [("1", "", True), ("1", "Started", False), ("0", "Started", True), ("x", "", False)]
+)
+def test_group_that_says_otherwise_than_its_pods_is_found(tolerated: str, says: str, found: bool):
+    gates = ChosenGates({MAX_NOT_READY: True})
+    world = make_world(gates)
+    judges = judge(world, gates)
+    workload = make_half_ready_group(world, tolerated)
     say(world, workload, "b1-r1-n1", Admitted="Admitted", PodsReady=says)
     assert bool(list(judges.find_at_end())) == found
     world.close()
+
+
+@pytest.mark.parametrize(("before", "after", "found"), [("b1-r1-n1", "b1-r1-n1", 0), ("b1-r1-n2", "b1-r1-n1", 1), ("", "b1-r1-n1", 1)])
+def test_eviction_that_changes_places_is_found(before: str, after: str, found: int):
+    """It was made of the Workload as it was before, or of another one of its name."""
+    world = make_world(NONE)
+    records = Records(world.server)
+    workload = submit(world, "w")
+    say(world, workload, before, Admitted="Admitted")
+    say(world, workload, after, Admitted="Admitted", Evicted="Preempted")
+    assert records.problems == ["workload ns/w is evicted, and has other places by that"][:found]
+    world.close()
+
+
+def test_opening_judges_the_rules_of_gates_that_are_on():
+    scenario = Scenario(24, SMALL, [])
+    scenario.play_opening()
+    assert {"spread", "order", "hurried", "patience"} <= {*scenario.judges.counts}
+    assert scenario.world.objects(*WORKLOADS) == []
+    scenario.world.close()
