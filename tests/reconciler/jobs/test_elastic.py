@@ -1,4 +1,4 @@
-"""Elastic jobs on the real control plane: they grow next to what runs, give back what they need no more, and nothing is stopped."""
+"""Elastic jobs: they grow next to what runs, give back what they need no more, and nothing is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user of one annotated Job sees, from apply to finish, on the real control plane."""
+"""What a user of one annotated Job sees, from apply to finish."""
 
 from __future__ import annotations
 

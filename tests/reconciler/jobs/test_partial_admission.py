@@ -1,4 +1,4 @@
-"""A Job that can do with fewer pods on the real control plane: it runs with what there is, and gets its own number back."""
+"""A Job that can do with fewer pods: it runs with what there is, and gets its own number back."""
 
 from __future__ import annotations
 

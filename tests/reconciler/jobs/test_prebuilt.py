@@ -1,4 +1,4 @@
-"""Prebuilt Workloads on the real control plane: made before the job, or after it; another's, or for another job."""
+"""Prebuilt Workloads: made before the job, or after it; another's, or for another job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reclaimable pods on the real control plane: who waits gets the quota and the nodes of pods that have done their work."""
+"""Reclaimable pods: who waits gets the quota and the nodes of pods that have done their work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects at the limits of what a template may ask for, on the real control plane: each that is accepted is started, too."""
+"""Objects at the limits of what a template may ask for: each that is accepted is started, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JobSet on the real control plane, its controller by a stand-in."""
+"""JobSet, its controller by a stand-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaderWorkerSet on the real control plane, its controller by a stand-in over real StatefulSets."""
+"""LeaderWorkerSet, its controller by a stand-in over StatefulSets."""
 
 from __future__ import annotations
 

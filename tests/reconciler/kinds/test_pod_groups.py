@@ -1,4 +1,4 @@
-"""Pods that are queued themselves, on the real control plane: alone and in groups."""
+"""Pods that are queued themselves: alone and in groups."""
 
 from __future__ import annotations
 

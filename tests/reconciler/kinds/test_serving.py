@@ -1,4 +1,4 @@
-"""StatefulSet and Deployment on the real control plane: their own controllers, queued through their pods."""
+"""StatefulSet and Deployment: their own controllers, queued through their pods."""
 
 from __future__ import annotations
 

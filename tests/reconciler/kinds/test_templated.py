@@ -1,4 +1,4 @@
-"""Every kind whose objects hold pod templates on the real control plane, its controllers by stand-ins: from create to pods on
+"""Every kind whose objects hold pod templates, its controllers by stand-ins: from create to pods on
 nodes, suspended and resumed, deleted while its pods are gated, refused where it says what it must not."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nodes that fail under running jobs, on the real control plane: who is moved, who is not, and what is said of it."""
+"""Nodes that fail under running jobs: who is moved, who is not, and what is said of it."""
 
 from __future__ import annotations
 

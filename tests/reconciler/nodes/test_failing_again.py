@@ -1,4 +1,4 @@
-"""On the real control plane: jobs that lose their nodes again, what their next admission tells, and a pod that is stuck beside another."""
+"""Jobs that lose their nodes again, what their next admission tells, and a pod that is stuck beside another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that fail in a topology of racks without hostnames, on the real control plane: pods stay in a rack that holds them."""
+"""Nodes that fail in a topology of racks without hostnames: pods stay in a rack that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, several at once and whole racks of them, fail under running jobs on the real control plane; judged by all that happened meanwhile.
+"""Nodes, several at once and whole racks of them, fail under running jobs; judged by all that happened meanwhile.
 
 What ran on healthy nodes is followed by uid through everything that the API server told of it, and the whole is gone through moment by
 moment for nodes over capacity and domains that were left (`e2e.audit.audit`).

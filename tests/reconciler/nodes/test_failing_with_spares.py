@@ -1,4 +1,4 @@
-"""Jobs that have nodes kept free for them lose nodes on the real control plane: a spare takes the pods in one write, whoever waits."""
+"""Jobs that have nodes kept free for them lose nodes: a spare takes the pods in one write, whoever waits."""
 
 from __future__ import annotations
 

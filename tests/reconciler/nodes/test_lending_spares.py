@@ -1,4 +1,4 @@
-"""A job that lends the node which is kept free for it, on the real control plane: another runs there until the first loses a node."""
+"""A job that lends the node which is kept free for it: another runs there until the first loses a node."""
 
 from __future__ import annotations
 

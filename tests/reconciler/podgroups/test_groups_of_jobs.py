@@ -1,4 +1,4 @@
-"""Jobs that ask for a PodGroup, on the real control plane: placed together without a queue, the group theirs and gone with them."""
+"""Jobs that ask for a PodGroup: placed together without a queue, the group theirs and gone with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of pods on the real control plane: placed together by gate and pin, or told why not; bound by kube-scheduler alone."""
+"""Groups of pods: placed together by gate and pin, or told why not; bound by kube-scheduler alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ungater does to pods, seen on the real control plane."""
+"""What the ungater does to pods, as scenes."""
 
 from __future__ import annotations
 

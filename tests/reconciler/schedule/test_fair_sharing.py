@@ -1,4 +1,4 @@
-"""Fair sharing on the real control plane: what a cohort has is divided by weight, and whoever has more than its share gives some back."""
+"""Fair sharing: what a cohort has is divided by weight, and whoever has more than its share gives some back."""
 
 from __future__ import annotations
 

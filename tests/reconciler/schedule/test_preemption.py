@@ -1,4 +1,4 @@
-"""Who is more important, or whose quota it is, gets room on the real control plane: others stop, queue up and come back."""
+"""Who is more important, or whose quota it is, gets room: others stop, queue up and come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deactivation, reactivation and the time that jobs may run: in virtual time, and on the real control plane."""
+"""Deactivation, reactivation and the time that jobs may run: of the parts alone, and as scenes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission checks on the real control plane; the test plays the controller that judges them. Those that bring nodes: test_provisioning."""
+"""Admission checks; the test plays the controller that judges them. Those that bring nodes: test_provisioning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""blockAdmission on the real control plane: KEP-349's other two scenarios, and its Story 1."""
+"""blockAdmission: KEP-349's other two scenarios, and its Story 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""waitForPodsReady on the real control plane: two of KEP-349's four scenarios, and a reconciler that is killed while its timers run."""
+"""waitForPodsReady: two of KEP-349's four scenarios, and a reconciler that is killed while its timers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement profiles and feature gates as users and administrators set them, on the real control plane."""
+"""Placement profiles and feature gates as users and administrators set them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes are asked for by ProvisioningRequests: the real control plane, with a stand-in for the autoscaler.
+"""Nodes are asked for by ProvisioningRequests, of a stand-in for the autoscaler.
 
 A job of three nodes in one rack needs a third one in a rack of two.
 """
