@@ -73,7 +73,7 @@ class Crowd:
         for pod_set, given in _list_given(workload):
             spec, request = pod_set["template"].get("spec") or {}, pod_set.get("topologyRequest") or {}
             text = ((pod_set["template"].get("metadata") or {}).get("annotations") or {}).get(TOPOLOGY_SPREADING)
-            asked, level = json.loads(text or "{}"), request.get("required")
+            asked, level = json.loads(text or "{}"), str(request.get("required") or "")
             rules = [rule for rule in asked.get("rules", ()) if rule["topologyKey"] in self.levels]
             is_alone = len(workload["spec"]["podSets"]) == 1 and not spec.keys() & {"nodeSelector", "affinity"}
             if not is_alone or level not in self.levels or not any(rule.get("enforcementMode") == "Preferred" for rule in rules):
