@@ -340,8 +340,8 @@ def test_eviction_that_changes_places_is_found(before: str, after: str, found: i
 
 
 def test_opening_judges_the_rules_of_gates_that_are_on():
-    scenario = Scenario(24, SMALL, [])
+    scenario = Scenario(122, SMALL, [])
     scenario.play_opening()
-    assert {"spread", "order", "hurried", "patience"} <= {*scenario.judges.counts}
+    assert {"spread", "order", "tolerant", "hurried", "patience", "groups"} <= {*scenario.judges.counts}
     assert scenario.world.objects(*WORKLOADS) == []
     scenario.world.close()
