@@ -129,11 +129,12 @@ def is_in_memory(node: pytest.Item | pytest.Module) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The real control plane; a simulated cluster of its own for a module that is played in memory."""
+    """The real control plane; a simulated cluster of its own for a module that is played in memory, by a seed that a failure prints."""
     if not is_in_memory(request.node):
         yield request.getfixturevalue("live_cluster")
         return
-    simulated = SimulatedCluster().start()
+    seed = os.environ.get("PYTHONHASHSEED", "")
+    simulated = SimulatedCluster(int(seed) if seed.isdigit() else 1).start()
     yield simulated
     written = set().union(*(replica.written for replica in simulated.world.replicas))
     write_written_in_memory(written, f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{request.node.path.stem}")
