@@ -19,7 +19,7 @@ from tests.reconciler.kinds.pods import build_pod_spec
 from tests.reconciler.podgroups.test_podgroups import DOCUMENT, GATE, GROUPS, get_condition, get_places
 from tests.reconciler.scenes import Scene
 
-TEMPLATE = "one-gpu"
+TEMPLATE = "one-device"  # not the name in the documented example, whose pods must not get claims of a template seen before
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 
 
@@ -127,8 +127,8 @@ def test_a_group_waits_while_no_pool_has_enough_and_goes_once_devices_are_free(s
     message = get_condition(small, "second")["message"]
     pools = [f"{small.driver}/{small.prefix}{pool}" for pool in ("left", "right")]
     assert message == (
-        f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template one-gpu; "
-        f"pool {pools[1]} 1 of 3, short of 2 devices of claim template one-gpu."
+        f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template {TEMPLATE}; "
+        f"pool {pools[1]} 1 of 3, short of 2 devices of claim template {TEMPLATE}."
     )
     assert get_places(small.read(), "second") == {}
     small.drop("first", 3)
@@ -208,7 +208,7 @@ def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
     small.eventually("it to be told", lambda _: get_condition(small, "apart").get("reason") == "DevicesApart")
     pools = ", ".join(f"{small.driver}/{small.prefix}{pool} (1)" for pool in ("left", "right"))
     assert get_condition(small, "apart")["message"] == (
-        f"2 pods have their places; its devices of claim template one-gpu do not lie together, but in pools {pools}"
+        f"2 pods have their places; its devices of claim template {TEMPLATE} do not lie together, but in pools {pools}"
     )
     assert get_condition(small, "apart")["status"] == "False"
 
@@ -238,7 +238,6 @@ def test_documented_device_constraint_example_is_placed(small: Hall) -> None:
                     f"{small.prefix}{memory.lower()}", made, node=node, driver=driver, name=f"{small.prefix}{memory.lower()}"
                 )
             )
-        small.api.delete(f"/apis/resource.k8s.io/v1/namespaces/{small.namespace}/resourceclaimtemplates/{TEMPLATE}")
         for obj in yaml.safe_load_all(text):
             small.create({**obj, "metadata": {**obj["metadata"], "namespace": small.namespace}})
         now = small.until_bound_whole("ring", 2)
