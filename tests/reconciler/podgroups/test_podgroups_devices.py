@@ -127,8 +127,8 @@ def test_a_group_waits_while_no_pool_has_enough_and_goes_once_devices_are_free(s
     message = get_condition(small, "second")["message"]
     pools = [f"{small.driver}/{small.prefix}{pool}" for pool in ("left", "right")]
     assert message == (
-        f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template {TEMPLATE}; "
-        f"pool {pools[1]} 1 of 3, short of 2 devices of claim template {TEMPLATE}."
+        f"none of 2 placements takes 3 pods, the best takes 2: pool {pools[0]} 2 of 3, short of 1 device of claim template one-device; "
+        f"pool {pools[1]} 1 of 3, short of 2 devices of claim template one-device."
     )
     assert get_places(small.read(), "second") == {}
     small.drop("first", 3)
@@ -208,7 +208,7 @@ def test_devices_that_do_not_lie_together_are_told(small: Hall) -> None:
     small.eventually("it to be told", lambda _: get_condition(small, "apart").get("reason") == "DevicesApart")
     pools = ", ".join(f"{small.driver}/{small.prefix}{pool} (1)" for pool in ("left", "right"))
     assert get_condition(small, "apart")["message"] == (
-        f"2 pods have their places; its devices of claim template {TEMPLATE} do not lie together, but in pools {pools}"
+        f"2 pods have their places; its devices of claim template one-device do not lie together, but in pools {pools}"
     )
     assert get_condition(small, "apart")["status"] == "False"
 
