@@ -221,6 +221,8 @@ class Ledger:
         only the rest less `surplus` is reserved. The free amounts of attached views and `neighbours` change
         in place."""
         old = self._taken.pop(key, None)
+        if old is None and reservation is None:
+            return
         self._unnamed.pop(key, None)
         if old is not None:
             self._keys[key[0]].pop(key)

@@ -161,15 +161,18 @@ class UsageTable:
             for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
                 self.use_slot(slot, amounts, count)
             return
+        added = dict[str, int]()
         for resource, amount in amounts.items():
             row = self._rows[resource]
             totals = self._amounts[row, slots] + amount * times
             if np.abs(totals).max(initial=0) < LARGEST:
                 self._amounts[row, slots] = totals
-                self._follow(slots, {resource: amount}, times)
+                added[resource] = amount
             else:
                 for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
                     self.use_slot(slot, {resource: amount}, count)
+        if added:
+            self._follow(slots, added, times)
 
     def _follow(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         for follower in self._followers:

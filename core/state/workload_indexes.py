@@ -168,7 +168,9 @@ class Lending:
             self.lenders[key] = None
         else:
             self.lenders.pop(key, None)
-        given = standing.held.pod_sets if standing.held is not None else ()
+        given = [each for each in standing.held.pod_sets if each.borrowed] if standing.held is not None else ()
+        if not given and key not in self._borrowed:
+            return
         before, hosts = self._borrowed.get(key, frozenset()), frozenset(host for each in given for host in each.borrowed)
         for host in before - hosts:
             del self._borrowers[host][key]

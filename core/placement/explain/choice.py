@@ -252,7 +252,9 @@ def _find_used(tree: TopologyTree, level: int, placement: PodSetPlacement) -> In
         nodes = placement.nodes.at
     else:
         nodes = np.array([tree.index[name] for name, _ in placement.nodes], dtype=np.int64)
-    return np.unique(tree.levels[level].starts.searchsorted(nodes, side="right") - 1)
+    used = np.zeros(len(tree.levels[level].starts), dtype=bool)
+    used[tree.levels[level].starts.searchsorted(nodes, side="right") - 1] = True
+    return used.nonzero()[0]
 
 
 def _describe_held(tree: TopologyTree, level: int, domain: int, units: Indices) -> HeldDomain:
