@@ -42,17 +42,8 @@ from core.runtime.watch.store import Change, build_object_key, read_version
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import (
-    FlavorFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    find_controller,
-    find_family,
-    with_partial_slices,
-    with_spreading,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, find_controller, find_family
+from core.state.gated_facts import with_partial_slices, with_spreading
 from core.state.owners import Owners, is_orphaned, mark_uid, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts, NamespaceFacts

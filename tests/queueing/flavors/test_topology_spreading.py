@@ -21,7 +21,8 @@ from core.placement.refusals import RefusalKind
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
-from core.state.facts import MOST_LABELS, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.gated_facts import MOST_LABELS
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
