@@ -132,12 +132,12 @@ def test_refused_workload_is_not_decided_on_again_after_an_admission_of_another_
     assert scene.place("w0", text) == "a"
     scene.ask("w1", text)
     assert isinstance(scene.decide()["w1"], NotAdmissible)
-    decided = scene.cycle.has_decided
+    decided = scene.cycle.latest.has_decided
     assert decided
     scene.ask("other", None, job="another")
     assert set(scene.decide()) == {"other"}
     scene.decide()
-    assert not scene.cycle.has_decided
+    assert not scene.cycle.latest.has_decided
 
 
 # --- what counts --------------------------------------------------------------------------------------------------
