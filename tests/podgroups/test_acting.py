@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,7 +13,7 @@ from hypothesis import given
 from core.model.configuration import PodGroupRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
 from core.plan.pods.group_plans import DecidedGroup, plan_group
-from core.plan.steps.steps import ParallelSteps
+from core.plan.steps.steps import ParallelSteps, Step
 from core.plan.steps.writes import Patch
 from core.podgroups.acting import GroupStep, plan_step
 from core.podgroups.algorithm import default_plugins
@@ -81,14 +80,13 @@ class Paper:
         now, group = datetime.now(UTC), {"metadata": {"name": KEY.name, "namespace": NAMESPACE}}
         pods = {f"{NAMESPACE}/{name}": pod for name, pod in self.pods.items()}
         plan = plan_group(DecidedGroup(KEY, group, step, pods, now, now))
-        made = [one.write for each in plan.steps if isinstance(each.write, ParallelSteps) for one in each.write.steps]
-        for write in made[:writes]:
-            assert isinstance(write, Patch)
-            name, merged = (
-                write.seen["metadata"]["name"],
-                merge if write.kind is PatchKind.MERGE else partial(merge_strategically, POD_LISTS),
-            )
-            self.pods[name] = merged(self.pods[name], write.body)
+        made = [one for each in plan.steps if isinstance(each.write, ParallelSteps) for one in each.write.steps]
+        for one in made[:writes]:
+            assert isinstance(one, Step)
+            assert isinstance(one.write, Patch)
+            name, body = one.write.seen["metadata"]["name"], one.write.body
+            pod = self.pods[name]
+            self.pods[name] = merge(pod, body) if one.write.kind is PatchKind.MERGE else merge_strategically(POD_LISTS, pod, dict(body))
 
     def bind(self) -> None:
         """As kube-scheduler does: what may go is where it may."""
