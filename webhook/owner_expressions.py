@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from core.jobs.contract import JobKind
 from core.jobs.kinds.pod_parents import LeaderWorkerSet
-from webhook.policy_expressions import OWNER_KIND, build_controlling, list_parents
+from webhook.policy_expressions import OWNER_KIND, Kind, build_controlling, list_parents
 
 IS_LWS = (  # its controller may label pods after they are made
     f"authorizer.group('{LeaderWorkerSet.group}').resource('{LeaderWorkerSet.plural}').subresource('status')"
@@ -37,7 +37,8 @@ def is_orphaning(of_job: bool) -> str:
 
 def _list_controllers(kinds: Sequence[JobKind]) -> dict[str, tuple[str, str]]:
     """Group and plural of whatever makes objects that are not queued themselves, by its `OWNER_KIND`."""
-    known = {f"{kind.kind}.{kind.group}": (kind.group, kind.plural) for kind in (*kinds, *list_parents(kinds))}
+    queued: list[Kind] = [*kinds, *list_parents(kinds)]
+    known = {f"{kind.kind}.{kind.group}": (kind.group, kind.plural) for kind in queued}
     others = {"DaemonSet.apps": ("apps", "daemonsets"), "ReplicaSet.apps": ("apps", "replicasets")}
     return known | others | {"ReplicationController.": ("", "replicationcontrollers")}
 

@@ -445,8 +445,8 @@ class PodGroups:
         left = Left()
         try:
             await self._executor.execute(plan, left)
-        except Exception as error:
-            if not isinstance(error, KubeError) or not left.failed:
+        except Exception as fault:
+            if not isinstance(fault, KubeError) or not left.failed:
                 self._unsure.setdefault(key, set()).update(member.key for member in members)
                 raise
         failed = [(member, left.failed[at]) for member in members if (at := (r.PODS, member.key)) in left.failed]
