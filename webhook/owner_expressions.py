@@ -1,4 +1,4 @@
-"""Questions of policies about owners, in CEL: whose an object is, was or becomes, and whether the writer is the controller of that."""
+"""Questions of policies about owners, in CEL: what controls, controlled or will control an object, and whether the writer is its controller."""
 
 from collections.abc import Sequence
 
