@@ -1,4 +1,4 @@
-"""Questions of policies about owners, in CEL: what controls, controlled or will control an object, and whether the writer is its controller."""
+"""Questions of policies about owners, in CEL: what controls or controlled an object, and whether the writer is its controller."""
 
 from collections.abc import Sequence
 

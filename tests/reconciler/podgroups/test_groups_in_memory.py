@@ -314,38 +314,6 @@ def test_pod_write_with_a_lost_answer_keeps_its_node_until_the_result_is_known(a
     assert harness.observed.state.ledger.find_drift() == {}
 
 
-def with_a_step_that_raised() -> GroupsHarness:
-    """A gang of two pods: that their places are kept was decided, and none was written."""
-    harness = GroupsHarness({"r1": (2,)})
-    harness.gang(2)
-    harness.add("a", "b")
-
-    def break_off(what: str, name: str) -> None:
-        raise RuntimeError("odd")
-
-    harness.on_step = break_off
-    with pytest.raises(RuntimeError):
-        harness.look()
-    harness.steps.clear()
-    harness.on_step = lambda what, name: None
-    return harness
-
-
-def test_places_of_a_step_that_raised_are_given_back_where_the_group_is_gone() -> None:
-    """Former defect: they were kept until the process ended, and the nodes counted as full."""
-    harness = with_a_step_that_raised()
-    harness.drop("PodGroup", "g")
-    harness.settle()
-    assert harness.held() == {}
-
-
-def test_gang_with_a_step_that_raised_gets_its_places_before_any_pod_is_let_go() -> None:
-    harness = with_a_step_that_raised()
-    harness.settle()
-    assert [what for what, _ in harness.steps] == ["keep", "keep", "let go", "let go"]
-    assert harness.where() == {"a": "r1-0", "b": "r1-0"}
-
-
 def test_waiting_groups_are_ordered_by_priority_then_by_age() -> None:
     harness = GroupsHarness({"r1": (0,)})
     for name, priority, created in (
