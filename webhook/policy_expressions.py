@@ -24,23 +24,33 @@ Kind = JobKind | PodParent
 
 
 def build_policy(
-    name: str, rules: Sequence[Rule], validations: Sequence[Mapping[str, str]], conditions: Sequence[Mapping[str, str]]
+    name: str,
+    rules: Sequence[Rule],
+    validations: Sequence[Mapping[str, str]],
+    conditions: Sequence[Mapping[str, str]],
+    variables: Sequence[Mapping[str, str]] = (),
+    namespaces: Mapping[str, Any] = NOT_SYSTEM,
 ) -> dict[str, Any]:
-    """Returns the ValidatingAdmissionPolicy `PREFIX`-`name`. It refuses what breaks one of its validations, of objects that match any of
-    `rules` and meet all conditions. It does not apply in kube-system, refuses what it cannot evaluate, and needs a binding."""
+    """Returns the ValidatingAdmissionPolicy `PREFIX`-`name`. It refuses what breaks one of its validations, of objects in `namespaces` that
+    match any of `rules` and meet all conditions; `variables` are for both. It refuses what it cannot evaluate, and needs a binding."""
     spec: dict[str, Any] = {
         "failurePolicy": "Fail",
-        "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": NOT_SYSTEM, "resourceRules": list(rules)},
+        "matchConstraints": {"matchPolicy": "Equivalent", "namespaceSelector": namespaces, "resourceRules": list(rules)},
         "validations": list(validations),
     }
-    if conditions:
-        spec["matchConditions"] = list(conditions)
+    spec |= {"matchConditions": list(conditions)} if conditions else {}
+    spec |= {"variables": list(variables)} if variables else {}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": f"{PREFIX}-{name}"},
         "spec": spec,
     }
+
+
+def build_denial(expression: str, message: str) -> dict[str, str]:
+    """Returns the validation of a policy that refuses, as Forbidden and with a message, what a CEL expression is not true of."""
+    return {"expression": expression, "message": message, "reason": "Forbidden"}
 
 
 def list_rules(kinds: Sequence[Kind], operations: Sequence[str]) -> list[Rule]:

@@ -1,8 +1,8 @@
 """`place`: the one entry to the engine. Pure and deterministic: the same view and requests give the same answer,
 in whatever order nodes and labels came.
 
-`place` decides whether pod sets go one after the other or together (`place_or_look_ahead`, `place_together`, in `tied_pod_sets`). Both call
-`_place_in_order` back, which places one unit after the other: a pod set (`_place_one`), or a group of them (`_place_group`).
+Pod sets go one after the other (`_place_in_order`): each by itself (`_place_one`), or with its group (`_place_group`). Where that fails
+they go all at once (`find_joint_fit`). Those that are tied to one domain are tried in one after the other (`place_together`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from core.placement.algorithms.compact import CELLS_A_STEP, place_compact
 from core.placement.algorithms.decision import Decision, PodSetPlacement, order_assignment, subtract_placement, subtract_pods
 from core.placement.algorithms.domain_capacity import Fits, NodeFits, count_fits, fits_on_nodes
 from core.placement.algorithms.levels import assign_below, find_start
-from core.placement.algorithms.own_pods import place_particular
+from core.placement.algorithms.own_pods import PlaceInOrder, place_particular
 from core.placement.algorithms.podset_groups import GroupFits, assign_group_below, find_group_start, find_mixed, fits_of_group, split_roles
 from core.placement.algorithms.profile import Profile
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.algorithms.spare_placement import place_with_spares
 from core.placement.algorithms.spreading import SpreadRules, find_spread
-from core.placement.algorithms.tied_pod_sets import InOrder, OneDomain, place_or_look_ahead, place_together
+from core.placement.algorithms.tied_pod_sets import OneDomain, find_joint_fit, place_together
 from core.placement.explain.refusal_facts import refuse, refuse_without_nodes
 from core.placement.explain.spreading_facts import refuse_below_rule, with_spreading
 from core.placement.explain.suggested_changes import Refused
@@ -74,12 +74,26 @@ def place(
 def _place(
     view: FreeCapacity, requests: Sequence[PodSetRequest], profile: Profile, free: Matrix | None, together: OneDomain | None
 ) -> Decision:
-    in_order: InOrder = partial(_place_in_order, profile, free)
+    in_order: PlaceInOrder = partial(_place_in_order, profile, free)
     if any(request.traits.is_particular for request in requests):
         in_order = partial(place_particular, in_order)
-    if together is not None:
-        return place_together(view, requests, together, free, in_order)
-    return place_or_look_ahead(view, requests, free, in_order)
+    return _place_tied(view, requests, together, free, in_order)
+
+
+def _place_tied(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain | None, free: Matrix | None, in_order: PlaceInOrder
+) -> Decision:
+    """Pod sets that are tied to one domain, or (None, and where a preferred domain does not hold them) to none. Where those that are not
+    tied fail for want of capacity, two or more are placed at once (rule l of docs/decisions/0004). If that fails, too, the refusal is that
+    of the first try, with the placements before it."""
+    tied = place_together(view, requests, tie, free, in_order) if tie is not None else None
+    if tied is not None:
+        return tied
+    decision = in_order(view, requests, free)
+    if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
+        return decision
+    placements = find_joint_fit(view, requests, free)
+    return decision if placements is None else Decision(placements, looked_ahead=True)
 
 
 def _place_in_order(
@@ -117,12 +131,9 @@ def _place_unit(
     lead = max(unit, key=lambda request: request.count).topology
     assert lead is not None  # only a topology names a group
     members = [replace(request, topology=replace(request.topology, group=None)) for request in unit if request.topology is not None]
-    in_order: InOrder = partial(_place_in_order, profile, free_before)
-    if lead.level is None:
-        decision = place_or_look_ahead(view, members, free, in_order)
-    else:
-        tie = OneDomain(lead.level, lead.mode is Mode.REQUIRED, f"they are the pod set group {lead.group}")
-        decision = place_together(view, members, tie, free, in_order)
+    why = f"they are the pod set group {lead.group}"
+    tie = OneDomain(lead.level, lead.mode is Mode.REQUIRED, why) if lead.level is not None else None
+    decision = _place_tied(view, members, tie, free, partial(_place_in_order, profile, free_before))
     return decision.placements if decision.refusal is None else replace(decision.refusal, group=tuple(request.name for request in unit))
 
 

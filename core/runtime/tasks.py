@@ -116,20 +116,11 @@ class LoopLag:
         self._clock = clock or SystemClock()
         self._on_lag = on_lag
         self._interval_s = interval_s
-        self._worst_s = 0.0
-        self.last_s = 0.0
-
-    def reset_worst(self) -> float:
-        """Returns the worst lag since the last call, in seconds, and begins anew with 0."""
-        worst, self._worst_s = self._worst_s, 0.0
-        return worst
 
     async def run(self) -> Never:
-        """Measures every `interval_s` seconds how late the event loop is, sets `last_s` and calls `on_lag` with it. Never returns."""
+        """Measures every `interval_s` seconds how late the event loop is, and calls `on_lag` with that. Never returns."""
         while True:
             asked = self._clock.monotonic()
             await self._clock.sleep(self._interval_s)
-            self.last_s = max(0.0, self._clock.monotonic() - asked - self._interval_s)
-            self._worst_s = max(self._worst_s, self.last_s)
             if self._on_lag is not None:
-                self._on_lag(self.last_s)
+                self._on_lag(max(0.0, self._clock.monotonic() - asked - self._interval_s))

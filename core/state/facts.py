@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from heapq import nsmallest
 from typing import Any
 
 from core.model.admission import Admission, decode_admission
@@ -17,10 +16,10 @@ from core.model.claimed_devices import is_devices
 from core.model.node_health_rules import parse_threshold
 from core.model.pod_resources import PODS, Resources, add, compute_pod_requests, list_zero_requests, parse_resources
 from core.model.pod_traits import NO_TRAITS, Labels, PodTraits, read_pod_traits, read_template_traits
-from core.model.podset import Mode, TopologyRequest, parse_topology_request, read_lends, read_spares
+from core.model.podset import TopologyRequest, parse_topology_request, read_lends, read_spares
 from core.model.quantity import LARGEST
 from core.model.spare_nodes import read_held_spares, with_borrowed, with_spares
-from core.model.topology_spreading import Spreading, parse_spreading
+from core.model.topology_spreading import Spreading
 from core.names import (
     ADMITTED,
     BORROWED_SPARES,
@@ -29,7 +28,6 @@ from core.names import (
     EVICTED,
     FINISHED,
     JOB_NAME_LABELS,
-    JOB_UID_LABEL,
     JOB_UID_LABELS,
     LEND_SPARES,
     LOCAL_QUEUE_LABEL,
@@ -48,7 +46,6 @@ from core.names import (
     SPARE_NODES,
     SPARES,
     TOPOLOGY_GATE,
-    TOPOLOGY_SPREADING,
     WORKLOAD_ANNOTATION,
     WORKLOAD_PREFERRED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
@@ -332,7 +329,7 @@ class PodSetFacts:
     reclaimed: int = 0  # pods that have finished and are not replaced (status.reclaimablePods)
     spares: int = 0  # nodes to be kept free beside those that its pods get
     lends: bool = False  # these, to workloads of lower priority, until it needs them
-    spreading: Spreading | str | None = None  # its rules of topology spreading; a text: why these cannot be kept (`with_spreading`)
+    spreading: Spreading | str | None = None  # its rules of topology spreading; a text: why these cannot be kept (`core.state.gated_facts`)
     # Devices that the claims of one pod ask for, by class; they are in `requests`, too, if nodes are compared by them.
     claimed: Resources = field(default_factory=lambda: _NOTHING)
 
@@ -391,7 +388,6 @@ def _list_future_labels(spec: Json, owner: Json | None) -> dict[str, str]:
 
 
 MOST_TERM_KEYS = 32
-MOST_LABELS = 256  # of a Workload, by which it is counted; the API server accepts as many as an object has room for
 """Label keys that the pod affinity of a Workload may ask for: each costs a look at every pod of the cluster."""
 
 
@@ -453,7 +449,7 @@ class WorkloadFacts:
     on_hold: bool = False  # its StatefulSet has no replicas
     made_by: str = ""  # of a pod that is alone: uid of the controller that makes another, with a Workload of its own, when that is gone
     most_lost_nodes: int | None = None  # up to so many lost nodes at once it is not evicted (annotation LOST_NODES_THRESHOLD)
-    labels: Mapping[str, str] | None = None  # None: they are not read (`with_spreading`)
+    labels: Mapping[str, str] | None = None  # None: they are not read (`core.state.gated_facts`)
 
     @property
     def runs(self) -> bool:
@@ -538,57 +534,6 @@ class WorkloadFacts:
             return self
         admission = with_spares(self.admission, {}, {}) if self.admission is not None else None
         return replace(self, pod_sets=tuple(replace(pod_set, spares=0) for pod_set in self.pod_sets), admission=admission)
-
-
-def with_partial_slices(workload: WorkloadFacts) -> WorkloadFacts:
-    """Returns a copy of a workload in which the last slice of a pod set with a single layer of slices may have fewer pods (gate
-    TASPartialSlices); the same object without such a pod set."""
-    if not any(pod_set.topology is not None and len(pod_set.topology.slices) == 1 for pod_set in workload.pod_sets):
-        return workload
-    pod_sets = (
-        replace(pod_set, topology=replace(pod_set.topology, partial=True))
-        if pod_set.topology is not None and len(pod_set.topology.slices) == 1
-        else pod_set
-        for pod_set in workload.pod_sets
-    )
-    return replace(workload, pod_sets=tuple(pod_sets))
-
-
-def with_spreading(facts: WorkloadFacts, workload: Json) -> WorkloadFacts:
-    """Returns a copy of the facts of a Workload (JSON) with its labels, by which it is counted, and with the rules of TOPOLOGY_SPREADING of
-    its pod sets (gate SPREADING). A text in place of rules has the reason why they cannot be kept: a value that cannot be read, no required
-    level, or a group with other rules elsewhere. Of more than `MOST_LABELS` labels only so many are taken, the first by name, and
-    JOB_UID_LABEL."""
-    labels = dict(workload["metadata"].get("labels") or {})
-    if len(labels) > MOST_LABELS:
-        labels = {name: labels[name] for name in nsmallest(MOST_LABELS, labels, key=lambda name: (name != JOB_UID_LABEL, name))}
-    asked = [
-        _read_spreading(pod_set, wire, labels.get(JOB_UID_LABEL))
-        for pod_set, wire in zip(facts.pod_sets, (workload.get("spec") or {}).get("podSets") or (), strict=True)
-    ]
-    groups: dict[str, set[Spreading | str | None]] = {}
-    for pod_set, spreading in zip(facts.pod_sets, asked, strict=True):
-        groups.setdefault(pod_set.group or "", set()).add(spreading)
-    mixed = {group for group, found in groups.items() if group and len(found) > 1}
-    pod_sets = tuple(
-        replace(
-            pod_set, spreading=f"the pod sets of group {pod_set.group} do not have the same rules" if pod_set.group in mixed else spreading
-        )
-        if spreading is not None or pod_set.group in mixed
-        else pod_set
-        for pod_set, spreading in zip(facts.pod_sets, asked, strict=True)
-    )
-    return replace(facts, labels=labels, pod_sets=pod_sets)
-
-
-def _read_spreading(pod_set: PodSetFacts, wire: Json, job_uid: str | None) -> Spreading | str | None:
-    notes = ((wire.get("template") or {}).get("metadata") or {}).get("annotations") or {}
-    if TOPOLOGY_SPREADING not in notes:
-        return None
-    if pod_set.topology is None or pod_set.topology.mode is not Mode.REQUIRED:
-        return "the pod set has no required topology level"
-    spreading, mistakes = parse_spreading(notes[TOPOLOGY_SPREADING])
-    return spreading.resolve(job_uid) if spreading is not None else f"{mistakes[0].field.removeprefix('.')} {mistakes[0].accepted}".strip()
 
 
 def _read_one_domain(annotations: Mapping[str, str]) -> OneDomain | None:

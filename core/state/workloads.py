@@ -166,11 +166,6 @@ class Workloads:
         held it longest come first."""
         return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=True)]
 
-    def list_local_pending(self, local_queue: str) -> list[WorkloadFacts]:
-        """Returns the facts of the workloads of a LocalQueue (namespace/name) that wait for a decision, as in `list_pending`, as a new list
-        in no certain order."""
-        return [self.facts[key] for key in self._indexes.lines.list_line(local_queue, holds=False)]
-
     def count_pending(self, local_queue: str) -> int:
         """Returns the number of workloads of a LocalQueue that wait for a decision, as in `list_pending`."""
         return self._indexes.lines.count_line(local_queue, holds=False)

@@ -179,13 +179,15 @@ class Reporter:
                 with yield_to_others():
                     await self._client.create(r.EVENTS, self._build(event), event.namespace or "default")
                 return
-            except KubeError as error:
+            except Exception as error:  # one of ours ends no process: an event is not worth that
                 failed = error
             if not isinstance(failed, TooManyRequests | Unreachable) or attempt + 1 == ATTEMPTS:
                 break
             await self._clock.sleep(getattr(failed, "retry_after", None) or pacing.EVENTS_RETRY_S)
         self._recorder.record_dropped_event()
-        logger.warning("event could not be written", extra={"reason": event.reason, "object": event.name, "error": str(failed)})
+        trace = None if isinstance(failed, KubeError) else failed
+        extra = {"reason": event.reason, "object": event.name, "error": str(failed)}
+        logger.warning("event could not be written", extra=extra, exc_info=trace)
 
     def _find_made_for(self, workload: Obj) -> tuple[Resource, Obj] | None:
         """Returns the object for which a Workload was made: its owner. A pod group has none: its oldest pod, which is

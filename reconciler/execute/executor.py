@@ -198,9 +198,9 @@ class Executor:
     async def _execute_together(
         self, step: Step, steps: Sequence[Step | Sequence[Step]], span: TracedSpan, left: Left
     ) -> KubeError | Paused | None:
-        rest, failed = iter(steps), list[KubeError | Paused]()
+        rest, failed, faults = iter(steps), list[KubeError | Paused](), list[Exception]()
 
-        async def run_step() -> None:
+        async def run_steps() -> None:
             for some in rest:
                 for one in (some,) if isinstance(some, Step) else some:
                     try:
@@ -214,13 +214,18 @@ class Executor:
                         if _is_holding_up(one, error):
                             break
 
+        async def run_guarded() -> None:
+            try:
+                await run_steps()
+            except Exception as error:  # of ours: writes that are under way are answered first, so that it is known what they did
+                faults.append(error)
+
         # No task for each, of which more would only wait: of 50,000 the event loop would do nothing else until all of them had begun.
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._throttle.most, len(steps))):
-                    group.create_task(run_step())
-        except BaseExceptionGroup as errors:  # no task continues after the plan has ended
-            raise errors.exceptions[0] from None
+        async with asyncio.TaskGroup() as group:  # no task continues after the plan has ended
+            for _ in range(min(self._throttle.most, len(steps))):
+                group.create_task(run_guarded())
+        if faults:
+            raise faults[0]
         if not failed:
             return None
         worst = next((error for error in failed if not isinstance(error, REFUSALS)), failed[0])

@@ -86,13 +86,16 @@ class PodGroupsOfJobs:
         also, with a Warning event, where it is refused (Invalid, Forbidden) or a PodGroup of another owner has the name. Else returns Done.
         Raises any other KubeError."""
         kind, informer = self._kinds[key.kind]
-        job, verdict = informer.store.get(key.job), self._unreported.pop(key, None)
+        job = informer.store.get(key.job)
         wanted = None if job is None or job["metadata"].get("deletionTimestamp") else build_pod_group(kind, job)
         if job is None or wanted is None:
+            self._unreported.pop(key, None)
             return Done()
         present = self._observed.pod_groups.store.get(build_object_key(wanted))
+        plan = plan_job_group(informer.resource, job, wanted, present, self._unreported.get(key))
+        self._unreported.pop(key, None)  # the first step reports it
         try:
-            return await self._executor.execute(plan_job_group(informer.resource, job, wanted, present, verdict))
+            return await self._executor.execute(plan)
         except Conflict:
             return RequeueAfter(1.0)  # another has come in its place
         except NotFound:  # it is gone meanwhile; if there was none, its namespace is being deleted, or PodGroups are not served

@@ -42,17 +42,8 @@ from core.runtime.watch.store import Change, build_object_key, read_version
 from core.state.check_facts import CheckFacts, ProvisioningConfig
 from core.state.cluster import ClusterState
 from core.state.daemonsets import DaemonSetFacts
-from core.state.facts import (
-    FlavorFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    find_controller,
-    find_family,
-    with_partial_slices,
-    with_spreading,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, find_controller, find_family
+from core.state.gated_facts import with_partial_slices, with_spreading
 from core.state.owners import Owners, is_orphaned, mark_uid, read_owner, show_owner
 from core.state.pod_defaults import LimitRange, PodDefaults, RuntimeClass
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts, LocalQueueFacts, NamespaceFacts
@@ -203,12 +194,17 @@ class Observed(Informers):
         self._read_again(self.nodes, key, self._read_node, self.state.observe_node)
 
     def _read_pod_again(self, key: str) -> None:
+        self._read_again(self.pods, key, self._read_pod, self._observe_pod_again)
+
+    def _observe_pod_again(self, key: str, facts: PodFacts) -> None:
         before = self.pod_facts.get(key)
-        self._read_again(self.pods, key, self._read_pod, self._observe_pod)
-        now, pod = self.pod_facts.get(key), self.pods.store.get(key)
-        if before is not None and now is not None and pod is not None and before.claimed != now.claimed:
-            for notify in self.on_pod_read:
-                notify(pod)
+        self._observe_pod(key, facts)
+        if before is not None and before.claimed != facts.claimed:
+            self._notify_of_pod(self.pods.store.objects[key])
+
+    def _notify_of_pod(self, pod: Obj) -> None:
+        for notify in self.on_pod_read:
+            notify(pod)
 
     def _read_again(self, informer: Informer, key: str, read: Callable[[Obj], Facts], observe: Callable[[str, Facts], None]) -> None:
         obj = informer.store.get(key)
@@ -317,14 +313,18 @@ class Observed(Informers):
             self._observe_owner_of(pod)
 
     def _observe_owner_of(self, pod: Obj) -> None:
-        """Folds a pod again if it turns out to be another's than was known."""
+        """Folds a pod again if it turns out to be another's than was known. One that cannot be is set aside, and holds up no other."""
         key = build_object_key(pod)
         facts = self.pod_facts.get(key)
-        direct = replace(facts, owner_uid=(find_controller(pod) or {}).get("uid")) if facts is not None else None
-        if facts is not None and direct is not None and facts.owner_uid != self._find_owner(key, direct):
-            self._observe_pod(key, direct)
-            for notify in self.on_pod_read:
-                notify(pod)
+        if facts is None:
+            return
+        try:
+            direct = replace(facts, owner_uid=(find_controller(pod) or {}).get("uid"))
+            if facts.owner_uid != self._find_owner(key, direct):
+                self._observe_pod(key, direct)
+                self._notify_of_pod(pod)
+        except Exception as error:
+            self.set_aside.add(self.pods.resource, key, pod, error)
 
     def _read_node(self, node: Obj) -> NodeFacts:
         facts = NodeFacts.read(node)

@@ -105,7 +105,7 @@ class PodGroups:
         self._events: Counter[GroupEvent] = Counter()
         self._rests_until = 0.0
         self._refused_until: dict[GroupKey, float] = {}  # until when gangs wait after the API server refused their places
-        self._unsure: dict[GroupKey, set[str]] = {}  # pods with a write of unknown result, by key
+        self._unsure: dict[GroupKey, set[str]] = {}  # pods with a write of unknown result, by key: to be read again
         self._ungated: dict[GroupKey, datetime] = {}  # when the first pods of a replica were ungated, until all are bound
         self.controller = build_controller("podgroups", self._reconcile, clock, workers=WORKERS)
         self._queue = self.controller.queue
@@ -325,8 +325,8 @@ class PodGroups:
         await self._conditions.report(group, key, step, has_pods=bool(members))
         since = self._ungated.get(key)
         if since is not None and not any(member.is_live and not member.node for member in members):
-            del self._ungated[key]
             await self._executor.execute(plan_bound(group, key, sum(member.is_live for member in members), since))
+            self._ungated.pop(key, None)  # unless the last pod has gone meanwhile
         if step.waits:
             events = self.plugins.list_events(read_pod_group(group))
             self._waiting[key] = _ANEW if self.plugins.is_missed(key) else _Wait.build(changes, happened, events)
@@ -357,9 +357,10 @@ class PodGroups:
         return is_native(group) and not read_pod_group(group).is_constrained and not find_lost(self._observed, group)
 
     async def _find_out(self, key: GroupKey) -> None:
-        """Reads the pods with a write that had no answer, so that they are observed as they are: until then their places stay kept. Raises
-        KubeError."""
-        for pod in sorted(self._unsure.get(key, ())):
+        """Reads the pods with a write of unknown result, so that they are observed as they are: until then their places stay kept. Raises
+        KubeError; those that were read before are not read again."""
+        unsure = self._unsure.get(key, set())
+        for pod in sorted(unsure):
             namespace, _, name = pod.partition("/")
             try:
                 member = read_member(await self._executor.read(r.PODS, namespace, name))
@@ -367,6 +368,7 @@ class PodGroups:
                 member = None  # its event is on the way
             if member is not None and not member.kept and not member.sent:  # it was not written
                 self._drop_decision(member)
+            unsure.discard(pod)
         self._unsure.pop(key, None)
 
     def _drop_decision(self, member: Member) -> None:
@@ -398,18 +400,18 @@ class PodGroups:
     async def _execute_step(self, key: GroupKey, group: Obj | None, step: GroupStep, began: datetime) -> GroupStep | None:
         """Executes the writes of a step. Where the API server refuses one, returns another step that reports it. Raises
         other errors, once all other pods have been tried."""
+        ended, pods = self._clock.now(), self._observed.pods.store.objects
+        traceparent = find_traceparent(group) if group is not None else None
+        traceparent = traceparent if build_context(traceparent) is not None else None  # any user may have written anything there
+        let_go = {member.key: pods[member.key] for member, _ in step.let_go}
+        plan = plan_group(DecidedGroup(key, group, step, let_go, began, ended, traceparent))
+        if let_go:
+            self._ungated.setdefault(key, ended)
         for member, node in step.keep:
             self._decided[member.uid] = node
             hold_place(self._observed, member, node)
         for member in step.give_back:
             self._decided.pop(member.uid, None)
-        ended, pods = self._clock.now(), self._observed.pods.store.objects
-        traceparent = find_traceparent(group) if group is not None else None
-        traceparent = traceparent if build_context(traceparent) is not None else None  # any user may have written anything there
-        let_go = {member.key: pods[member.key] for member, _ in step.let_go}
-        if let_go:
-            self._ungated.setdefault(key, ended)
-        plan = plan_group(DecidedGroup(key, group, step, let_go, began, ended, traceparent))
         try:
             failed = await self._execute(key, plan, [*step.give_back, *(member for member, _ in (*step.keep, *step.let_go))])
         except (Invalid, Forbidden) as refused:
@@ -439,12 +441,13 @@ class PodGroups:
     async def _execute(self, key: GroupKey, plan: Plan, members: Sequence[Member]) -> list[tuple[Member, KubeError | Paused]]:
         """Executes a plan of writes to pods, none waited for by another. A place that was not written is given back; where the answer is
         lost that is found out first. Returns the pods of failed writes, in the order of `members`, but for those that are gone or were
-        changed: their events are on the way. Raises what keeps the pods from being written."""
+        changed: their events are on the way. Raises what keeps the pods from being written: which of them were is found out, too."""
         left = Left()
         try:
             await self._executor.execute(plan, left)
-        except KubeError:
-            if not left.failed:
+        except Exception as fault:
+            if not isinstance(fault, KubeError) or not left.failed:
+                self._unsure.setdefault(key, set()).update(member.key for member in members)
                 raise
         failed = [(member, left.failed[at]) for member in members if (at := (r.PODS, member.key)) in left.failed]
         for member, error in failed:

@@ -71,8 +71,9 @@ class Strangers:
         reported = pod["metadata"]["uid"], why
         if self._reported.get(str(item.key)) == reported:
             return Done()
+        result = await self._executor.execute(make_plan(report(Event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True))))
         self._reported[str(item.key)] = reported
-        return await self._executor.execute(make_plan(report(Event(r.PODS, pod, EVENT_STAYS_GATED, why, warning=True))))
+        return result
 
     async def _add_pods(self, workload: str) -> None:
         for number, pod in enumerate(self._observed.pods.store.list_by_index("workload", workload), start=1):

@@ -251,8 +251,10 @@ class Verdicts:
                 break
             except ObjectNotFound:
                 break
-            except KubeError as error:
-                logger.warning("still not known what was written", extra={"workload": verdict.workload.key, "error": str(error)})
+            except Exception as error:  # of ours, perhaps for what others have written: the next look is another try
+                trace = None if isinstance(error, KubeError) else error
+                extra = {"workload": verdict.workload.key, "error": str(error)}
+                logger.warning("still not known what was written", extra=extra, exc_info=trace)
         self._undo_verdict(verdict, "its write did not arrive")
 
     def _undo_verdict(self, verdict: Verdict, why: str, retry_after_s: float | None = None) -> None:

@@ -78,14 +78,13 @@ class DriftAudit:
             seen += 1 + sum(given.count for given in facts.admission.pod_sets) if facts.admission is not None else 1
             try:
                 drifts = await self._find_drifts(facts, workload)
+                if self._observed.workloads.store.get(key) is not workload:
+                    continue  # the next audit looks at it as it is then
+                if drifts:
+                    found[drifts[0].kind] += 1
+                await self._report(workload, drifts, runs=facts.runs)
             except Exception as error:
                 self._observed.set_aside.add(self._observed.workloads.resource, key, workload, error)
-                continue
-            if self._observed.workloads.store.get(key) is not workload:
-                continue  # the next audit looks at it as it is then
-            if drifts:
-                found[drifts[0].kind] += 1
-            await self._report(workload, drifts, runs=facts.runs)
         self.counts = {kind: found[kind] for kind in DriftKind}
 
     async def _find_drifts(self, facts: WorkloadFacts, workload: Obj) -> Sequence[Drift]:

@@ -22,7 +22,8 @@ from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible
 from core.state.cluster import ClusterState
-from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts, with_spreading
+from core.state.facts import FlavorFacts, NodeFacts, TopologyFacts, WorkloadFacts
+from core.state.gated_facts import with_spreading
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.builders import (
     NAMESPACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,20 +12,26 @@ from hypothesis import given
 
 from core.model.configuration import PodGroupRules
 from core.names import HOSTNAME_LABEL, JOB_COMPLETION_INDEX_LABEL, MEMBER_OF_LABEL, PODGROUP_GATE
+from core.plan.pods.group_plans import DecidedGroup, plan_group
+from core.plan.steps.steps import ParallelSteps, Step
+from core.plan.steps.writes import Patch
 from core.podgroups.acting import GroupStep, plan_step
 from core.podgroups.algorithm import default_plugins
 from core.podgroups.group import TopologyConstraint
 from core.podgroups.members import GroupKey, Member, build_pin, find_pinned_node, group_of, read_member
 from core.podgroups.podgroup_facts import PodGroupFacts
+from core.resource import PatchKind
 from core.state.cluster import ClusterState
 from core.state.facts import NodeFacts, PodFacts
+from sim.apiserver.kinds import POD_LISTS
+from sim.apiserver.patches import merge, merge_strategically
 from tests.builders import NAMESPACE, RACK, Node, build_node_json
 
 KEY = GroupKey(NAMESPACE, "g")
 
 
 class Paper:
-    """Nodes and the pods of one group; what a step says is written as the reconciler writes it."""
+    """Nodes and the pods of one group, on which the writes of a step's plan are merged as the API server merges them."""
 
     def __init__(self, racks: dict[str, Sequence[int]], *, min_count: int | None = None, desired: int | None = None) -> None:
         self.state, self.rules = ClusterState(), PodGroupRules()
@@ -69,23 +76,22 @@ class Paper:
         return plan_step(self.facts, self.facts.levels, KEY, self.members, view, default_plugins(), waited_s, self.rules)
 
     def do(self, step: GroupStep, writes: int | None = None) -> None:
-        """Its writes in order; `writes`: only so many."""
-        todo = [(member, None) for member in step.give_back] + [(member, node) for member, node in step.keep]
-        kept = todo[:writes]
-        for member, node in kept:
-            self._pod(member)["status"]["nominatedNodeName"] = node
-        for member, node in step.let_go[: None if writes is None else max(0, writes - len(todo))]:
-            spec = self._pod(member)["spec"]
-            spec["schedulingGates"] = []
-            spec["affinity"] = {"nodeAffinity": build_pin(spec, node)}
-
-    def _pod(self, member: Member) -> dict[str, Any]:
-        return self.pods[member.key.partition("/")[2]]
+        """The writes of its plan in order; `writes`: only so many."""
+        now, group = datetime.now(UTC), {"metadata": {"name": KEY.name, "namespace": NAMESPACE}}
+        pods = {f"{NAMESPACE}/{name}": pod for name, pod in self.pods.items()}
+        plan = plan_group(DecidedGroup(KEY, group, step, pods, now, now))
+        made = [one for each in plan.steps if isinstance(each.write, ParallelSteps) for one in each.write.steps]
+        for one in made[:writes]:
+            assert isinstance(one, Step)
+            assert isinstance(one.write, Patch)
+            name, body = one.write.seen["metadata"]["name"], one.write.body
+            pod = self.pods[name]
+            self.pods[name] = merge(pod, body) if one.write.kind is PatchKind.MERGE else merge_strategically(POD_LISTS, pod, dict(body))
 
     def bind(self) -> None:
         """As kube-scheduler does: what may go is where it may."""
         for pod in self.pods.values():
-            if not pod["spec"]["schedulingGates"]:
+            if not pod["spec"].get("schedulingGates"):
                 pod["spec"]["nodeName"] = find_pinned_node(pod["spec"])
 
     def settle(self, steps: int = 12) -> GroupStep:

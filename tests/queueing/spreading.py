@@ -9,7 +9,8 @@ from typing import Any
 from core.model.admission import encode_admission
 from core.names import HOSTNAME_LABEL, JOB_UID_LABEL, QUOTA_RESERVED, TOPOLOGY_SPREADING
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
-from core.state.facts import TopologyFacts, WorkloadFacts, build_object_key, with_spreading
+from core.state.facts import TopologyFacts, WorkloadFacts, build_object_key
+from core.state.gated_facts import with_spreading
 from tests.builders import (
     Node,
     build_condition_json,

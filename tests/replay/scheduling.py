@@ -23,16 +23,8 @@ from core.queueing.cycle.second_pass import NodeReplacement, list_due_for_second
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.check_facts import CheckFacts
 from core.state.cluster import ClusterState
-from core.state.facts import (
-    FlavorFacts,
-    NodeFacts,
-    PodFacts,
-    TopologyFacts,
-    WorkloadFacts,
-    build_object_key,
-    with_partial_slices,
-    with_spreading,
-)
+from core.state.facts import FlavorFacts, NodeFacts, PodFacts, TopologyFacts, WorkloadFacts, build_object_key
+from core.state.gated_facts import with_partial_slices, with_spreading
 from core.state.queue_facts import ClusterQueueFacts, LocalQueueFacts
 from tests.queueing.statuses import build_verdict_status
 

@@ -5,7 +5,7 @@ domain, the tightest first, and its pod sets are placed there one after the othe
 sets fails, `core.placement.algorithms.joint_search` places all of them at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from core.model.podset import Mode, PodSetRequest
 from core.placement.algorithms.decision import Decision, PodSetPlacement, emit
 from core.placement.algorithms.domain_capacity import NodeFits, fits_on_nodes
 from core.placement.algorithms.joint_search import JOINT_STEPS, JointRequest, JointSearch, Tie
+from core.placement.algorithms.own_pods import PlaceInOrder
 from core.placement.algorithms.podset_groups import split_roles
 from core.placement.algorithms.slices import Shape, find_shape
 from core.placement.algorithms.spreading import find_closed_nodes, find_spread
@@ -21,9 +22,6 @@ from core.placement.refusals import NotFit, RefusalKind, with_note
 from core.placement.topology.free_capacity import FreeCapacity, Matrix
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import TopologyTree
-
-# Places requests one after the other on a view, out of a free matrix.
-InOrder = Callable[[FreeCapacity, Sequence[PodSetRequest], Matrix | None], Decision]
 
 _MOST_DOMAINS = 64  # tried one by one for a tie
 
@@ -42,10 +40,10 @@ class OneDomain:
 
 
 def place_together(
-    view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain, free: Matrix | None, in_order: InOrder
-) -> Decision:
-    """Returns placements of pod sets in one domain of the level that `tie` names. A preferred level widens to those above, then to
-    anywhere. Where a required one does not hold them, or is unknown, it returns no placements and a refusal of all."""
+    view: FreeCapacity, requests: Sequence[PodSetRequest], tie: OneDomain, free: Matrix | None, in_order: PlaceInOrder
+) -> Decision | None:
+    """Returns placements of pod sets in one domain of the level that `tie` names. A preferred level widens to those above; None where none
+    of them holds all. Where a required one does not hold them, or the level is unknown, it returns no placements and a refusal of all."""
     names = tuple(request.name for request in requests)
     level = view.tree.find_level(tie.level)
     if level is None:
@@ -61,24 +59,15 @@ def place_together(
             return decision
         refusal = refusal or decision.refusal
     if not tie.required:
-        return place_or_look_ahead(view, requests, free, in_order)
+        return None
     assert refusal is not None
     refusal = with_note(refusal, f"All pod sets ({', '.join(names)}) must be in one {tie.level} ({tie.why})")
     return Decision((), replace(refusal, group=names))
 
 
-def place_or_look_ahead(view: FreeCapacity, requests: Sequence[PodSetRequest], free: Matrix | None, in_order: InOrder) -> Decision:
-    """Returns the placements of pod sets one after the other (`in_order`). If that fails for want of capacity (NOT_FIT), two or more are
-    placed at once (rule l of docs/decisions/0004). If that fails, too, it returns the refusal of the first try, with the placements before
-    it."""
-    decision = in_order(view, requests, free)
-    if decision.refusal is None or decision.refusal.kind is not RefusalKind.NOT_FIT or len(requests) < 2:
-        return decision
-    placements = find_joint_fit(view, requests, free)
-    return decision if placements is None else Decision(placements, looked_ahead=True)
-
-
-def _place_in_one(view: FreeCapacity, requests: Sequence[PodSetRequest], level: int, free: Matrix | None, in_order: InOrder) -> Decision:
+def _place_in_one(
+    view: FreeCapacity, requests: Sequence[PodSetRequest], level: int, free: Matrix | None, in_order: PlaceInOrder
+) -> Decision:
     tree, label = view.tree, view.tree.declared[level]
     try:
         pods = [tree.sum_nodes(level, fits_on_nodes(view, request, free).per_node) for request in requests]

@@ -1,4 +1,4 @@
-"""Which gated pods get which node selector: from an admission and the pods observed."""
+"""Which gated pods get which node selector: from an admission and the pods observed. `core.plan.pods.ungate_steps` makes steps of that."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

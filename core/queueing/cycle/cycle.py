@@ -8,24 +8,23 @@ workloads behind it in the queue see it as used, those before it do not. So a pr
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 from core.model.configuration import FairSharing
 from core.model.pods_ready_rules import PodsReadyRules
-from core.names import REASON_ADMISSIONS_PAUSED, REASON_MISCONFIGURED, REASON_PENDING_EVALUATION
+from core.names import REASON_PENDING_EVALUATION
 from core.placement.algorithms.profile import Profiles
-from core.placement.refusals import truncate
-from core.queueing.cycle import second_pass
 from core.queueing.cycle.block_admission import find_obstacle
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.cycle.judge import Judge
 from core.queueing.cycle.queue_resolution import resolve_queue
 from core.queueing.cycle.run import Run, Verdict
+from core.queueing.cycle.second_pass import REPLACES, NodeReplacement
+from core.queueing.cycle.second_pass_turns import SecondPassTurns
 from core.queueing.cycle.unwritable import Unwritable
 from core.queueing.flavors.leftover_pods import Past
-from core.queueing.flavors.outcome import PASSING, Admissible, NotAdmissible, Outcome
+from core.queueing.flavors.outcome import PASSING, Admissible, NotAdmissible
 from core.queueing.ordering.fair_order import FairTurns
 from core.queueing.ordering.iteration_order import MOST_SORTED, PriorityTurns, Turn, Turns
 from core.queueing.ordering.pending import EquivalenceClass, Order, Pending, find_heads
@@ -34,7 +33,7 @@ from core.queueing.ordering.precedence import Precedence
 from core.queueing.ordering.standing_refusals import StandingRefusal, is_particular
 from core.queueing.preemption.reservations import Claims
 from core.state.cluster import ClusterState
-from core.state.facts import CheckState, WorkloadFacts
+from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
 
@@ -46,7 +45,7 @@ class Cycle:
         state: ClusterState,
         profiles: Profiles,
         pods_ready: PodsReadyRules | None = None,
-        replacement: second_pass.NodeReplacement = second_pass.REPLACES,
+        replacement: NodeReplacement = REPLACES,
         sharing: FairSharing | None = None,
         *,
         shrinks: bool = True,
@@ -54,10 +53,7 @@ class Cycle:
         timer: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._state = state
-        self._is_in_storm = is_in_storm
         self._pods_ready = pods_ready
-        self._profiles = profiles
-        self._replacement = replacement
         self._claims = Claims(state)
         self._pending = Pending(state.workloads, pods_ready, self._find_trait)
         self._decisions = Decisions(state, partial(Judge, state, profiles, self._claims, sharing, shrinks=shrinks))
@@ -71,22 +67,19 @@ class Cycle:
         self._turns: Turns | None = None  # of the round
         self._turns_by, self._unsorted = 0, list[EquivalenceClass]()  # `config_changes` when they began; classes not among them yet
         self._round_began = (0, 0, 0)
-        self.has_decided = False  # whether the present cycle has decided on a workload, or begun to
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
         self._was_refreshed = False  # whether the last cycle came to no decision, since the nodes took all its time
         self._is_for_passes = True  # whether the next cycle begins with second passes
-        self._are_passes_cut = False  # whether there are some that have had no turn
-        self._passed: set[str] = set()  # uids of workloads that have had theirs since all had one
-        self._failed_at: dict[str, tuple[int, tuple[CheckState, ...], frozenset[str]]] = {}  # second passes, at which state
         self._resolved: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
         self._skipped: set[str] = set()  # of these queues those with a head that has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
-        self._placed: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
+        self._reserved: set[str] = set()  # uids of workloads that had their turn in the round, and wait for others to go
         self._borrowing: set[str] = set()  # queues that have to borrow: put off until all others had a turn
         self._precedence = Precedence(state, profiles, self._portions.measure)
         self.unwritable = Unwritable(state)
-        self._current: WorkloadFacts | None = None  # the one that is decided on
+        self._passes = SecondPassTurns(state, profiles, replacement, self._claims, self.unwritable, is_in_storm)
+        self.latest = Run(lambda uid: False, lambda uid: False, lambda: True)  # the present run, or the last one
         self._aside: dict[str, WorkloadFacts] = {}  # by uid: decisions on them failed, and they have not changed since
 
     def run(
@@ -102,24 +95,25 @@ class Cycle:
         places, as heads of StrictFIFO queues do. Where a decision takes longer than `may_go_on` allows, the cycle ends and `run_piece`
         continues it: the next cycle applies its result if that still holds. Each admission is assumed in the state before it is yielded; if
         the write fails, the caller must call `state.drop_assumed`."""
-        self._current, self.has_decided = None, False
+        self.latest = Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on)
         self._aside = {uid: facts for uid, facts in self._aside.items() if self._state.workloads.facts.get(facts.key) is facts}
         self.unwritable.begin()
         try:
-            yield from self._run(Run(lambda uid: uid in self._aside or is_held_back(uid), is_busy, may_go_on))
+            yield from self._run(self.latest)
         finally:
             self._state.drop_claims()
 
     def set_aside(self) -> WorkloadFacts | None:
         """Leaves out the workload that was being decided on when a run or a piece raised an error, until it changes. The round continues.
         Returns the workload; None where the run raised between two of them: another round begins. Its unfinished decision is dropped."""
-        if self._current is not None:
+        current = self.latest.current
+        if current is not None:
             self._is_cut = self._turns is not None  # if the turns of this round have begun
-            self._aside[self._current.uid] = self._current
+            self._aside[current.uid] = current
         else:
             self._end_round()
-        self._decisions.remove(self._current.uid if self._current is not None else None)
-        return self._current
+        self._decisions.remove(current.uid if current is not None else None)
+        return current
 
     def _end_round(self) -> None:
         self._is_cut, self._turns, self._round = False, None, self._round + 1
@@ -129,7 +123,7 @@ class Cycle:
         """Continues the decision for which the last cycle ended; the next `run` applies it. Returns False once it is made, or without
         any."""
         if (unfinished := self._decisions.unfinished) is not None:
-            self._current = unfinished
+            self.latest.current = unfinished
             with self._portions.measure():
                 self._decisions.run_piece(may_go_on)
         return self.is_deciding
@@ -147,7 +141,7 @@ class Cycle:
 
     def _decide(self, workload: WorkloadFacts, queue: ClusterQueueFacts, run: Run) -> Admissible | NotAdmissible | None:
         """Returns the decision on a workload; None where it is not made before the end of this cycle."""
-        self.has_decided = True
+        run.has_decided = True
         if (unwritable := self.unwritable.find(workload)) is not None:
             self._decisions.remove(workload.uid)
             return unwritable
@@ -182,11 +176,11 @@ class Cycle:
             return
         self._resolved = {}
         if not self._is_cut:
-            self._blocked, self._skipped, self._borrowing, self._placed = {}, set(), set(), set()
+            self._blocked, self._skipped, self._borrowing, self._reserved = {}, set(), set(), set()
             self._precedence.begin_round()
         if self._is_for_passes:
-            yield from self._judge_second_passes(run)
-            if self._are_passes_cut:
+            yield from self._passes.judge(run)
+            if self._passes.are_cut:
                 self._is_for_passes = False
                 return
         self._is_for_passes, self.wants_more = True, False
@@ -194,15 +188,15 @@ class Cycle:
             self._round_began = self._read_moment()
             self._portions.begin_round(self._pending.last_number)
         yield from self._judge_promised(run)
-        self._place_again()
+        self._reserve_again()
         turns, is_first, self._is_reporting = self._begin_turns(), True, False
-        self._current = None
+        run.current = None
         while turns is not None and not (self.is_deciding or self._is_reporting) and (following := turns.get_next()) is not None:
             if not (run.may_go_on() or is_first):
                 self._is_cut = True
                 return
             yield from self._judge_turn(*following, turns, run)
-            self._current, is_first = None, False
+            run.current, is_first = None, False
         if turns is None or self.is_deciding or self._is_reporting:  # the next cycle sorts more, or goes on with the turn
             self._is_cut = True
             return
@@ -212,75 +206,6 @@ class Cycle:
 
     def _read_moment(self) -> tuple[int, int, int]:
         return self._state.changes, self._state.config_changes, self._state.quota.all_changes
-
-    # --- second passes ------------------------------------------------------------------------------
-
-    def _judge_second_passes(self, run: Run) -> Iterator[Verdict]:
-        """Yields the verdicts of second passes. Workloads that have quota already come before all that have none yet. Where that
-        takes longer than the cycle may, the next cycle is for the other turns, and the one after it continues here."""
-        due, is_again = second_pass.list_due_for_second_pass(self._state, self._replacement), False
-        self._passed.intersection_update(w.uid for w in due)
-        self._failed_at = {w.uid: self._failed_at[w.uid] for w in due if w.uid in self._failed_at}
-        for workload in due:
-            queue = self._state.cluster_queues[workload.admission.cluster_queue] if workload.admission is not None else None
-            now = self._state.changes, workload.checks, workload.unhealthy_nodes
-            if queue is None or self._failed_at.get(workload.uid) == now or run.is_held_back(workload.uid) or run.is_busy(workload.uid):
-                continue
-            if (workload.unhealthy_nodes or second_pass.has_stuck_pods(self._state, workload)) and self._is_in_storm(workload):
-                continue
-            if workload.uid in self._passed:
-                is_again = True
-                continue
-            if self.has_decided and not run.may_go_on():
-                self._are_passes_cut = True
-                return
-            self._passed.add(workload.uid)
-            self._current, self.has_decided = workload, True
-            self._state.release_beside(workload.key)
-            outcome = self._judge_again(workload, queue)
-            if isinstance(outcome, Admissible):
-                plan = {placement.pod_set: placement.nodes for _, placement in outcome.placements}
-                self._state.assume(workload.key, outcome.admission, plan, dict(outcome.leaves))
-                self._state.observe_stuck(workload.key, None)  # a pod that is stuck from now on is so on its new nodes
-            else:
-                self._failed_at[workload.uid] = now
-                if outcome.preempting is not None or not (outcome.reason == REASON_ADMISSIONS_PAUSED or self._claims.is_awaiting(workload)):
-                    self._claims.reserve_replacement(workload, outcome.preempting)
-                else:
-                    self._claims.reserve_rest(workload)
-            self._current = None
-            yield Verdict(workload, outcome, is_second_pass=True)
-        self._passed.clear()
-        self._are_passes_cut = is_again or (self.has_decided and not run.may_go_on())
-
-    def _judge_again(self, workload: WorkloadFacts, queue: ClusterQueueFacts) -> Outcome:
-        """Returns the outcome of a second pass. A workload without a place would be evicted. It keeps what it has while evictions are
-        paused, and while workloads that were evicted for it have not left: a node may become ready again meanwhile."""
-        pause = self._state.pause
-        if pause.admissions is not None:
-            return NotAdmissible(REASON_ADMISSIONS_PAUSED, f"no place is looked for: {pause.admissions.sentence}", ())
-        keeps = replace(self._replacement, fails_fast=False)
-        outcome = self._judge_second_pass(workload, queue, keeps if self._claims.is_awaiting(workload) else self._replacement)
-        if pause.evictions is None or isinstance(outcome, Admissible):
-            return outcome
-        if outcome.preempting is not None:
-            if not outcome.preempting.victims:
-                return outcome
-            why = f"it would take back the spare nodes that it lent, but {pause.evictions.sentence}; {outcome.message}"
-            return replace(outcome, message=truncate(why), preempting=None)
-        if not outcome.evicts:
-            return outcome
-        outcome = self._judge_second_pass(workload, queue, keeps)
-        assert isinstance(outcome, NotAdmissible)
-        return replace(outcome, message=truncate(f"it would be evicted, but {pause.evictions.sentence}; {outcome.message}"))
-
-    def _judge_second_pass(self, workload: WorkloadFacts, queue: ClusterQueueFacts, replacement: second_pass.NodeReplacement) -> Outcome:
-        if (unwritable := self.unwritable.find(workload)) is not None:
-            return second_pass.refuse_unwritable(workload, unwritable, replacement)
-        try:
-            return second_pass.find_second_pass(self._state, workload, queue, self._profiles, replacement, self._claims.list_leaving())
-        except Exception as error:
-            return NotAdmissible(REASON_MISCONFIGURED, truncate(f"the workload cannot be placed: {error!r}"), ())
 
     # --- promises -----------------------------------------------------------------------------------
 
@@ -303,7 +228,7 @@ class Cycle:
             if queue is None or problem is not None or (queue.strict and self._heads.get(queue.name) != uid) or run.is_held_back(uid):
                 continue
             run.served.add(uid)
-            self._current = workload
+            run.current = workload
             refusal = self._own.get(uid)
             hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
             stands = refusal is not None and refusal.is_valid(self._state, workload, queue, self._round)
@@ -316,7 +241,7 @@ class Cycle:
                     run.admitted.add(uid)
                     yield Verdict(workload, outcome)
                     continue
-                self._note(group, workload, queue, outcome)
+                self._record_refusal(group, workload, queue, outcome)
                 if self._record_report(group, workload, outcome):
                     yield Verdict(workload, outcome)
             self._claims.reserve(workload)
@@ -326,15 +251,15 @@ class Cycle:
         queue, _ = self._find_queue(workload.queue)
         return queue.name if queue is not None and queue.strict else None
 
-    def _place(self, workload: WorkloadFacts) -> None:
+    def _reserve(self, workload: WorkloadFacts) -> None:
         """Takes what a workload waits for out of what the others see, until the end of the round."""
         if self._claims.find_preempting(workload.uid) is not None:
-            self._placed.add(workload.uid)
+            self._reserved.add(workload.uid)
             self._claims.reserve(workload)
 
-    def _place_again(self) -> None:
+    def _reserve_again(self) -> None:
         """After a cycle that was cut off: what was taken out of what the others see in its turns is so in this one from the start."""
-        for workload in filter(None, map(self._pending.find, self._placed)):
+        for workload in filter(None, map(self._pending.find, self._reserved)):
             self._claims.reserve(workload)
 
     # --- turns --------------------------------------------------------------------------------------
@@ -363,7 +288,7 @@ class Cycle:
         if run.is_held_back(workload.uid) or workload.uid in run.admitted:
             turns.add_follower(turn)
             return
-        self._current = workload
+        run.current = workload
         queue, problem = self._find_queue(workload.queue)
         is_blocked = queue is not None and queue.name in self._blocked
         turn.group.is_held_up = False
@@ -380,7 +305,7 @@ class Cycle:
         elif obstacle is not None:
             turn.group.is_held_up = True
             if problem is None:  # a queue that admits none leaves the room to others
-                self._place(workload)
+                self._reserve(workload)
             yield from self._report_outcome(turn, obstacle, turns, run)
         elif queue is not None:
             if queue.name in self._borrowing and (not may_borrow or self._precedence.is_behind(turn, queue, turns)):
@@ -408,7 +333,7 @@ class Cycle:
         outcome: Admissible | NotAdmissible | None = None
         if not is_busy and uid not in run.served and (refusal is None or not refusal.is_valid(self._state, workload, queue, self._round)):
             if not self._may_decide(workload, queue, is_promised=False):
-                self._place(workload)
+                self._reserve(workload)
                 if queue.strict:
                     self._blocked.setdefault(queue.name, uid)
                     self._skipped.add(queue.name)
@@ -430,8 +355,8 @@ class Cycle:
             yield Verdict(workload, outcome)
             return
         if outcome is not None:
-            self._note(group, workload, queue, outcome)
-        self._place(workload)
+            self._record_refusal(group, workload, queue, outcome)
+        self._reserve(workload)
         if queue.strict:
             self._blocked.setdefault(queue.name, uid)
         if is_busy or uid in self._own or group.refusal is None:  # what comes next in the group may fare otherwise, or has yet to be judged
@@ -449,7 +374,7 @@ class Cycle:
         plan = {placement.pod_set: placement.nodes for _, placement in found.placements}
         self._state.assume(workload.key, found.admission, plan)
 
-    def _note(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
+    def _record_refusal(self, group: EquivalenceClass, workload: WorkloadFacts, queue: ClusterQueueFacts, outcome: NotAdmissible) -> None:
         """Records a refusal for the whole group; for the workload alone where others are to be evicted for it, or were, since
         workloads alike may need other victims, and where the labels of its pods matter. In a StrictFIFO queue others wait for it."""
         self._claims.note(workload, outcome.preempting)
@@ -563,7 +488,7 @@ class Cycle:
     @property
     def is_cut(self) -> bool:
         """Whether the last cycle or round left workloads to the next, or came to no decision for want of time."""
-        return self._is_cut or self._is_short or self._are_passes_cut or self._was_refreshed or self._pending.is_behind
+        return self._is_cut or self._is_short or self._passes.are_cut or self._was_refreshed or self._pending.is_behind
 
     @property
     def is_deciding(self) -> bool:
@@ -587,7 +512,7 @@ class Cycle:
             self._remove_verdict(uid)
 
     def _remove_verdict(self, uid: str) -> None:
-        for known in (self._own, self._reported, self._failed_at):
+        for known in (self._own, self._reported, self._passes.failed_at):
             known.pop(uid, None)
 
     def requeue_workload(self, uid: str) -> None:

@@ -7,16 +7,18 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.facts import WorkloadFacts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
-    """What the caller of a cycle knows about workloads, by uid. `served` has the workloads with evicted victims that
-    had their turns first."""
+    """What the caller of a cycle knows about workloads, by uid, and how far the cycle is. `served` has the workloads with evicted victims
+    that had their turns first."""
 
     is_held_back: Callable[[str], bool]
     is_busy: Callable[[str], bool]
     may_go_on: Callable[[], bool]
     served: set[str] = field(default_factory=set)
     admitted: set[str] = field(default_factory=set)  # of these
+    current: WorkloadFacts | None = None  # the workload that is decided on
+    has_decided: bool = False  # whether it has decided on a workload, or begun to
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from core.plan.workloads.activity import plan_active_workload, plan_activity
 from core.plan.workloads.admission_status import build_admitted_status, build_amended_status, build_evicted_status, build_released_status
 from core.state.facts import find_condition
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
+from tests.plan.workloads.carried import carry_out
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -140,13 +141,13 @@ def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_rea
     mark = plan(wire, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].status, mark.set[0].reason, mark.requeue_state) == (REQUEUED, False, "Deactivated", {"count": 2})
-    wire["status"] = build_amended_status(wire, mark.set, format_time(0), mark.requeue_state, mark.drop)
+    wire = carry_out(wire, mark, format_time(0))
     assert plan(wire, 0) is None
     wire["spec"]["active"] = True
     again = plan(wire, 0)
     assert isinstance(again, Amend)
     assert (again.set[0].status, again.set[0].reason, again.requeue_state) == (True, "Reactivated", None)
-    wire["status"] = build_amended_status(wire, again.set, format_time(0), again.requeue_state, again.drop)
+    wire = carry_out(wire, again, format_time(0))
     assert "requeueState" not in wire["status"]
     assert plan(wire, 0) is None
 
@@ -192,7 +193,7 @@ class Life:
         if seconds >= rest:
             over = plan(self.wire, self.now + 1e-3)
             assert isinstance(over, Evict)
-            self.write(build_evicted_status(self.wire, over.reason, over.message, format_time(self.now), over.also, over.requeue_state))
+            self.wire = carry_out(self.wire, over, format_time(self.now))
             return True
         return False
 
@@ -222,5 +223,5 @@ def test_it_runs_for_its_time_whatever_it_was_evicted_for_and_for_as_long_once_r
             life.wire["status"] = build_amended_status(life.wire, (), format_time(life.now), None, (DEACTIVATION_TARGET,))
             again = plan(life.wire, life.now)
             assert isinstance(again, Amend)
-            life.wire["status"] = build_amended_status(life.wire, again.set, format_time(life.now), again.requeue_state, again.drop)
+            life.wire = carry_out(life.wire, again, format_time(life.now))
             life.used, life.admissions = 0.0, 0

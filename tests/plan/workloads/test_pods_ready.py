@@ -17,7 +17,6 @@ from core.plan.steps.managed_status import read_managed_status
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import (
     build_admitted_status,
-    build_amended_status,
     build_evicted_status,
     build_released_status,
     build_waiting_status,
@@ -25,6 +24,7 @@ from core.plan.workloads.admission_status import (
 from core.plan.workloads.pods_ready import REASON_DEACTIVATED_BY_LIMIT, Seen, are_pods_ready, plan_pods_ready
 from core.state.facts import WorkloadFacts, find_condition, is_condition_true
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
+from tests.plan.workloads.carried import carry_out
 from tests.plan.workloads.test_status import ADMISSION
 
 Json = dict[str, Any]
@@ -191,7 +191,7 @@ def test_manually_deactivated_workload_in_requeue_backoff_starts_anew():
     mark = plan(held, NOT_READY, 0)
     assert isinstance(mark, Amend)
     assert (mark.set[0].type, mark.set[0].reason, mark.requeue_state) == (REQUEUED, "Deactivated", {"count": 1})
-    held["status"] = build_amended_status(held, mark.set, format_time(0), mark.requeue_state, mark.drop)
+    held = carry_out(held, mark, format_time(0))
     assert plan(held, NOT_READY, 0) is None
     held["spec"]["active"] = True
     assert isinstance(plan(held, NOT_READY, 0), Amend)
@@ -335,19 +335,17 @@ class Life(RuleBasedStateMachine):
 
     def step(self, jitter: float) -> None:
         action = plan(self.wire, Seen(self.ready), self.now, self.limits, jitter)
+        former, self.wire = self.wire, carry_out(self.wire, action, format_time(self.now))
         match action:
-            case Amend(conditions, state, drop):
-                before = self.count
-                self.write(build_amended_status(self.wire, conditions, format_time(self.now), state, drop))
-                assert self.count in (before, 0)
+            case Amend():
+                assert self.count in (int((former["status"].get("requeueState") or {}).get("count") or 0), 0)
                 if not self.count:
                     self.evictions = 0
-            case Evict(reason, message, also, state):
-                began = self.lost_at if condition_lost(self.wire) else self.admitted_at
-                limit = (self.limits.recovery_timeout_s or 0.0) if condition_lost(self.wire) else self.limits.timeout_s
+            case Evict(reason=reason, requeue_state=state):
+                began = self.lost_at if condition_lost(former) else self.admitted_at
+                limit = (self.limits.recovery_timeout_s or 0.0) if condition_lost(former) else self.limits.timeout_s
                 assert not self.ready, "who is ready is left alone"
                 assert self.now - began >= limit - 1e-6, "never early"
-                self.write(build_evicted_status(self.wire, reason, message, format_time(self.now), also, state))
                 if reason == "PodsReadyTimeout":
                     self.evictions += 1
                     pause = (to_time(state["requeueAt"]) - T0).total_seconds() - self.now
@@ -355,8 +353,6 @@ class Life(RuleBasedStateMachine):
                 else:
                     assert self.limits.backoff_limit is not None
                     assert self.evictions == self.limits.backoff_limit
-            case Deactivate():
-                self.wire = {**self.wire, "spec": {**self.wire["spec"], "active": False}}
             case Wait(seconds):
                 assert seconds > 0
                 self.idle_until = self.now + seconds

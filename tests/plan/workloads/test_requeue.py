@@ -26,7 +26,6 @@ from core.plan.steps.eviction_counts import count_evictions
 from core.plan.workloads.activity import plan_activity
 from core.plan.workloads.admission_status import (
     build_admitted_status,
-    build_amended_status,
     build_evicted_status,
     build_preempted_status,
     build_released_status,
@@ -35,6 +34,7 @@ from core.plan.workloads.pods_ready import Seen, plan_pods_ready
 from core.plan.workloads.requeue import count_in_a_row, evict_for_lost_nodes
 from core.state.facts import find_condition, is_condition_true
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
+from tests.plan.workloads.carried import carry_out
 from tests.plan.workloads.test_pods_ready import RULES as READINESS
 from tests.plan.workloads.test_status import ADMISSION
 
@@ -71,8 +71,7 @@ class Life:
     def evict(self, now: float) -> float | None:
         """For how long it is held back."""
         step = self.plan(now)
-        self.annotate(step.annotations)
-        self.wire["status"] = build_evicted_status(self.wire, step.reason, step.message, format_time(now), step.also, step.requeue_state)
+        self.wire = carry_out(self.wire, step, format_time(now))
         self.wire["status"] = build_released_status(self.wire, step.message, format_time(now))
         until = self.wire["status"].get("requeueState", {}).get("requeueAt")
         return (datetime.fromisoformat(until) - T0).total_seconds() - now if until else None
@@ -212,13 +211,12 @@ def test_reactivated_workload_starts_failure_counting_anew():
     life.wire["spec"]["active"] = False
     mark = plan_activity(life.wire, T0)
     assert isinstance(mark, Amend)
-    life.wire["status"] = build_amended_status(life.wire, mark.set, format_time(200), mark.requeue_state, mark.drop)
+    life.wire = carry_out(life.wire, mark, format_time(200))
     assert count_in_a_row(life.wire) == 2
     life.wire["spec"]["active"] = True
     again = plan_activity(life.wire, T0)
     assert isinstance(again, Amend)
-    life.annotate(again.annotations)
-    life.wire["status"] = build_amended_status(life.wire, again.set, format_time(201), again.requeue_state, again.drop)
+    life.wire = carry_out(life.wire, again, format_time(201))
     assert count_in_a_row(life.wire) == 0
     life.admit(202)
     assert life.evict(203) is None

@@ -465,7 +465,7 @@ def test_many_second_passes_and_other_turns_alternate_until_all_had_one() -> Non
     for i in range(4):
         scene.submit(f"new{i}", 1, cpu="4")
     while not kinds or scene.cycle.is_cut:
-        verdicts = list(scene.cycle.run(lambda: not scene.cycle.has_decided))
+        verdicts = list(scene.cycle.run(lambda: not scene.cycle.latest.has_decided))
         for verdict in verdicts:
             scene.write(verdict)
             assert isinstance(verdict.outcome, Admissible)
@@ -490,7 +490,7 @@ def test_second_passes_that_fail_again_and_again_keep_no_other_from_its_turn() -
         scene.state.observe_node(
             f"late{i}", NodeFacts.read(build_node_json(Node(f"late{i}", {RACK: "r9", HOSTNAME_LABEL: f"late{i}"}, {"cpu": 1000})))
         )
-        judged += [verdict.workload.key for verdict in scene.cycle.run(lambda: not scene.cycle.has_decided)]
+        judged += [verdict.workload.key for verdict in scene.cycle.run(lambda: not scene.cycle.latest.has_decided)]
     assert {f"{NAMESPACE}/{name}" for name in ("w0", "w1", "w2", "w3", "new")} == set(judged)
     assert max(judged.count(f"{NAMESPACE}/w{i}") for i in range(4)) <= 2
 

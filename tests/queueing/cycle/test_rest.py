@@ -250,7 +250,7 @@ def test_workload_that_reclaimed_its_own_quota_borrows_none_where_its_decision_i
         verdicts = dict[str, Admissible | NotAdmissible]()
         is_over = False
         while not is_over:
-            verdicts |= {v.workload.key.partition("/")[2]: v.outcome for v in scene.cycle.run(lambda: not scene.cycle.has_decided)}
+            verdicts |= {v.workload.key.partition("/")[2]: v.outcome for v in scene.cycle.run(lambda: not scene.cycle.latest.has_decided)}
             is_over = not (scene.cycle.is_deciding or scene.cycle.is_cut)
             while scene.cycle.is_deciding:
                 scene.cycle.run_piece()

@@ -21,7 +21,8 @@ from core.placement.refusals import RefusalKind
 from core.queueing.cycle.decisions import Decisions
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.ordering.standing_refusals import StandingRefusal, read_marks
-from core.state.facts import MOST_LABELS, WorkloadFacts
+from core.state.facts import WorkloadFacts
+from core.state.gated_facts import MOST_LABELS
 from core.state.spreading_counts import SpreadQuery
 from tests.builders import NAMESPACE, build_condition_json, build_pod_set_json, build_workload_json
 from tests.queueing.scene import get_refusals, list_refusals
@@ -131,12 +132,12 @@ def test_refused_workload_is_not_decided_on_again_after_an_admission_of_another_
     assert scene.place("w0", text) == "a"
     scene.ask("w1", text)
     assert isinstance(scene.decide()["w1"], NotAdmissible)
-    decided = scene.cycle.has_decided
+    decided = scene.cycle.latest.has_decided
     assert decided
     scene.ask("other", None, job="another")
     assert set(scene.decide()) == {"other"}
     scene.decide()
-    assert not scene.cycle.has_decided
+    assert not scene.cycle.latest.has_decided
 
 
 # --- what counts --------------------------------------------------------------------------------------------------

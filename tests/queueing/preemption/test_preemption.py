@@ -197,7 +197,7 @@ def test_restarted_scheduler_evicts_no_second_victim():
     scene.run()
     gone = scene.evicted()
     assert len(gone) == 1
-    scene.cycle = type(scene.cycle)(scene.state, scene.cycle._profiles)
+    scene.cycle = type(scene.cycle)(scene.state, scene.cycle._passes._profiles)
     assert get_victims(scene.run()["high"]) == {}
     scene.leave(gone.pop())
     scene.run()

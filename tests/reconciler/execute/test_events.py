@@ -161,6 +161,23 @@ def record(reporter: Reporter, name: str, *, warning: bool = False) -> None:
     reporter.record_event(r.WORKLOADS, {"metadata": {"name": name, "namespace": "ns", "uid": name}}, "Reason", "why", warning=warning)
 
 
+async def test_event_with_a_fault_of_ours_is_left_out_and_ends_nothing():
+    """Former defect: the process ended."""
+    written = list[str]()
+
+    async def create(_resource: Any, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        if body["involvedObject"]["name"] == "a":
+            raise RuntimeError("odd")
+        written.append(body["involvedObject"]["name"])
+        return body
+
+    reporter = Reporter(cast("Client", SimpleNamespace(create=create)), ManualClock())
+    for name in ("a", "b"):
+        record(reporter, name)
+    await reporter.settle()
+    assert written == ["b"]
+
+
 async def test_warnings_are_written_before_thousands_of_other_events_that_wait(told: Told):
     for number in range(pacing.EVENTS_WAITING + 1):
         record(told.reporter, f"w{number}")

@@ -113,6 +113,20 @@ def test_failure_of_one_of_parallel_steps_holds_up_those_behind_it_as_the_step_s
     assert harness.labelled == ({"b", "c"} if goes_on else {"c"})
 
 
+def test_fault_in_one_of_parallel_steps_is_raised_once_the_others_are_answered():
+    """Former defect: writes that were under way were cut off, and nobody knew what had become of them."""
+    harness = Executing()
+
+    def make(name: str) -> Step:
+        if name == "c":
+            raise RuntimeError("odd")
+        return harness.label(name)
+
+    with pytest.raises(RuntimeError):
+        harness.execute(make_plan(Step("label", ParallelSteps(MadeSteps(("a", "b", "c"), make)))))
+    assert harness.labelled == {"a", "b"}
+
+
 def test_refusal_is_reported_where_the_step_says_how():
     harness = Executing()
     harness.fails = {"a": Refused(422, "Invalid", "x" * 1000)}

@@ -175,6 +175,27 @@ async def test_many_pods_that_came_before_their_owner_are_owned_by_and_by(monkey
     assert owners() == ["uid-set"] * 5
 
 
+async def test_pod_that_cannot_be_owned_is_set_aside_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch):
+    """Former defect: pods behind it kept their former owner until the process ended."""
+    monkeypatch.setattr(pacing, "OWNED_AT_ONCE", 2)
+    found, (made, job) = Observed(None, SystemClock()), _pods_before_their_owners()  # type: ignore[arg-type]
+    queued = {"name": "set", "namespace": "ns", "uid": "uid-set", "resourceVersion": "1", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+
+    def break_off(pod: Obj) -> None:
+        if pod["metadata"]["name"] in ("p0", "p3"):
+            raise RuntimeError("odd")
+
+    found.on_pod_read.append(break_off)
+    found.jobs["JobSet.jobset.x-k8s.io"].put({"metadata": queued, "spec": {}})
+    for each in made:
+        found.pods.put(each)
+    found.jobs["Job.batch"].put(job)
+    for again in found.again:
+        await again.refold_all()
+    assert {facts.owner_uid for facts in found.pod_facts.values()} == {"uid-set"}
+    assert [aside.obj["metadata"]["name"] for aside in found.set_aside.objects] == ["p0", "p3"]
+
+
 def test_list_that_is_read_once_has_all_pods_with_their_owners(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pacing, "OWNED_AT_ONCE", 2)
     found, (made, job) = Observed(None, SystemClock()), _pods_before_their_owners()  # type: ignore[arg-type]

@@ -147,6 +147,20 @@ def test_condition_of_a_pod_group_is_reported_once_on_its_job() -> None:
     assert harness.applied == 1
 
 
+def test_condition_of_a_pod_group_is_reported_once_its_job_can_be_read() -> None:
+    """Former defect: a job that could not be read cost the report."""
+    harness = JobsHarness()
+    job = harness.submit(build_object("Job"))
+    harness.look()
+    harness.put({**job, "spec": {**job["spec"], "completions": {}}})
+    harness.report(status="True", reason="Scheduled")
+    with pytest.raises(TypeError):
+        harness.look()
+    harness.put(job)
+    harness.look()
+    assert harness.stories == [("Scheduled", "PodGroup g: so it is")]
+
+
 def test_condition_of_a_pod_group_reported_before_a_restart_is_not_reported_again() -> None:
     harness = JobsHarness()
     harness.submit(build_object("Job"))

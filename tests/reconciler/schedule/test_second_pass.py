@@ -166,6 +166,25 @@ async def test_place_for_stuck_pods_that_was_not_written_is_not_written_late() -
             handle_request(harness.server, late[0])
 
 
+async def test_lost_answer_about_a_workload_that_cannot_be_read_is_found_out_once_it_can() -> None:
+    """Former defect: the process ended, and so did each after it while the answer to its first write was lost."""
+    harness = PassHarness(checked=False)
+    harness.failing.append(Unreachable("lost"))
+    harness.submit(3)
+    async with harness.running():
+        await asyncio.sleep(0.5)
+        waiting = harness.get("Workload", "w")
+        assert not harness.failing
+        odd = {"name": "main", "count": 3, "resourceUsage": {"gpu": "many"}}
+        harness.put({**waiting, "status": {"admission": {"clusterQueue": "main", "podSetAssignments": [odd]}}})
+        await asyncio.sleep(5)
+        assert harness.observed.state.workloads.is_assumed("ns/w")
+        harness.put(waiting)
+        await asyncio.sleep(10)
+        assert "r1-n" in harness.nodes()
+        assert not harness.observed.state.workloads.is_assumed("ns/w")
+
+
 @pytest.mark.parametrize("error", [None, Conflict(409, "Conflict", "somebody wrote"), Unreachable("lost")])
 async def test_without_a_replacement_it_is_evicted_and_told(error: Exception | None) -> None:
     harness = PassHarness(checked=False)
