@@ -117,6 +117,7 @@ def test_configuration_file_of_kueue_is_read():
         metrics=Address(None, 8443),
         health=Address(None, 8081),
         namespace="kueue-system",
+        copied_labels=("team",),
     )
 
 

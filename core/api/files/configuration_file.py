@@ -10,6 +10,7 @@ from core.api.files.configuration_plugins import InstalledPlugins, PodGroupPlugi
 from core.api.files.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
+    IntegrationsBlock,
     LeaderElectionSection,
     MetricsBlock,
     NodeReplacementBlock,
@@ -89,6 +90,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         health=(file.health or HealthBlock()).health_probe_bind_address,
         gates=filter_placement_gates(file.feature_gates or {}),
         namespace=file.namespace,
+        copied_labels=tuple((file.integrations or IntegrationsBlock()).label_keys_to_copy or ()),
         placement_profile=ours.placement_profile,
         reserves_daemon_sets=ours.reserve_daemon_sets,
         nominates_nodes=ours.nominate_nodes,

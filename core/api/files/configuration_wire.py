@@ -212,7 +212,14 @@ class IntegrationsBlock(Strict):
         list[GroupVersionKind] | None,
         _UNSERVED,
     ] = None
-    label_keys_to_copy: Annotated[list[LabelKey] | None, _UNSERVED] = None
+    label_keys_to_copy: Annotated[
+        list[LabelKey] | None,
+        Says(
+            "labels of a job that its Workload gets, too, when it is made ([users.md](users.md#spread-over-domains)); "
+            "pods of a group must not differ in them",
+            "none",
+        ),
+    ] = None
     pod_options: Annotated[Any, Ignored("it is v1beta1's, and no pod is queued that does not ask for it")] = None
 
 
