@@ -40,7 +40,7 @@ TESTS: Mapping[str, str] = {
     "ElasticJobsViaWorkloadSlices": "jobs/test_elastic.py",
     "ElasticJobsViaWorkloadSlicesWithTAS": "queueing/cycle/test_growth.py",
     "LocalQueueMetrics": "reconciler/workloads/test_local_queue_metrics.py",
-    "TASNodeFeasibilityForAllLevels": "placement/topology/test_nodes_outside.py",
+    "TASNodeFeasibilityForAllLevels": "placement/topology/test_tree.py",
     "TASReplaceMultipleFailedNodes": "queueing/cycle/test_lost_nodes.py",
     "WorkloadLevelWaitForPodsReady": "reconciler/workloads/test_pods_ready_timers.py",
     "WaitForPodsReadyMaxNotReady": "reconciler/workloads/test_pods_ready_timers.py",
@@ -48,7 +48,7 @@ TESTS: Mapping[str, str] = {
     "TopologyAwareWorkloadScheduling": "webhook/reviews/test_group_reviews.py",
     "WorkloadBasicPolicyDesiredCount": "podgroups/test_acting.py",
     "KueueDRAIntegration": "reconciler/observe/test_counted_devices.py",
-    "KueueDRADeviceFeasibility": "reconciler/observe/test_counted_devices.py",
+    "KueueDRADeviceFeasibility": "reconciler/observe/test_devices_of_nodes.py",
 }
 """The file of tests that shows most of what a gate switches, or of what topogate always does in its place."""
 

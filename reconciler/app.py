@@ -99,6 +99,7 @@ class Reconciler:
             partial_slices=behaviour.gates.is_on(PARTIAL_SLICES),
             spreads=behaviour.gates.is_on(SPREADING),
             bounds_devices=behaviour.gates.is_on(DEVICES_ON_NODES),
+            copied_labels=behaviour.copied_labels,
         )
         client.on_reply = self.observed.observe_reply
         self.troubles = Troubles(self.observed, clock, client)

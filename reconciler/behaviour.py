@@ -31,6 +31,7 @@ class Behaviour:
     pod_groups: PodGroupRules = field(default_factory=PodGroupRules)
     group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
     own_pods_ready: OwnPodsReady = field(default_factory=OwnPodsReady)
+    copied_labels: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, settings: Settings) -> "Behaviour":
@@ -51,4 +52,5 @@ class Behaviour:
             settings.pod_groups,
             settings.group_plugins,
             settings.own_pods_ready,
+            settings.copied_labels,
         )

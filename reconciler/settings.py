@@ -95,6 +95,7 @@ class Settings:
     pod_groups: PodGroupRules = field(default_factory=PodGroupRules)  # by file and gates
     group_plugins: GroupPluginRules = field(default_factory=GroupPluginRules)
     visibility: VisibilitySettings | None = None  # None: the visibility API is not served
+    copied_labels: tuple[str, ...] = ()  # keys of labels of a job that its Workload gets, too
 
 
 def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconciler", environ: Mapping[str, str] | None = None) -> Settings:
@@ -157,6 +158,7 @@ def _build_settings(given: Given, file: Configuration, gates: ChosenGates, profi
         replace(file.pod_groups, counts_desired=gates.is_on(DESIRED_COUNT)),
         file.group_plugins,
         _read_visibility(given, given.get("health_address", health.host)),
+        file.copied_labels,
     )
 
 

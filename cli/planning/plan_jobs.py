@@ -121,7 +121,8 @@ class Planner:
             return replace(planned, problem=f"it would not be queued yet: {missing}")
 
         def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
-            return build_workload(kind, job, priority=priority, priority_class=priority_class)
+            copied = self._observed.copied_labels
+            return build_workload(kind, job, priority=priority, priority_class=priority_class, copied_labels=copied)
 
         return await self._queue_workload(planned, job["metadata"]["labels"], kind.find_priority_class(job), build)
 
@@ -149,7 +150,7 @@ class Planner:
     async def _plan_pod_group(self, unit: Unit, members: Sequence[tuple[Document, Obj]]) -> Planned:
         document, pods = members[0][0], [pod for _, pod in members]
         planned = Planned(document, GROUP, unit.namespace, unit.name)
-        group = read_group(unit, pods)
+        group = read_group(unit, pods, self._observed.copied_labels)
         if group.problem is not None:
             raise BadInput(f"{document.where}: {group.problem}")
         if group.missing:
@@ -161,7 +162,13 @@ class Planner:
 
     async def _plan_pods(self, planned: Planned, wanted: DesiredWorkload) -> Planned:
         def build(priority: int, priority_class: Mapping[str, Any] | None) -> Obj:
-            return build_workload_of_pods(wanted, planned.namespace, priority=priority, priority_class=dict(priority_class or {}) or None)
+            return build_workload_of_pods(
+                wanted,
+                planned.namespace,
+                priority=priority,
+                priority_class=dict(priority_class or {}) or None,
+                copied_labels=self._observed.copied_labels,
+            )
 
         return await self._queue_workload(planned, wanted.labels, wanted.priority_class, build)
 

@@ -13,6 +13,7 @@ from cli.reporting.owner_report import render_remedies
 from cli.reporting.report import Report
 from cli.reporting.table import remove_controls
 from cli.reporting.waiting_report import name_workload
+from core.model.claimed_devices import UNBOUNDED_DEVICES, is_devices
 from core.model.pod_resources import add
 from core.model.podset import PodSetRequest
 from core.model.quantity import format_quantity, show_count
@@ -95,6 +96,9 @@ def _report_resources(node: NodeFacts, state: ClusterState, name: str) -> list[R
     view = next((view for view in views if view is not None and name in view.capacity.tree.index), None)
     found = []
     for resource, amount in sorted(node.state.allocatable.items(), key=lambda item: ("/" not in item[0], item[0])):
+        if is_devices(resource) and amount >= UNBOUNDED_DEVICES:
+            found.append({"resource": resource, "allocatable": "not judged"})
+            continue
         entry = {"resource": resource, "allocatable": format_quantity(resource, amount)}
         row = view.capacity.axis.get(resource) if view is not None else None
         if view is not None and row is not None:

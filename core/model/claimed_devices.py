@@ -11,6 +11,8 @@ from core.model.pod_resources import Resources, add
 _OF_CLASS = "devices of class "
 UNCOUNTED_DEVICES = "devices that no quota counts"
 """As the name of an amount: what a pod claims that cannot be counted. No pod is admitted with it."""
+UNBOUNDED_DEVICES = 2**31
+"""As what a node offers: at least so many of a class where it is not bounded by that. No job may have as many."""
 
 
 def name_devices(device_class: str) -> str:

@@ -148,6 +148,7 @@ class Configuration:
     metrics: Address | None = None
     health: Address | None = None
     namespace: str | None = None
+    copied_labels: tuple[str, ...] = ()  # keys of labels of a job that its Workload gets, too
     placement_profile: str | None = None
     reserves_daemon_sets: bool | None = None
     nominates_nodes: bool | None = None

@@ -51,6 +51,7 @@ def read_job(observed: Observed, kind: JobKind, job: Obj, *, is_elastic_on: bool
         frozenset(list_writers(job)),
         is_elastic_on,
         is_elastic_with_topology,
+        copied_labels=observed.copied_labels,
     )
 
 

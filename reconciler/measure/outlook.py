@@ -43,6 +43,7 @@ class Outlook:
             partial_slices=settings.gates.is_on(PARTIAL_SLICES),
             spreads=settings.gates.is_on(SPREADING),
             bounds_devices=settings.gates.is_on(DEVICES_ON_NODES),
+            copied_labels=settings.copied_labels,
         )
         self.state = self.observed.state
 

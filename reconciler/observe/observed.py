@@ -82,8 +82,9 @@ class Observed(Informers):
         partial_slices: bool = False,
         spreads: bool = False,
         bounds_devices: bool = False,
+        copied_labels: Sequence[str] = (),
     ) -> None:
-        self._spreads = spreads
+        self._spreads, self.copied_labels = spreads, copied_labels
         self._reclaims_pods, self._keeps_spares, self._partial_slices = reclaims_pods, keeps_spares, partial_slices
         self.state = ClusterState(reserve_daemon_sets=reserve_daemon_sets, resource_rules=resource_rules)
         # Workloads with pods that will be others by what is known now: a LimitRange or a RuntimeClass has changed.
@@ -92,14 +93,14 @@ class Observed(Informers):
         self._nodes_to_read = Again(self._read_node_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
         self._pods_to_read = Again(self._read_pod_again, pacing.READ_AT_ONCE, clock, self._wake_if_changed)
         self.again = (self._to_read, self._to_own, self._nodes_to_read, self._pods_to_read)
-        reserves, counts = self.state.reserves_daemon_sets, bool(self.state.resource_rules.device_classes)
+        counts = bool(self.state.resource_rules.device_classes)
         super().__init__(
             client,
             clock,
             namespace,
             kinds,
             self._to_read.add,
-            reserves_daemon_sets=reserves,
+            reserves_daemon_sets=self.state.reserves_daemon_sets,
             places_groups=places_groups,
             counts_devices=counts,
             bounds_devices=bounds_devices,
@@ -110,8 +111,7 @@ class Observed(Informers):
         self.pod_facts: dict[str, PodFacts] = {}
         self.members: dict[str, tuple[Obj, Member | None]] = {}  # by key of the pod: the object that was read, and what was read from it
         self.owners = Owners()
-        self.ungating = Ungating()
-        self.pods_progress = WatchProgress(self.pods.watcher)
+        self.ungating, self.pods_progress = Ungating(), WatchProgress(self.pods.watcher)
         self._unowned: dict[str, str | None] = {}  # workloads without an owner, and the owner of the pods that name them
         self.on_pod_read: list[Callable[[Obj], None]] = []  # called with pods that turned out to be another's, or to claim other devices
         self._index()

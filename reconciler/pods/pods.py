@@ -135,6 +135,7 @@ class Pods:
             observed.pod_facts,
             observed.nodes.store.objects,
             waited_s=self._clock.monotonic() - since if since is not None else 0.0,
+            copied_labels=observed.copied_labels,
         )
 
     async def _read_pods(self, unit: Unit, asked: PodsToRead) -> dict[str, Obj]:

@@ -97,7 +97,11 @@ def write_file(values: Configuration, version: str) -> Json:
             for name in sorted(set(values.resources.device_classes.values()))
         ],
     }
-    file["integrations"] = {"frameworks": ["pod"], "externalFrameworks": ["Foo.v1.example.com"], "labelKeysToCopy": ["team"]}
+    file["integrations"] = {
+        "frameworks": ["pod"],
+        "externalFrameworks": ["Foo.v1.example.com"],
+        "labelKeysToCopy": list(values.copied_labels),
+    }
     lease = values.lease
     file["leaderElection"] = {
         "leaderElect": lease.elects,
@@ -206,6 +210,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
         health=draw(st.none() | _addresses),
         gates=gates,
         namespace=draw(st.none() | _names),
+        copied_labels=draw(st.lists(st.sampled_from(["team", "a.b/c"])).map(tuple)),
         placement_profile=profile,
         reserves_daemon_sets=draw(_maybe),
         nominates_nodes=draw(_maybe),

@@ -117,6 +117,7 @@ def test_configuration_file_of_kueue_is_read():
         metrics=Address(None, 8443),
         health=Address(None, 8081),
         namespace="kueue-system",
+        copied_labels=("team",),
     )
 
 
@@ -257,6 +258,16 @@ def test_device_class_mappings_with_sources_are_left_out_with_a_warning():
     assert found.resources.device_classes == {"gpu.example.com": "example.com/gpus", "mig.example.com": "example.com/gpus"}
     (warning,) = found.warnings
     assert warning.startswith("ignored: resources.deviceClassMappings[1].sources: quota counts devices")
+
+
+def test_device_class_with_sources_in_any_mapping_is_not_counted_by_number():
+    """A file of Kueue's may name a class in several mappings with sources: it is read, and jobs of the class wait."""
+    by_source = [
+        {"name": f"example.com/{name}", "deviceClassNames": ["mig"], "sources": [{"counter": {"name": name}}]} for name in ("a", "b")
+    ]
+    found = read(resources={"deviceClassMappings": [*by_source, {"name": "gpus", "deviceClassNames": ["mig", "whole"]}]})
+    assert found.resources.device_classes == {"whole": "gpus"}
+    assert len(found.warnings) == 2
 
 
 def test_our_own_block():

@@ -11,6 +11,7 @@ from core.names import QUEUE_NAME_LABEL
 from tests.cli.commands import BLOCK, HOST, RACK, Commands, Obj, build_job, build_node, build_nodes, build_queues
 from tests.cli.lives import build_queued_job, decide_documents
 from tests.cli.test_queue import build_cluster
+from tests.podgroups.devices import CLASS, build_device_class, build_resource_slice
 
 GPU = "nvidia.com/gpu"
 MAIN = {QUEUE_NAME_LABEL: "main"}
@@ -142,6 +143,16 @@ def test_node_is_explained_with_its_place_its_use_and_the_workloads_on_it(topoga
     shown = show(topogate, [*documents, pod], "no/n-0-0-0")
     assert "flavor gpu: topology default, b0/b0-r0/n-0-0-0\n" in shown
     assert "held by: default/job/a, 1 pod, priority 0: " in shown
+
+
+def test_node_with_a_device_that_is_not_judged_shows_no_number_of_them(topogate: Commands):
+    slices = build_resource_slice("a", 3, node="n-0-0-0"), build_resource_slice("b", [{"name": "d", "bindsToNode": True}], node="n-0-0-1")
+    documents = [*build_nodes(blocks=1, racks=1, hosts=2), *build_queues(), build_device_class(), *slices]
+    mapping = {"resources": {"deviceClassMappings": [{"name": "gpus", "deviceClassNames": [CLASS]}]}}
+    config = topogate.write("config.yaml", {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **mapping})
+    settings = "--config", str(config), "--feature-gates", "KueueDRADeviceFeasibility=true"
+    assert f"devices of class {CLASS}: 0 of 3 in use, 3 free" in show(topogate, documents, "node", "n-0-0-0", *settings)
+    assert f"devices of class {CLASS}: not judged" in show(topogate, documents, "node", "n-0-0-1", *settings)
 
 
 def test_node_out_of_use_is_explained_with_all_reasons_and_their_remedies(topogate: Commands):

@@ -1,7 +1,8 @@
-"""Replicas of a LeaderWorkerSet, each a Workload of one job, spread over racks: with the gate TASTopologySpreading, and without it."""
+"""Replicas of a LeaderWorkerSet or a Deployment, each a Workload, spread over racks: with the gate TASTopologySpreading, and without it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.queueing.spreading import build_text, rule
 from tests.sim.one_queue import make_world
 
 ON = ChosenGates({SPREADING: True})
+SERVICE = "example.com/service"
 POOL = NodePool(blocks=1, racks=2, nodes=2, labels={"pool": "a"})  # of 8 GPUs each
 
 
@@ -69,4 +71,20 @@ def test_replica_without_an_open_rack_waits_until_the_share_allows_it() -> None:
     [condition] = [each for each in waiting["status"]["conditions"] if each["type"] == "QuotaReserved"]
     assert "topology spreading excludes all" in condition["message"]
     assert "opens with" in condition["message"]
+    world.close()
+
+
+@pytest.mark.parametrize(("copied", "racks"), [((SERVICE,), [2, 2]), ((), [4])])
+def test_pods_of_a_deployment_are_spread_by_a_label_that_their_workloads_get(copied: tuple[str, ...], racks: list[int]) -> None:
+    """Each is a Workload and a job by itself, so that only a label of its own joins it with the others."""
+    world = make_world(POOL, gpus=100, gates=ON)
+    world.start_reconciler(gates=ON, copied_labels=copied)
+    text = build_text(rule(POOL.rack_label, "0.5"), selector=(SERVICE, ["chat"]))
+    deployment = build_set(4, "0.5")
+    template = deployment["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    template["metadata"] = {"labels": {SERVICE: "chat"}, "annotations": template["metadata"]["annotations"] | {TOPOLOGY_SPREADING: text}}
+    spec = {"replicas": 4, "selector": {"matchLabels": {SERVICE: "chat"}}, "template": template}
+    world.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": deployment["metadata"], "spec": spec})
+    world.run_for(60)
+    assert sorted(Counter(list_racks(world)).values()) == racks
     world.close()

@@ -10,6 +10,7 @@ from core.api.files.configuration_plugins import InstalledPlugins, PodGroupPlugi
 from core.api.files.configuration_wire import (
     ConfigurationFile,
     HealthBlock,
+    IntegrationsBlock,
     LeaderElectionSection,
     MetricsBlock,
     NodeReplacementBlock,
@@ -89,6 +90,7 @@ def build_configuration(file: ConfigurationFile) -> Configuration:
         health=(file.health or HealthBlock()).health_probe_bind_address,
         gates=filter_placement_gates(file.feature_gates or {}),
         namespace=file.namespace,
+        copied_labels=tuple((file.integrations or IntegrationsBlock()).label_keys_to_copy or ()),
         placement_profile=ours.placement_profile,
         reserves_daemon_sets=ours.reserve_daemon_sets,
         nominates_nodes=ours.nominate_nodes,
@@ -174,6 +176,9 @@ def _build_fair_sharing(file: ConfigurationFile) -> FairSharing | None:
 
 def _build_resources(block: Resources, ours: Topogate) -> ResourceRules:
     spares = (ours.node_replacement or NodeReplacementBlock()).spares or SparesBlock()
+    mappings = block.device_class_mappings or ()
+    # One that quota is to count by counters, too, would run uncounted if only its number was counted.
+    uncounted = {device_class for one in mappings if one.sources is not None for device_class in one.device_class_names}
     return ResourceRules(
         tuple(block.exclude_resource_prefixes or ()),
         tuple(
@@ -182,10 +187,7 @@ def _build_resources(block: Resources, ours: Topogate) -> ResourceRules:
         ),
         counts_spares=spares.count_in_quota is not False,
         device_classes={
-            device_class: one.name
-            for one in block.device_class_mappings or ()
-            if one.sources is None
-            for device_class in one.device_class_names
+            device_class: one.name for one in mappings for device_class in one.device_class_names if device_class not in uncounted
         },
     )
 

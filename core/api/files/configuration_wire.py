@@ -140,7 +140,7 @@ class DeviceClassMapping(Strict):
     device_class_names: Annotated[list[DeviceClassName], Field(min_length=1, max_length=MOST_CLASSES)]
     sources: Annotated[
         Any,
-        Ignored("quota counts devices, not their counters and capacity: the mapping is left out, and jobs that claim such devices wait"),
+        Ignored("quota counts devices, not their counters and capacity: its classes are left out, and jobs that claim such devices wait"),
     ] = None
 
     @field_validator("name")
@@ -185,7 +185,7 @@ class Resources(Strict):
             if one.name in names:
                 mistakes.append(Mistake(f"[{index}].name", f"{one.name} has a mapping already; put all its classes there"))
             names.add(one.name)
-            for at, device_class in enumerate(one.device_class_names):
+            for at, device_class in enumerate(one.device_class_names if one.sources is None else ()):
                 if device_class in classes:
                     accepted = f"{device_class} counts as {classes[device_class]} already; leave one out"
                     mistakes.append(Mistake(f"[{index}].deviceClassNames[{at}]", accepted))
@@ -212,7 +212,14 @@ class IntegrationsBlock(Strict):
         list[GroupVersionKind] | None,
         _UNSERVED,
     ] = None
-    label_keys_to_copy: Annotated[list[LabelKey] | None, _UNSERVED] = None
+    label_keys_to_copy: Annotated[
+        list[LabelKey] | None,
+        Says(
+            "labels of a job that its Workload gets, too, when it is made ([users.md](users.md#spread-over-domains)); "
+            "pods of a group must not differ in them",
+            "none",
+        ),
+    ] = None
     pod_options: Annotated[Any, Ignored("it is v1beta1's, and no pod is queued that does not ask for it")] = None
 
 

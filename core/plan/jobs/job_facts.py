@@ -75,6 +75,7 @@ class JobFacts:
     suspensions: int = 0  # within the last minutes
     suspension_wait_s: float = 0.0  # until its turn to be suspended comes again
     pods_left_are_reported: bool = False
+    copied_labels: Sequence[str] = ()  # that its Workload gets from it
 
     @property
     def suspended(self) -> bool:

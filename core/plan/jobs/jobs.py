@@ -147,7 +147,8 @@ def _plan_without_workload(f: JobFacts) -> Plan:
     except MissingClass as error:
         return Plan(problem=str(error))
     name = build_workload_name(f.kind, f.job)
-    workload = mark_first(f, build_workload(f.kind, f.job, priority=priority, priority_class=priority_class))
+    made = build_workload(f.kind, f.job, priority=priority, priority_class=priority_class, copied_labels=f.copied_labels)
+    workload = mark_first(f, made)
     event = f.build_event(EVENT_CREATED_WORKLOAD, f"Created Workload: {f.job['metadata']['namespace']}/{name}")
     span = Span(t.CREATE, f.job, {**_describe_owner(f), t.WORKLOAD: name})
     return make_plan(Step(CREATE, w.create_workload(workload), (event,), Log("workload created", {"workload": name}), span))

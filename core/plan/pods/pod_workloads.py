@@ -1,8 +1,9 @@
 """The workload that a unit of pods asks for: its parts, and whether the present pods ask for something else."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from core.jobs.annotation_catalog import OF_A_TEMPLATE
@@ -17,16 +18,14 @@ from core.names import (
     IS_GROUP_WORKLOAD,
     JOB_OWNER_GVK,
     JOB_OWNER_NAME,
-    JOB_UID_LABEL,
     MADE_BY,
     POD_GROUP_FAST_ADMISSION,
-    PRIORITY_CLASS_LABEL,
     PROVISIONING_ANNOTATIONS,
     QUEUE_NAME_LABEL,
     RESOURCE_IN_USE_FINALIZER,
 )
 from core.plan.pods.pod_units import Unit, compute_seniority, find_pod_role, note_of, queue_of
-from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS, build_hashed_name
+from core.plan.workloads.desired_workload import KEPT_ANNOTATIONS, build_hashed_name, build_workload_labels
 from core.state.facts import find_controller
 
 Json = dict[str, Any]
@@ -112,15 +111,16 @@ class PlainPodGroup:
     requests: Mapping[str, Json | None] = field(default_factory=dict)  # topology request per role, of pods that wait
     problem: str | None = None
     missing: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its Workload is to have
 
 
-def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
+def read_group(unit: Unit, pods: Sequence[Json], copied_labels: Collection[str] = ()) -> PlainPodGroup:
     """Returns what the pods of a group ask for together. Pods being deleted are not counted, finished ones are, the most senior first up to
     the total (`compute_seniority`). `missing`: how many of the total are not there, 1 without any pod. With fast admission and one role
     none is missing, and that role has the total.
 
     It has only a `problem` where pods differ in queue or total count, or have no total. Gated pods of one role that ask for another
-    topology are a problem, too.
+    topology are a problem, too, and so are pods with other values of a label that its Workload is to have (`copied_labels`).
     """
     counted = sorted((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), key=compute_seniority)
     if not counted:
@@ -139,13 +139,19 @@ def read_group(unit: Unit, pods: Sequence[Json]) -> PlainPodGroup:
         first = asking.setdefault(find_pod_role(pod), pod) if has_admission_gate(pod) else pod
         if first is not pod and _get_asked_topology(first) != _get_asked_topology(pod):
             return PlainPodGroup({}, {}, problem=_describe_other_request(unit, first, pod))
+    labels: dict[str, str] = {}
+    for key, pod in product(copied_labels, counted):
+        of_pod = pod["metadata"].get("labels") or {}
+        if key in of_pod and labels.setdefault(key, of_pod[key]) != of_pod[key]:
+            shown = f"label {key}: {labels[key]} and {of_pod[key]} (pod {pod['metadata']['name']})"
+            return PlainPodGroup({}, {}, problem=f"pods of group {unit.name} differ in their {shown}; delete those that are wrong")
     requests = {role: build_pod_topology_request(pod) for role, pod in asking.items()}
     roles = Counter(find_pod_role(pod) for pod in counted)
     examples = {find_pod_role(pod): pod["metadata"]["name"] for pod in reversed(counted)}
     missing = total - len(counted)
     if missing and len(roles) == 1 and note_of(counted[0], POD_GROUP_FAST_ADMISSION) == "true":
         roles, missing = Counter(dict.fromkeys(roles, total)), 0
-    return PlainPodGroup(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing)
+    return PlainPodGroup(dict(sorted(roles.items())), examples, queue_of(counted[0]), requests, missing=missing, labels=labels)
 
 
 def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json], examples: Mapping[str, Json]) -> DesiredWorkload:
@@ -157,17 +163,18 @@ def build_group_workload(unit: Unit, group: PlainPodGroup, pods: Sequence[Json],
     """
     first = examples[find_pod_role(min(pods, key=compute_seniority))]["metadata"]
     pod_sets = tuple(build_pod_set(role, count, examples[role]) for role, count in group.roles.items())
-    labels, notes = first.get("labels") or {}, first.get("annotations") or {}
+    labels, notes = {**(first.get("labels") or {}), **group.labels}, first.get("annotations") or {}
     return DesiredWorkload(unit.name, group.queue, pod_sets, (), labels, notes, {IS_GROUP_WORKLOAD: "true"})
 
 
-def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
+def build_workload_of_pods(
+    wanted: DesiredWorkload, namespace: str, *, priority: int, priority_class: Json | None, copied_labels: Collection[str] = ()
+) -> dict[str, Any]:
     """Returns a new Workload (JSON) for a unit, active and with topogate's finalizer. `priority_class`: its `spec.priorityClassRef`; None:
     it gets none.
 
     Of the annotations it keeps those about placement and provisioning, and the trace; all `marks` are added. Of the labels it keeps
-    PRIORITY_CLASS_LABEL alone, and JOB_UID_LABEL is added where there is a `job_uid`. A time limit in the labels becomes
-    `spec.maximumExecutionTimeSeconds`.
+    those with a key in `copied_labels` (`build_workload_labels`). A time limit in the labels becomes `spec.maximumExecutionTimeSeconds`.
     """
     spec: dict[str, Any] = {
         "queueName": wanted.queue,
@@ -181,16 +188,13 @@ def build_workload_of_pods(wanted: DesiredWorkload, namespace: str, *, priority:
     if seconds is not None:
         spec["maximumExecutionTimeSeconds"] = seconds
     notes = {key: value for key, value in wanted.annotations.items() if key in KEPT_ANNOTATIONS or key.startswith(PROVISIONING_ANNOTATIONS)}
-    labels = {JOB_UID_LABEL: wanted.job_uid} if wanted.job_uid else {}
-    if PRIORITY_CLASS_LABEL in wanted.labels:
-        labels[PRIORITY_CLASS_LABEL] = wanted.labels[PRIORITY_CLASS_LABEL]
     return {
         "apiVersion": API_VERSION,
         "kind": "Workload",
         "metadata": {
             "name": wanted.name,
             "namespace": namespace,
-            "labels": labels,
+            "labels": build_workload_labels(wanted.labels, wanted.job_uid or None, copied_labels),
             "annotations": notes | dict(wanted.marks),
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [dict(owner) for owner in wanted.owners],

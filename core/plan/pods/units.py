@@ -141,6 +141,7 @@ class UnitFacts:
     nodes: Mapping[str, Obj] = field(default_factory=dict)  # all Nodes, by name
     examples: Mapping[str, Obj] | None = None
     waited_s: float = 0.0
+    copied_labels: Sequence[str] = ()  # that the workload gets from what it is made of
 
     def find_claimed(self, pod: Obj) -> Resources:
         """Returns the devices that the claims of a pod ask for, by class."""
@@ -287,7 +288,9 @@ def _plan_without_workload(f: UnitFacts) -> Plan | PodsToRead:
         priority, priority_class = find_priority(f.classes, wanted.labels, lambda: wanted.priority_class)
     except MissingClass as error:
         return _refuse_class(f, error, *steps)
-    workload = build_workload_of_pods(wanted, f.unit.namespace, priority=priority, priority_class=priority_class)
+    workload = build_workload_of_pods(
+        wanted, f.unit.namespace, priority=priority, priority_class=priority_class, copied_labels=f.copied_labels
+    )
     attributes = {**describe_owner(f.unit.source, f.unit.name), t.WORKLOAD: wanted.name}
     create = Step(
         CREATE,
@@ -313,7 +316,7 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
     """The workload of a plain group, once all of its pods are there."""
     if all(is_terminal(pod) or is_going(pod) for pod in f.pods):
         return NOTHING  # no pod waits for anything
-    group = read_group(f.unit, f.pods)
+    group = read_group(f.unit, f.pods, f.copied_labels)
     if group.problem is not None:
         return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
     if group.missing:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, PodSetStart, PodSetTemplate
@@ -72,10 +72,23 @@ def find_changed_annotations(asked: Mapping[str, str], workload: Json) -> dict[s
     return {name: asked.get(name) for name in (*_ASKING_ANNOTATIONS, *of_provisioning) if asked.get(name) != said.get(name)}
 
 
-def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: Json | None) -> dict[str, Any]:
+def build_workload_labels(labels: Mapping[str, str], job_uid: str | None, copied: Collection[str]) -> dict[str, str]:
+    """Returns the labels of a new Workload: of those of its job (`labels`) the ones with a `copied` key, PRIORITY_CLASS_LABEL if it has a
+    value, and JOB_UID_LABEL where there is a `job_uid`, whatever the job has there."""
+    found = {key: labels[key] for key in copied if key in labels and key != JOB_UID_LABEL}
+    if job_uid is not None:
+        found[JOB_UID_LABEL] = job_uid
+    if priority_class := labels.get(PRIORITY_CLASS_LABEL):
+        found[PRIORITY_CLASS_LABEL] = priority_class
+    return found
+
+
+def build_workload(
+    kind: JobKind, job: Json, *, priority: int, priority_class: Json | None, copied_labels: Collection[str] = ()
+) -> dict[str, Any]:
     """Returns a new Workload (JSON) for a job, owned by it, active and with topogate's finalizer. `priority_class`: its
-    `spec.priorityClassRef`; None: it gets none. Of the job's annotations it keeps those about placement and provisioning, and the trace.
-    Raises KeyError where the job has no queue."""
+    `spec.priorityClassRef`; None: it gets none. Of the job's annotations it keeps those about placement and provisioning, and the trace, of
+    its labels those with a key in `copied_labels` (`build_workload_labels`). Raises KeyError where the job has no queue."""
     metadata = job["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     spec: dict[str, Any] = {
@@ -96,7 +109,7 @@ def build_workload(kind: JobKind, job: Json, *, priority: int, priority_class: J
         "metadata": {
             "name": build_workload_name(kind, job),
             "namespace": metadata["namespace"],
-            "labels": {JOB_UID_LABEL: metadata["uid"]} | ({PRIORITY_CLASS_LABEL: c} if (c := labels.get(PRIORITY_CLASS_LABEL)) else {}),
+            "labels": build_workload_labels(labels, metadata["uid"], copied_labels),
             "annotations": kept,
             "finalizers": [RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [

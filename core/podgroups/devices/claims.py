@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 _OF_DEVICES = frozenset({"name", "attributes", "capacity", "taints"})
 _OF_SLICES = frozenset({"driver", "pool", "nodeName", "nodeSelector", "allNodes", "devices", "sharedCounters"})
 _OF_CLAIMS = frozenset({"requests", "config"})  # config is for drivers
-_OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity"})
+_OF_REQUESTS = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "tolerations", "capacity", "adminAccess"})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _ENTRY = "resource.kubernetes.io/pod-claim-name"
 _MOST_REQUESTS = 32  # of a claim, as in the API
@@ -238,6 +238,7 @@ class Request:
     count: int
     tolerations: DeviceTolerations = NO_TOLERATIONS
     capacity: tuple[tuple[str, str], ...] = ()  # the least that each device has (`capacity.requests`)
+    admin: str = ""  # the field, where it asks for admin access, which takes no device from others
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,8 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
         unknown = _describe_unknown(exactly, _OF_REQUESTS)
         if unknown:
             return ClaimSpec(problem=f"{name}.exactly.{unknown}")
-        if (exactly.get("allocationMode") or "ExactCount") != "ExactCount":
+        admin = f"{name}.exactly.adminAccess" if exactly.get("adminAccess") else ""
+        if (exactly.get("allocationMode") or "ExactCount") != "ExactCount" and not admin:
             return ClaimSpec(problem=f"{name}.exactly.allocationMode {exactly['allocationMode']}")
         unknown = _describe_unknown(exactly.get("capacity") or {}, frozenset({"requests"}))
         if unknown:
@@ -285,7 +287,7 @@ def read_claim_spec(spec: Json) -> ClaimSpec:
         count = int(exactly.get("count") or 1)
         if count < 1:
             return ClaimSpec(problem=f"{name}.exactly.count {count}")
-        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity))
+        requests.append(Request(str(exactly["deviceClassName"]), tuple(expressions), count, tolerations, capacity, admin))
     return ClaimSpec(tuple(requests)) if requests else ClaimSpec(problem="devices.requests, which is empty,")
 
 

@@ -197,6 +197,8 @@ class Inventory:
             raise NotServed(f"{where}.{spec.problem} is not served")
         need: Counter[Matcher] = Counter()
         for request in spec.requests:
+            if request.admin:
+                raise NotServed(f"{where}.{request.admin} is not served")
             of_class = self.find_class(request.device_class)
             if of_class is None:
                 raise NotServed(f"{where}: there is no DeviceClass {request.device_class}")

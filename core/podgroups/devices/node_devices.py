@@ -1,13 +1,14 @@
 """The devices that each node has, by DeviceClass: what queued pods may claim there.
 
 A node offers the devices of its own slices, and those of slices that it shares with other nodes. How many of the latter others take is
-kept by quota, not here. Devices that are tainted, or that kube-scheduler would not allocate, are not offered.
+kept by quota, not here. Devices that are tainted, or that kube-scheduler would not allocate, are not offered. A device with fields that
+are not understood may serve any number of pods: a node that reaches one is not bounded by its class, and the others are.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from core.model.claimed_devices import name_devices
+from core.model.claimed_devices import UNBOUNDED_DEVICES, name_devices
 from core.placement.topology.node_eligibility import InvalidSelector, is_node_match
 from core.podgroups.devices.claims import Claim, Json, Matcher, NotServed, PoolId, ResourceSlice
 from core.podgroups.devices.inventory import Inventory
@@ -90,12 +91,13 @@ class NodeDevices:
             except NotServed as error:
                 self._problems[device_class][one.pool] = str(error)
                 continue
-            if any(device.unknown and answer == device.unknown for device, answer in zip(one.devices, answers, strict=True)):
-                self._unjudged[device_class].add(one.pool)
             for device, answer in zip(one.devices, answers, strict=True):
-                if answer == "":
+                is_unknown = bool(device.unknown) and answer == device.unknown
+                if is_unknown:
+                    self._unjudged[device_class].add(one.pool)
+                if answer == "" or is_unknown:
                     self._offering[device_class].add(one.pool)
-                    counts[name_devices(device_class)] += 1
+                    counts[name_devices(device_class)] += UNBOUNDED_DEVICES if is_unknown else 1
                 if answer is not None:
                     known = taken_by.get(device.name, ())
                     taken_by[device.name] = (*known, name_devices(device_class)) if answer == "" else known
@@ -107,7 +109,7 @@ class NodeDevices:
         return problems[min(problems)] if problems and not self._offering[device_class] else ""
 
     def is_judged(self, device_class: str) -> bool:
-        """Returns whether all devices of a class have only fields that are understood, so that nodes can be compared by them."""
+        """Returns whether all devices of a class have only fields that are understood, so that all nodes are compared by them."""
         return not self._unjudged.get(device_class)
 
     def list_limits(self) -> list[tuple[str, bool]]:
@@ -116,7 +118,8 @@ class NodeDevices:
 
     def count_offered(self, node: str, labels: Mapping[str, str]) -> Mapping[str, int]:
         """Returns the number of devices in reach of a node with these labels, by the name of their class (`name_devices`), whether they are
-        in use or not. A device that several classes take counts in each."""
+        in use or not. A device that several classes take counts in each. It is at least `UNBOUNDED_DEVICES` where not all devices are
+        understood."""
         found: Counter[str] = Counter()
         for counts in self._own.get(node, {}).values():
             found.update(counts)
@@ -133,7 +136,7 @@ class NodeDevices:
         for claim in claims:
             known = [self._taken_by.get(device.of_pool, {}).get(device.name) for device in claim.devices]
             if any(one is None for one in known):
-                asked = ((request.device_class, request.count) for request in claim.spec.requests)
+                asked = ((request.device_class, request.count) for request in claim.spec.requests if not request.admin)
                 found.update({name_devices(name): min(count, len(known)) for name, count in asked if name in self._classes})
             else:
                 found.update(name for names in known if names is not None for name in names)

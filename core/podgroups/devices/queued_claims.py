@@ -70,8 +70,8 @@ class QueuedClaims:
             wanted = _count(specs, self.rules.device_classes)
             self._check_classes(specs)
             asked = [request for spec in specs for request in spec.requests]
-            apart = {name_devices(request.device_class) for request in asked if self._is_apart(request)}
-            is_judged = not apart and not any(request.expressions or request.capacity for request in asked)
+            apart = {name_devices(request.device_class) for request in asked if request.tolerations}
+            is_judged = all(map(self._is_judged, asked))
         except NotServed as error:
             problems[f"pod set {pod_set.name}: {error}"] = None
         claimed = wanted if given is None else self._find_admitted(pod_set, given, wanted)
@@ -82,9 +82,10 @@ class QueuedClaims:
         requests = {**pod_set.requests, **compared}
         return replace(pod_set, claimed=claimed, requests=requests, traits=replace(pod_set.traits, unjudged=unjudged))
 
-    def _is_apart(self, request: Request) -> bool:
-        """Whether nodes may have more devices for a request than they offer, so that they are not compared by these."""
-        return self.on_nodes is not None and bool(request.tolerations or not self.on_nodes.is_judged(request.device_class))
+    def _is_judged(self, request: Request) -> bool:
+        """Whether all nodes are compared by all that a request asks for."""
+        is_class_judged = self.on_nodes is None or self.on_nodes.is_judged(request.device_class)
+        return is_class_judged and not (request.admin or request.expressions or request.capacity or request.tolerations)
 
     def _find_spec(self, namespace: str, claim: PodClaim) -> ClaimSpec:
         """Raises NotServed where a claim is no template's, or there is no such template."""
@@ -100,7 +101,7 @@ class QueuedClaims:
         return spec
 
     def _check_classes(self, specs: Iterable[ClaimSpec]) -> None:
-        for device_class in sorted({request.device_class for spec in specs for request in spec.requests}):
+        for device_class in sorted({request.device_class for spec in specs for request in spec.requests if not request.admin}):
             if self.inventory.find_class(device_class) is None:
                 raise NotServed(f"there is no DeviceClass {device_class}; create it")
             if self.on_nodes is not None and (why := self.on_nodes.explain_none(device_class)):
@@ -144,10 +145,11 @@ class QueuedClaims:
         """A pod with claims that cannot be counted has one of UNCOUNTED_DEVICES, which no pod set has."""
         namespace = pod.key.partition("/")[0]
         try:
-            specs = list[ClaimSpec]()
+            specs, of_entries = list[ClaimSpec](), dict[str, list[ClaimSpec]]()
+            for one in made:  # any user can make thousands for one pod
+                of_entries.setdefault(one.entry, []).append(one.spec)
             for entry, claim in named:
-                of_entry = [one.spec for one in made if claim.template and one.entry == entry]
-                specs += of_entry or [self._find_spec(namespace, claim)]
+                specs += (of_entries.get(entry) if claim.template else None) or [self._find_spec(namespace, claim)]
             return _count(specs, self.rules.device_classes)
         except NotServed:
             return {UNCOUNTED_DEVICES: 1}
@@ -162,12 +164,15 @@ class QueuedClaims:
 
 
 def _count(specs: Iterable[ClaimSpec], classes: Collection[str]) -> dict[str, int]:
-    """Devices by class, each at most `LARGEST`. Raises NotServed for a spec with a problem, and a class that quota does not count."""
+    """Devices by class, each at most `LARGEST`; those with admin access are free of charge. Raises NotServed for a spec with a problem, and
+    a class that quota does not count."""
     found: dict[str, int] = {}
     for spec in specs:
         if spec.problem:
             raise NotServed(f"{spec.problem} is not served")
         for request in spec.requests:
+            if request.admin:
+                continue
             if request.device_class not in classes:
                 known = ", ".join(sorted(classes))
                 raise NotServed(f"no quota counts devices of DeviceClass {request.device_class}; resources.deviceClassMappings has {known}")

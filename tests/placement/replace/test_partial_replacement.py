@@ -165,6 +165,8 @@ def test_a_pod_set_with_a_partial_slice_is_replaced_if_and_only_if_there_is_a_wa
         pytest.param([("b0-r1-n0", 4), ("b0-r0-n0", 2)], 5, [("b0-r1-n0", 4), ("b0-r0-n0", 1)], id="it shrinks"),
         pytest.param([("b0-r1-n0", 4), ("b0-r0-n0", 2)], 4, [("b0-r1-n0", 4)], id="it goes"),
         pytest.param([("b0-r0-n0", 4), ("b0-r1-n0", 4)], 7, [("b0-r0-n0", 4), ("b0-r1-n0", 3)], id="a whole one becomes partial"),
+        pytest.param([("b0-r0-n0", 3), ("b0-r1-n0", 3)], 8, [("b0-r0-n0", 4), ("b0-r1-n0", 4)], id="two broken ones are completed"),
+        pytest.param([("b0-r0-n0", 3), ("b0-r1-n0", 3)], 7, [("b0-r0-n0", 4), ("b0-r1-n0", 3)], id="one of two broken ones is completed"),
     ],
 )
 def test_resized_pod_set_has_one_partial_slice_at_most(before: list[tuple[str, int]], count: int, placed: list[tuple[str, int]]):

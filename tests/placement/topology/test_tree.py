@@ -8,11 +8,12 @@ from typing import Any
 from hypothesis import given
 
 from core.model.podset import Mode
+from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.model.wire.decoding import decode
 from core.model.wire.encoding import encode
 from core.names import HOSTNAME_LABEL
 from core.placement.algorithms.profile import MIXED
-from core.placement.engine import place
+from core.placement.engine import Decision, place
 from core.placement.refusals import Exclusion, RefusalKind
 from core.placement.topology.placed_pods import find_failed
 from core.placement.topology.tree import NodeLabels, TopologyTree
@@ -116,6 +117,21 @@ def test_rack_with_room_only_across_its_nodes_fits_no_pod():
     refusal = place(build_view([RACK], nodes), [request(1, Mode.REQUIRED, RACK)], MIXED).refusal
     assert refusal is not None
     assert refusal.fit == 0
+
+
+def test_rack_of_two_nodes_with_four_gpus_each_takes_two_pods_of_four_and_none_of_six():
+    """Nodes below racks (gate TASNodeFeasibilityForAllLevels of Kueue): a level that is not published, and cannot be requested."""
+    nodes = [Node(f"n{i}", {RACK: "r", HOSTNAME_LABEL: f"n{i}"}, {"nvidia.com/gpu": 4, "pods": 10}) for i in range(2)]
+
+    def ask(count: int, gpus: int, level: str = RACK) -> Decision:
+        return place(build_view([RACK], nodes), [request(count, Mode.REQUIRED, level, requests={"nvidia.com/gpu": gpus})], MIXED)
+
+    assert ask(1, 6).refusal is not None
+    (placement,) = ask(2, 4).placements
+    assert placement.assignment == TopologyAssignment((RACK,), (DomainCount(("r",), 2),))
+    refusal = ask(1, 1, HOSTNAME_LABEL).refusal
+    assert refusal is not None
+    assert refusal.kind is RefusalKind.UNKNOWN_LEVEL
 
 
 def test_refusal_in_an_empty_tree_names_the_missing_level():

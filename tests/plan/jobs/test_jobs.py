@@ -17,6 +17,7 @@ from core.names import (
     EVICTED,
     FIELD_MANAGER,
     FINISHED,
+    JOB_UID_LABEL,
     PREBUILT_WORKLOAD,
     PRIORITY_CLASS_LABEL,
     QUEUE_NAME_LABEL,
@@ -30,7 +31,7 @@ from core.plan.jobs.job_facts import Holder, JobFacts, PodsOfJob
 from core.plan.jobs.jobs import CREATE, PODS_LEFT, RESTORE, START, SUSPEND, UPDATE, plan_job
 from core.plan.steps import pacing
 from core.plan.steps.steps import Plan
-from core.plan.steps.writes import Apply, Patch
+from core.plan.steps.writes import Apply, Create, Patch
 from core.plan.workloads.desired_workload import build_workload
 from core.plan.workloads.workload_steps import DEACTIVATE, DROP_FINALIZER, END_POD, EVICT, FINISH, RELEASE
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, is_condition_true
@@ -137,6 +138,17 @@ def test_job_with_a_class_that_does_not_exist_has_a_problem():
     plan = plan_job(make_facts(make_job(labels={PRIORITY_CLASS_LABEL: "urgent"})))
     assert plan.steps == ()
     assert 'WorkloadPriorityClass "urgent"' in plan.problem
+
+
+def test_new_workload_has_the_labels_of_its_job_that_are_to_be_copied():
+    job = make_job(labels={"team": "a", "other": "b", JOB_UID_LABEL: "forged"})
+    copied = ("team", "stage", JOB_UID_LABEL, QUEUE_NAME_LABEL)
+    created = plan_job(make_facts(job, copied_labels=copied)).steps[0].write
+    assert isinstance(created, Create)
+    assert created.seen["metadata"]["labels"] == {"team": "a", JOB_UID_LABEL: "u", QUEUE_NAME_LABEL: "main"}
+    bare = plan_job(make_facts(job)).steps[0].write
+    assert isinstance(bare, Create)
+    assert bare.seen["metadata"]["labels"] == {JOB_UID_LABEL: "u"}
 
 
 def test_job_without_its_templates_waits_for_them_and_can_be_stopped():

@@ -29,6 +29,7 @@ from core.plan.pods.units import CREATE, START, WAITING, PodsToRead, UnitFacts, 
 from core.plan.steps import api_resources as r
 from core.plan.steps import pacing
 from core.plan.steps.steps import ParallelSteps, Plan
+from core.plan.steps.writes import Create
 from core.plan.workloads.workload_steps import DROP_FINALIZER, FINISH, RELEASE
 from core.state.facts import FlavorFacts, PodFacts, WorkloadFacts, is_condition_true
 from core.state.owners import mark_uid
@@ -154,6 +155,22 @@ def test_group_with_a_class_that_does_not_exist_has_a_problem_and_an_event():
     planned = plan(make_facts(*pods, examples={"main": pods[0]}))
     assert planned.names == ("report",)
     assert 'WorkloadPriorityClass "urgent"' in planned.problem
+
+
+def test_workload_of_a_group_has_the_copied_labels_that_any_of_its_pods_has():
+    pods = make_pod("a"), make_pod("b", labels={"team": "x", "other": "y"})
+    planned = plan(make_facts(*pods, examples={"main": pods[0]}, copied_labels=("team", "stage")))
+    (created,) = [step.write for step in planned.steps if isinstance(step.write, Create)]
+    assert created.seen["metadata"]["labels"] == {"team": "x"}
+
+
+def test_group_of_pods_that_differ_in_a_copied_label_gets_no_workload():
+    pods = make_pod("a", labels={"team": "x"}), make_pod("b", labels={"team": "y"})
+    planned = plan(make_facts(*pods, examples={"main": pods[0]}, copied_labels=("team",)))
+    assert planned.names == ("report",)
+    assert "label team: x and y (pod b)" in str(planned.steps[0].events)
+    assert plan(make_facts(*pods, examples={"main": pods[0]})).names == (CREATE,)
+    assert plan(make_facts(*pods, workload=make_workload(*RUNS), copied_labels=("team",))).names == (START,)
 
 
 def test_group_called_as_the_workload_of_another_says_so():

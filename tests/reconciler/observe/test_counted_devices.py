@@ -166,7 +166,6 @@ def test_without_the_gate_nodes_are_not_compared_by_devices():
         ),
         pytest.param([build_template(spec=build_claim_spec(deviceClassName="fpga"))], CLAIMS, f"has {CLASS}", id="class without quota"),
         pytest.param([build_template(spec=build_claim_spec(allocationMode="All"))], CLAIMS, "exactly.allocationMode All is not", id="all"),
-        pytest.param([build_template(spec=build_claim_spec(adminAccess=True))], CLAIMS, "exactly.adminAccess is not served", id="admin"),
         pytest.param(
             [build_template(spec={"devices": {"requests": [{"name": "x", "firstAvailable": [{"name": "y"}]}]}})],
             CLAIMS,
@@ -197,6 +196,27 @@ def test_claims_that_cannot_be_counted_make_the_job_wait_with_the_reason(objects
     assert outcome.reason == REASON_MISCONFIGURED
     assert says in outcome.message
     assert "pod set main: " in outcome.message
+
+
+@pytest.mark.parametrize("mode", ["ExactCount", "All"])
+@pytest.mark.parametrize("device_class", [CLASS, "unmapped"])
+async def test_devices_with_admin_access_are_free_of_charge(mode: str, device_class: str):
+    """The API server accepts such requests only in namespaces that an administrator has labelled."""
+    watching = build_claim_spec(allocationMode=mode, adminAccess=True, deviceClassName=device_class)["devices"]["requests"]
+    own = [{"name": "own", "exactly": {"deviceClassName": CLASS, "count": 2}}]
+    found = cluster(build_template(spec={"devices": {"requests": [*watching, *own]}}), *list_slices({"a0": 2}))
+    await count(found)
+    submit(found, 1)
+    outcome = judge(found)
+    assert isinstance(outcome, Admissible)
+    assert dict(outcome.admission.pod_sets[0].usage)[GPUS] == 2
+    assert outcome.choices[0].unjudged == ("resourceClaims",)
+
+
+def test_a_job_that_only_watches_devices_needs_no_quota_for_them():
+    found = cluster(build_template(spec=build_claim_spec(adminAccess=True)), bounds=False, quota=0)
+    submit(found)
+    assert find_usage(found).get(GPUS, 0) == 0
 
 
 def test_claims_of_an_api_that_is_not_listed_make_the_job_wait():
@@ -388,6 +408,18 @@ async def test_a_pod_has_the_claim_of_its_uid_and_its_entry_alone(claim: Obj, cl
     put(found, claim)
     await settle(found)
     assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: claimed}
+
+
+async def test_ten_thousand_claims_of_one_entry_are_all_counted():
+    """Any user can make claims for a pod by hand: they show that it claims more than was admitted."""
+    found = cluster(build_template(spec=build_claim_spec(4)))
+    pod = build_pod_json("p", workload="w", gated=True)
+    pod["spec"]["resourceClaims"] = [{**CLAIMS[0], "name": f"e{number}"} for number in range(64)]
+    found.pods.put(versioned(pod))
+    for number in range(10_000):
+        put(found, make_for("p", build_claim(f"c{number}", spec=build_claim_spec(1)), entry="e7"))
+    await count(found)
+    assert found.pod_facts[f"{NAMESPACE}/p"].claimed == {ROW: 10_000 + 63 * 4}
 
 
 async def test_each_entry_of_a_pod_counts_by_its_own_claim():

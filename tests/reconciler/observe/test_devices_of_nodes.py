@@ -180,6 +180,35 @@ async def test_a_job_for_devices_that_nodes_do_not_offer_is_not_judged_and_does_
     assert dict(outcome.admission.pod_sets[0].usage)[GPUS] == 1
 
 
+@pytest.mark.parametrize("field", [{"consumesCounters": [{"counterSet": "c"}]}, {"allowMultipleAllocations": True}])
+async def test_a_device_that_is_not_judged_leaves_the_other_nodes_bounded(field: Obj):
+    """One driver's slice on one node must not let jobs onto all the others."""
+    broken = build_resource_slice("b1", [{"name": "d", **field}], node="b1")
+    found, full = (cluster(build_template(spec=build_claim_spec(2)), *list_slices({"a0": 3, "a1": 1}), broken) for _ in range(2))
+    await count(found)
+    submit(found, 8)
+    outcome = judge(found)
+    assert isinstance(outcome, Admissible)
+    assert dict(outcome.placements[0][1].nodes) == {"b1": 8}
+    assert outcome.choices[0].unjudged == ("resourceClaims",)
+    await count(full)
+    submit(full, 9)
+    refused = judge(full)
+    assert isinstance(refused, NotAdmissible)  # b1 has CPU for 8, and the others too few devices
+    assert f'resource "{ROW}"' in refused.message
+
+
+async def test_a_device_that_is_not_judged_is_judged_once_its_driver_describes_it():
+    found = cluster(build_template(), build_resource_slice("a0", [{"name": "d", "allowMultipleAllocations": True}], node="a0"))
+    await count(found)
+    submit(found, 2)
+    assert read(found).pod_sets[0].traits.unjudged == ("resourceClaims",)
+    put(found, build_resource_slice("a0", [{"name": "d"}], node="a0"), 2)
+    await count(found)
+    assert isinstance(judge(found), NotAdmissible)
+    assert read(found).pod_sets[0].traits.unjudged == ()
+
+
 async def test_a_class_that_changes_counts_the_devices_of_all_nodes_anew():
     found = cluster(build_template(), *list_slices({"a0": 3}))
     await count(found)
