@@ -70,7 +70,7 @@ class QueuedClaims:
             wanted = _count(specs, self.rules.device_classes)
             self._check_classes(specs)
             asked = [request for spec in specs for request in spec.requests]
-            apart = {name_devices(request.device_class) for request in asked if request.tolerations}
+            apart = {name_devices(request.device_class) for request in asked if request.tolerations and not request.admin}
             is_judged = all(map(self._is_judged, asked))
         except NotServed as error:
             problems[f"pod set {pod_set.name}: {error}"] = None
