@@ -128,6 +128,18 @@ def test_tainted_devices_are_not_offered_and_not_held():
     assert dict(found.count_held([read_claim(build_claim("c", [("p", "d0")]))])) == {}
 
 
+@pytest.mark.parametrize("field", [{"consumesCounters": [{"counterSet": "c"}]}, {"allowMultipleAllocations": True}])
+def test_tainted_devices_with_fields_that_are_not_understood_are_not_offered_either(field: Json):
+    """A node with broken partitions alone would take any number of pods."""
+    inventory = Inventory()
+    found = build_counted(inventory)
+    devices = [device | field for device in build_devices([1, 1], taints=frozenset({0, 1}))] + build_devices([1], first=2)
+    inventory.observe_slice("s", read_slice(build_resource_slice("p", devices, node="n0")))
+    found.count_pool(PoolId(DRIVER, "p"))
+    assert read_offered(found)["n0"] == {name_devices("all"): 1}
+    assert found.is_judged("all")
+
+
 def test_a_class_that_cannot_be_evaluated_has_no_devices():
     inventory = Inventory()
     inventory.observe_class("big", read_class(build_device_class("big", "device.unknown_function()")))

@@ -149,3 +149,12 @@ def test_an_admission_without_any_mapped_resource_counts_by_the_templates(usage:
     """The mapping had another resource when it was admitted."""
     facts = adjust(build_inventory({"x": [("a", 4)]}), build_workload(["x"], 2), usage, 2)
     assert facts.pod_sets[0].claimed == {name_devices("a"): claimed}
+
+
+@pytest.mark.parametrize("usage", [{"cpu": 2000}, {"cpu": 2000, "pods": 2}, {"cpu": 2000, "memory": 0}])
+def test_pods_that_were_admitted_free_of_charge_claim_nothing_by_another_template(usage: dict[str, int]):
+    """With admin access. Else any user of such a namespace has devices without quota: by a template that comes after the admission."""
+    facts = adjust(build_inventory({"x": [("a", 8)]}), build_workload(["x"], 2, memory="0"), usage, 2)
+    assert facts.pod_sets[0].claimed == {}
+    text = explain_excess({"cpu": 1000, name_devices("a"): 8}, facts.pod_sets[0].counted_requests, "main")
+    assert "(devices of class a: 8 more)" in text

@@ -4,7 +4,7 @@ A plan is computed from facts alone. Its executor (`reconciler.execute.executor`
 unless the step allows that failure.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -118,6 +118,11 @@ class MadeSteps(Sequence["Step"], Generic[T]):
 
     def __getitem__(self, at: Any) -> Any:
         return self.make(self.items[at])
+
+    def __iter__(self) -> Iterator["Step"]:
+        """Returns an iterator that goes on behind an item of which no step can be made, whatever `make` raises. That of a Sequence ends
+        there, and for an IndexError without any error."""
+        return map(self.make, self.items)
 
 
 @dataclass(frozen=True, slots=True)

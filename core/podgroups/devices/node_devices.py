@@ -92,7 +92,7 @@ class NodeDevices:
                 self._problems[device_class][one.pool] = str(error)
                 continue
             for device, answer in zip(one.devices, answers, strict=True):
-                is_unknown = bool(device.unknown) and answer == device.unknown
+                is_unknown = bool(device.unknown) and answer == device.unknown and not device.taints
                 if is_unknown:
                     self._unjudged[device_class].add(one.pool)
                 if answer == "" or is_unknown:

@@ -11,7 +11,7 @@ from typing import Any
 from core.model.admission import PodSetAdmission
 from core.model.claimed_devices import UNCOUNTED_DEVICES, convert_devices, name_devices
 from core.model.configuration import ResourceRules
-from core.model.pod_resources import Resources, add
+from core.model.pod_resources import PODS, Resources, add
 from core.model.quantity import saturate
 from core.model.transformation import compute_quota_requests
 from core.podgroups.devices.claims import Claim, ClaimSpec, NotServed, PodClaim, PodId, Request, read_pod_claims
@@ -70,7 +70,7 @@ class QueuedClaims:
             wanted = _count(specs, self.rules.device_classes)
             self._check_classes(specs)
             asked = [request for spec in specs for request in spec.requests]
-            apart = {name_devices(request.device_class) for request in asked if request.tolerations}
+            apart = {name_devices(request.device_class) for request in asked if request.tolerations and not request.admin}
             is_judged = all(map(self._is_judged, asked))
         except NotServed as error:
             problems[f"pod set {pod_set.name}: {error}"] = None
@@ -108,12 +108,15 @@ class QueuedClaims:
                 raise NotServed(f"devices of DeviceClass {device_class} cannot be counted: {why}")
 
     def _find_admitted(self, pod_set: PodSetFacts, given: PodSetAdmission, wanted: dict[str, int]) -> dict[str, int]:
-        """What quota was reserved for of one pod. It is what the templates ask for where the admission has none of the resources: they had
-        other names then, or quota counted no devices. Where the template is another one now, and several classes count as one resource,
-        it is not known of which class it was: it is taken for the first."""
-        if not given.count or given.usage.keys().isdisjoint(self.rules.device_classes.values()):
-            return wanted
+        """What quota was reserved for of one pod. Where the admission has none of the resources, it is what the templates ask for if
+        nothing else of the pods explains some resource of it: the devices had other names then. Else they were free of charge. Where the
+        template is another one now, and several classes count as one resource, it is not known of which class it was: it is taken for the
+        first."""
         classes, others = self.rules.device_classes, compute_quota_requests(pod_set.requests, self.rules)
+        if not given.count:
+            return wanted
+        if given.usage.keys().isdisjoint(classes.values()):
+            return wanted if given.usage.keys() - others.keys() - {PODS, *pod_set.none_of} else {}
         reserved = {name: given.usage.get(name, 0) // given.count - others.get(name, 0) for name in classes.values()}
         reserved = {name: amount for name, amount in reserved.items() if amount > 0}
         if convert_devices(wanted, classes) == reserved:

@@ -113,18 +113,30 @@ def test_failure_of_one_of_parallel_steps_holds_up_those_behind_it_as_the_step_s
     assert harness.labelled == ({"b", "c"} if goes_on else {"c"})
 
 
-def test_fault_in_one_of_parallel_steps_is_raised_once_the_others_are_answered():
-    """Former defect: writes that were under way were cut off, and nobody knew what had become of them."""
+@pytest.mark.parametrize("fault", [RuntimeError, IndexError])
+@pytest.mark.parametrize("at", ["a", "c"])
+def test_fault_in_one_of_parallel_steps_is_raised_once_all_others_are_answered(at: str, fault: type[Exception]):
+    """Former defects: writes that were under way were cut off, and nobody knew what had become of them; those behind were not tried, and a
+    step that could not be made for want of an index counted as the last one, without any error."""
     harness = Executing()
 
     def make(name: str) -> Step:
-        if name == "c":
-            raise RuntimeError("odd")
+        if name == at:
+            raise fault("odd")
         return harness.label(name)
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(fault):
         harness.execute(make_plan(Step("label", ParallelSteps(MadeSteps(("a", "b", "c"), make)))))
-    assert harness.labelled == {"a", "b"}
+    assert harness.labelled == {"a", "b", "c"} - {at}
+
+
+def test_fault_in_steps_that_follow_one_another_beside_others_is_raised():
+    """Former defect: a step that could not be made for want of an index counted as the last one."""
+    harness = Executing()
+    behind = MadeSteps(("a", "b"), lambda name: [harness.label(name)][0 if name == "a" else 1])
+    with pytest.raises(IndexError):
+        harness.execute(make_plan(Step("label", ParallelSteps((behind, harness.label("c"))))))
+    assert harness.labelled == {"a", "c"}
 
 
 def test_refusal_is_reported_where_the_step_says_how():

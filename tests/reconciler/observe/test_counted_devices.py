@@ -213,6 +213,15 @@ async def test_devices_with_admin_access_are_free_of_charge(mode: str, device_cl
     assert outcome.choices[0].unjudged == ("resourceClaims",)
 
 
+async def test_tolerations_of_a_request_with_admin_access_do_not_unbound_nodes_for_the_others():
+    watching = build_claim_spec(adminAccess=True, tolerations=[{"operator": "Exists"}])["devices"]["requests"]
+    own = [{"name": "own", "exactly": {"deviceClassName": CLASS, "count": 2}}]
+    found = cluster(build_template(spec={"devices": {"requests": [*watching, *own]}}), *list_slices({"a0": 2}))
+    await count(found)
+    submit(found, 2)
+    assert isinstance(judge(found), NotAdmissible)  # no node has devices for the second pod
+
+
 def test_a_job_that_only_watches_devices_needs_no_quota_for_them():
     found = cluster(build_template(spec=build_claim_spec(adminAccess=True)), bounds=False, quota=0)
     submit(found)
