@@ -181,9 +181,13 @@ class FreeCapacity:
 
         A resource that no node has is ignored.
         """
-        for resource, amount in amounts.items():
-            if resource in self.axis:
-                subtract_at(self.free[self.axis[resource]], nodes, amount, times)
+        known = {row: amount for resource, amount in amounts.items() if (row := self.axis.get(resource)) is not None}
+        if max(map(abs, known.values()), default=0) * int(np.abs(times).max(initial=0)) <= LARGEST:
+            cells = np.array([*known], dtype=np.int64)[:, None], nodes
+            self.free[cells] = cut(self.free[cells] - np.multiply.outer(np.array([*known.values()], dtype=np.int64), times))
+        else:
+            for row, amount in known.items():
+                subtract_at(self.free[row], nodes, amount, times)
         self._note(*nodes.tolist())
 
     def match_labels(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
