@@ -390,7 +390,7 @@ def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> 
 
 def sum_amounts(amounts: Indices) -> int:
     """Returns the sum of the amounts above 0. Each is cut at `LARGEST` divided by their number, so that the sum is at most `LARGEST`."""
-    return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
+    return int(np.minimum(np.maximum(amounts, 0), LARGEST // max(1, len(amounts))).sum())
 
 
 def with_pod(requests: Resources) -> dict[str, int]:
