@@ -184,6 +184,11 @@ class Ledger:
             if facts.rejected:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
+    @property
+    def has_odd_pods(self) -> bool:
+        """Returns whether there is any pod that was deleted by force and has not ended, or that a kubelet has refused."""
+        return bool(self._left_behind or self._rejected)
+
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
         """Returns the bound pods of a pod set that were deleted by force and have not ended, as they still use their nodes. Empty if it has
         a reservation. It is no copy."""

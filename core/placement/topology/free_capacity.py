@@ -268,7 +268,7 @@ class FreeCapacity:
 
     def is_particular(self, traits: PodTraits) -> bool:
         """Whether more than the node alone decides if a pod with these traits may go there; what is counted for such pods is not kept."""
-        if traits.is_particular or self.company or any(traits is confined for confined, _ in self.inside):
+        if traits.is_particular or self.company or (self.inside and any(traits is confined for confined, _ in self.inside)):
             return True
         return self.neighbours.is_repelled(traits)
 
