@@ -6,6 +6,7 @@ objects alone: observing the same objects in a new state gives an equal one.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeVar
 
@@ -70,9 +71,6 @@ class ClusterState:
         self._views: dict[str, FlavorView] = {}
         # The last views of flavors with nodes that have come, gone or moved since, and no other change.
         self._former_views: dict[str, FlavorView] = {}
-        # Which workloads have reservations that depend on the nodes of a domain, or on a node: by level values, or `(node name,)`.
-        self._by_place: dict[tuple[str, ...], dict[str, None]] = {}
-        self._places: dict[str, Admission] = {}  # by workload: what it is in `_by_place` for
         self._plans: dict[str, NodesByPodSet] = {}
         self._claims: list[str] = []
         self._claimed: dict[str, dict[FlavorResource, int]] = {}  # by ClusterQueue
@@ -356,8 +354,6 @@ class ClusterState:
 
     def _note_change(self, key: str, before: _Held, *, helps: bool = True) -> None:
         now = self._get_held(key)
-        if now[0] is None:
-            self._note_places(key, None)
         self._note_lending(key)
         if now == before:
             return
@@ -423,24 +419,13 @@ class ClusterState:
                 self._reserve(key, admission)
         return view
 
-    def _find_moved(self, places: Iterable[tuple[str, ...]]) -> list[str]:
-        """Keys of the workloads with reservations that depend on some places, in the order in which all workloads are read."""
-        keys = {key for place in places for key in self._by_place.get(place, ())}
-        return [key for key in self.workloads.facts if key in keys] if keys else []
-
-    def _note_places(self, key: str, admission: Admission | None) -> None:
-        """Notes on which places the reservations of a workload depend; None: it has no reservations."""
-        before = self._places.pop(key, None)
-        if before is not None:
-            for place in _list_places(before):
-                keys = self._by_place.get(place, {})
-                keys.pop(key, None)
-                if not keys:
-                    self._by_place.pop(place, None)
-        if admission is not None:
-            self._places[key] = admission
-            for place in _list_places(admission):
-                self._by_place.setdefault(place, {})[key] = None
+    def _find_moved(self, places: AbstractSet[tuple[str, ...]]) -> list[str]:
+        """Keys of the workloads with reservations that depend on some places, in the order in which all workloads are read. To look at all
+        takes less than building a view, and a decision need not note its places."""
+        if not places:
+            return []
+        held = ((key, self.workloads.find_holding(key)) for key in self.workloads.facts)
+        return [key for key, admission in held if admission is not None and not places.isdisjoint(_list_places(admission))]
 
     def _drop_view(self, flavor: str) -> None:
         self._former_views.pop(flavor, None)
@@ -472,7 +457,6 @@ class ClusterState:
         facts = self.workloads.facts.get(key)
         if facts is None:
             return
-        self._note_places(key, admission)
         for pod_set, given in zip(facts.pod_sets, admission.pod_sets, strict=False):
             flavor = self.find_topology_flavor(given.flavors.values())
             view = self.get_view(flavor) if flavor is not None else None

@@ -184,6 +184,11 @@ class Ledger:
             if facts.rejected:
                 _list(self._rejected, key, pod_key, facts if is_there else None)
 
+    @property
+    def has_odd_pods(self) -> bool:
+        """Returns whether there is any pod that was deleted by force and has not ended, or that a kubelet has refused."""
+        return bool(self._left_behind or self._rejected)
+
     def list_left_behind(self, key: PodSetKey) -> Collection[PodFacts]:
         """Returns the bound pods of a pod set that were deleted by force and have not ended, as they still use their nodes. Empty if it has
         a reservation. It is no copy."""
@@ -245,14 +250,15 @@ class Ledger:
         bound, pinned = self._bound.get(key, Counter()), planned.copy()
         if bound:
             pinned = np.maximum(planned - np.array([bound[node] for node, _ in nodes], dtype=np.int64), 0)
-        left_out = self._count_left_out(key, reservation, pinned, bound)
-        pinned -= left_out[: len(planned)]
+        left_out = self._count_left_out(key, reservation, pinned, bound) if reservation.surplus else None
+        if left_out is not None:
+            pinned -= left_out[: len(planned)]
         self._keys.setdefault(key[0], {})[key] = None
         self._note_move(key[0])
         taken = self._taken[key] = _Taken(reservation, self._table.get_slots(nodes), planned, pinned)
         self._table.use_slots(taken.slots, reservation.requests, pinned)
-        for domain, less in zip(reservation.domains, left_out[len(planned) :].tolist(), strict=True):
-            self._settle_wide(taken, domain, bound, less)
+        for at, domain in enumerate(reservation.domains, len(planned)):
+            self._settle_wide(taken, domain, bound, 0 if left_out is None else int(left_out[at]))
 
     def name_nodes(self, workload: str | None = None) -> None:
         """Lists by name the nodes of a workload's reservations (None: of all), which so refer to no tree any more."""
@@ -265,8 +271,6 @@ class Ledger:
 
     def _count_left_out(self, key: PodSetKey, reservation: Reservation, pinned: Indices, bound: Counter[str]) -> Indices:
         """Returns, per pinned node and then per wider domain, the number of places for which no pod is expected any more."""
-        if not reservation.surplus:
-            return np.zeros(len(pinned) + len(reservation.domains), dtype=np.int64)
         ended = count_ended_since(self._succeeded.get(key, {}).values(), reservation.done_before)
         wide = [_count_still_expected(domain, bound).total() for domain in reservation.domains]
         of_pinned = [ended[node] for node, _ in reservation.pinned]

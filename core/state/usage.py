@@ -156,23 +156,21 @@ class UsageTable:
     def use_slots(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         """Does the same as `use_slot` with times[i] for the node of slots[i]; no slot may occur twice."""
         most = int(np.abs(times).max(initial=0))
+        if not most:
+            return
         is_large = any(resource not in self._rows or amount * most >= LARGEST // 2 for resource, amount in amounts.items())
         if is_large or (self._beyond and not self._beyond_slots.isdisjoint(slots.tolist())):
             for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
                 self.use_slot(slot, amounts, count)
             return
-        added = dict[str, int]()
-        for resource, amount in amounts.items():
-            row = self._rows[resource]
-            totals = self._amounts[row, slots] + amount * times
-            if np.abs(totals).max(initial=0) < LARGEST:
-                self._amounts[row, slots] = totals
-                added[resource] = amount
-            else:
-                for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
-                    self.use_slot(slot, {resource: amount}, count)
-        if added:
-            self._follow(slots, added, times)
+        cells = np.array([self._rows[resource] for resource in amounts], dtype=np.int64)[:, None], slots
+        totals = self._amounts[cells] + np.multiply.outer(np.array([*amounts.values()], dtype=np.int64), times)
+        if int(np.abs(totals).max(initial=0)) >= LARGEST:
+            for slot, count in zip(slots.tolist(), times.tolist(), strict=True):
+                self.use_slot(slot, amounts, count)
+            return
+        self._amounts[cells] = totals
+        self._follow(slots, amounts, times)
 
     def _follow(self, slots: Indices, amounts: Resources, times: Indices) -> None:
         for follower in self._followers:

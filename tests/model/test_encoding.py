@@ -78,7 +78,7 @@ def test_more_groups_than_slices_are_allowed_still_fit(per_rack: int):
 
 def test_equal_domains_are_kept_apart():
     """Two slices of one assignment may name a domain twice; whoever writes that reads it."""
-    assignment = TopologyAssignment(("a", "b"), (DomainCount(("x", "y"), 3),) * 100 + (DomainCount(("x", "z"), 2),) * 100)
+    assignment = TopologyAssignment(("a", "b"), (DomainCount(("x", "y"), 3),) * 600 + (DomainCount(("x", "z"), 2),) * 600)
     wire = encode(assignment)
     assert [part["podCounts"] for part in wire["slices"]] == [{"universal": 3}, {"universal": 2}]
     assert decode(wire) == assignment

@@ -14,7 +14,7 @@ from core.model.wire import encoding, grouping, paying_cuts
 from core.model.wire.affixes import compute_column
 from core.model.wire.assignment import TopologyAssignment
 from core.model.wire.grouping import SlicePart
-from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_affixes, compute_saved, count_digits, list_shared
+from core.model.wire.savings import AFFIX_BYTES, LEAST_LEVEL, Common, choose_affixes, compute_saved, count_digits
 from tests.model.test_encoding_size import pools
 
 
@@ -46,15 +46,6 @@ def test_computed_savings_of_slices_equal_the_difference_of_json_lengths(assignm
         assert parts[0].common == tuple(map(encoding._get_common, columns))
 
 
-@given(pools())
-def test_shared_parts_of_neighbours_are_equal_by_strings_and_by_arrays(assignment):
-    columns, counts = compute_columns(assignment)
-    nothing = [Common(0, 0, 0, False)] * len(columns)
-    shared = list_shared(columns, nothing, counts)
-    assert shared == list_shared(columns, [*map(encoding._get_common, columns)], counts)
-    assert shared == grouping._compute_most_saved(compute_domains(columns, counts)).tolist()
-
-
 @pytest.mark.parametrize(
     ("left", "right", "counts", "shared"),
     [
@@ -66,7 +57,7 @@ def test_shared_parts_of_neighbours_are_equal_by_strings_and_by_arrays(assignmen
     ],
 )
 def test_shared_part_of_two_neighbours_is_as_listed(left: str, right: str, counts: tuple[int, int], shared: int):
-    assert list_shared([[left, right]], [Common(0, 0, 0, False)], counts) == [shared]
+    assert grouping._compute_most_saved(compute_domains([[left, right]], list(counts))).tolist() == [shared]
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(0, 20), st.integers(1, 63))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -12,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.quantity import LARGEST, InvalidQuantity, parse_exact_quantity
+from core.names import HOSTNAME_LABEL
+from core.placement.topology.free_capacity import FreeCapacity, NodeState
+from core.placement.topology.tree import NodeLabels, TopologyTree
 from core.runtime.http.client import Client
 from core.state.daemonsets import WINDOW_S
 from core.state.facts import NodeFacts, PodFacts
@@ -351,3 +355,28 @@ def test_a_pod_of_the_largest_amounts_leaves_bookings_on_other_nodes_exact():
     table.use_slot(table.get_slot("odd"), {"memory": LARGEST}, -3)
     table.use_slots(slots, {"memory": 5}, np.array([-1, -2, -3, -4]))
     assert table.read() == {}
+
+
+AMOUNTS = st.integers(0, 9) | st.sampled_from([LARGEST // 3, LARGEST // 2, LARGEST])
+BOOKINGS = st.tuples(
+    st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "of-no-node"]), AMOUNTS), st.lists(st.integers(-3, 3), min_size=3, max_size=3)
+)
+
+
+@given(st.lists(BOOKINGS, max_size=6))
+def test_nodes_are_booked_at_once_as_they_are_one_by_one(bookings: list[tuple[dict[str, int], list[int]]]):
+    names, tables, slots, views = ["n0", "n1", "elsewhere"], list[UsageTable](), list[np.ndarray](), list[FreeCapacity]()
+    for _ in range(2):
+        held = list[np.ndarray]()
+        tables.append(table := UsageTable(partial(list, held)))
+        tree = TopologyTree((HOSTNAME_LABEL,), [NodeLabels(name, {HOSTNAME_LABEL: name}) for name in names[:2]])
+        views.append(FreeCapacity(tree, {name: NodeState({"cpu": 100, "memory": LARGEST, "pods": 10}) for name in names[:2]}))
+        table.attach(views[-1])
+        held.append(table.get_slots([(name, 1) for name in names]))
+        slots.append(held[0])
+    for amounts, times in bookings:
+        tables[0].use_slots(slots[0], amounts, np.array(times))
+        for slot, count in zip(slots[1].tolist(), times, strict=True):
+            tables[1].use_slot(slot, amounts, count)
+        assert tables[0].read() == tables[1].read()
+        assert (views[0].free == views[1].free).all()

@@ -5,7 +5,6 @@ A slice pays for its frame; each domain after its first saves what all of the sl
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -113,25 +112,6 @@ def can_cut_pay(shared: Sequence[int], saved: int, levels: int) -> bool:
         if 2 * gain > room:
             return True
     return False
-
-
-def list_shared(columns: Sequence[Sequence[str]], commons: Sequence[Common], counts: Sequence[int]) -> list[int]:
-    """Returns, for every two neighbours in order (one fewer than domains), the most bytes that the second saves in a slice with the first.
-    `columns` has the values of all domains by level, `commons` what all have in common by level, `counts` pods by domain."""
-    total = [len(str(left)) + 1 if left == right else 0 for left, right in pairwise(counts)]
-    for values, (least_prefix, least_suffix, _, _) in zip(columns, commons, strict=True):
-        for at, (left, right) in enumerate(pairwise(values)):
-            if left == right:
-                total[at] += len(left) + QUOTES
-                continue
-            shorter = min(len(left), len(right))
-            prefix, suffix = least_prefix, least_suffix
-            while prefix < shorter and left[prefix] == right[prefix]:
-                prefix += 1
-            while suffix < shorter and left[-1 - suffix] == right[-1 - suffix]:
-                suffix += 1
-            total[at] += min(prefix + suffix, shorter)
-    return total
 
 
 def _compute_affix_savings(further: int, affixes: tuple[int, int]) -> int:

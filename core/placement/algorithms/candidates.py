@@ -9,6 +9,7 @@ from core.placement.topology.tree import Flags, Indices
 Chosen = tuple[Indices, Indices]  # positions among the candidates, units on each
 
 _FEW = 256  # a sort of so few is cheaper than selecting what is to be sorted
+_SMALL = 2**15  # integers of 16 bits are sorted by their digits, thousands in a fifth of the time
 
 
 class Candidates(NamedTuple):
@@ -59,7 +60,7 @@ class Candidates(NamedTuple):
         sums = np.cumsum(held[::-1] if largest else held)
         last = int(sums.searchsorted(wanted))
         needed = (self.units >= most - last if largest else (self.units <= last) & (self.units > 0)).nonzero()[0]
-        return needed[self.select(needed).order(ends[needed])]
+        return needed[self.select(needed).order(ends[needed].astype("int16" if most < _SMALL else "int64"))]
 
 
 def choose_tightest(candidates: Candidates, wanted: int) -> Chosen | None:

@@ -150,7 +150,9 @@ def explain_choice(
             members = [member for member in (request, leader) if member is not None]
             unjudged = dict.fromkeys(field for member in members for field in describe_unmet(view, member, all_placed))
             search = by_name[request.name].search
-            choices.append(replace(choice, looked_ahead=decision.looked_ahead, search=search, unjudged=tuple(unjudged)))
+            if decision.looked_ahead or search is not None or unjudged:  # a copy costs as much as the rest
+                choice = replace(choice, looked_ahead=decision.looked_ahead, search=search, unjudged=tuple(unjudged))
+            choices.append(choice)
         if i + 1 < len(placed):
             if free is None or not is_copied:
                 free, is_copied = (view.free if free is None else free).copy(), True
@@ -204,8 +206,8 @@ def _explain_one(
     mode = request.topology.mode if request.topology is not None else Mode.IMPLIED
     others = np.ones(len(units), dtype=bool)
     others[used] = False
-    able = units >= wanted
-    if view.is_particular(request.traits):  # other pods decide, too: the capacity of a domain alone is not enough to know
+    able, is_particular = units >= wanted, view.is_particular(request.traits)
+    if is_particular:  # other pods decide, too: the capacity of a domain alone is not enough to know
         others[:], able = False, np.zeros_like(able)
     spread, spreading = find_spread(tree, request if leader is None or request.spreading else leader), ""
     if spread is not None and spread.deepest <= level:
@@ -224,13 +226,13 @@ def _explain_one(
         tuple(_describe_held(tree, level, domain, units) for domain in used[:_SHOWN].tolist()),
         len(used),
         len(units),
-        int(able.sum()),
+        int(np.count_nonzero(able)),
         wanted,
         shape.unit,
         _find_next_best(tree, level, units, others, able),
         too_small,
         "" if leader is None else leader.name,
-        largest=0 if view.is_particular(request.traits) else int(units.max(initial=0)),
+        largest=0 if is_particular else int(units.max(initial=0)),
         spreading=spreading,
     )
 
@@ -270,10 +272,7 @@ def _get_values(tree: TopologyTree, level: int, domain: int) -> tuple[str, ...]:
 def _find_next_best(tree: TopologyTree, level: int, units: Indices, others: Flags, able: Flags) -> HeldDomain | None:
     left = (others & able).nonzero()[0]
     if len(left):
-        domain = int(left[units[left].argmin()])
-    else:
-        left = (others & (units > 0)).nonzero()[0]
-        if not len(left):
-            return None
-        domain = int(left[units[left].argmax()])
-    return _describe_held(tree, level, domain, units)
+        return _describe_held(tree, level, int(left[units[left].argmin()]), units)
+    held = units * others
+    domain = int(held.argmax())
+    return _describe_held(tree, level, domain, units) if held[domain] > 0 else None

@@ -141,7 +141,7 @@ def _build_level_fact(
 ) -> LevelFact:
     tree = view.tree
     units = fits.count_all_units_at(level, shape)
-    best = int(np.argmax(units))
+    best = int(units.argmax())
     span = slice(int(tree.levels[level].starts[best]), int(tree.levels[level].ends[best]))
     fit = int(units[best])
     short = _compute_short(view, request, eligible, free, span) if 0 < fit < wanted else ()
@@ -181,9 +181,9 @@ def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) ->
     def exclude(reason: str, hit: Flags) -> None:
         nonlocal left
         hit = hit & left
-        if hit.any():
-            found.append(Exclusion(reason, int(hit.sum()), view.tree.names[int(np.argmax(hit))]))
-            left = left & ~hit
+        if count := int(np.count_nonzero(hit)):
+            found.append(Exclusion(reason, count, view.tree.names[int(hit.argmax())]))
+            left ^= hit
 
     for reason, hit in list_node_reasons(view, request):
         exclude(reason, hit)

@@ -181,9 +181,13 @@ class FreeCapacity:
 
         A resource that no node has is ignored.
         """
-        for resource, amount in amounts.items():
-            if resource in self.axis:
-                subtract_at(self.free[self.axis[resource]], nodes, amount, times)
+        known = {row: amount for resource, amount in amounts.items() if (row := self.axis.get(resource)) is not None}
+        if max(map(abs, known.values()), default=0) * int(np.abs(times).max(initial=0)) <= LARGEST:
+            cells = np.array([*known], dtype=np.int64)[:, None], nodes
+            self.free[cells] = cut(self.free[cells] - np.multiply.outer(np.array([*known.values()], dtype=np.int64), times))
+        else:
+            for row, amount in known.items():
+                subtract_at(self.free[row], nodes, amount, times)
         self._note(*nodes.tolist())
 
     def match_labels(self, selector: Mapping[str, str], affinity: Mapping[str, Any] | None) -> Flags:
@@ -264,7 +268,7 @@ class FreeCapacity:
 
     def is_particular(self, traits: PodTraits) -> bool:
         """Whether more than the node alone decides if a pod with these traits may go there; what is counted for such pods is not kept."""
-        if traits.is_particular or self.company or any(traits is confined for confined, _ in self.inside):
+        if traits.is_particular or self.company or (self.inside and any(traits is confined for confined, _ in self.inside)):
             return True
         return self.neighbours.is_repelled(traits)
 
@@ -386,7 +390,7 @@ def subtract_at(amounts: Indices, at: Indices, amount: int, counts: Indices) -> 
 
 def sum_amounts(amounts: Indices) -> int:
     """Returns the sum of the amounts above 0. Each is cut at `LARGEST` divided by their number, so that the sum is at most `LARGEST`."""
-    return int(np.clip(amounts, 0, LARGEST // max(1, len(amounts))).sum())
+    return int(np.minimum(np.maximum(amounts, 0), LARGEST // max(1, len(amounts))).sum())
 
 
 def with_pod(requests: Resources) -> dict[str, int]:

@@ -71,6 +71,7 @@ class Cycle:
         self._was_refreshed = False  # whether the last cycle came to no decision, since the nodes took all its time
         self._is_for_passes = True  # whether the next cycle begins with second passes
         self._resolved: dict[str, tuple[ClusterQueueFacts | None, NotAdmissible | None]] = {}  # from a LocalQueue to its ClusterQueue
+        self._resolved_by = 0  # the `config_changes` by which they were
         self._blocked: dict[str, str] = {}  # StrictFIFO queues with a head that waits, and the uid of the head
         self._skipped: set[str] = set()  # of these queues those with a head that has had no decision in the round
         self._heads: dict[str, str] = {}  # by StrictFIFO queue: uid of the first that waited in it when the round began
@@ -174,7 +175,8 @@ class Cycle:
     def _run(self, run: Run) -> Iterator[Verdict]:
         if not self._prepare(run):
             return
-        self._resolved = {}
+        if self._resolved_by != self._state.config_changes:
+            self._resolved, self._resolved_by = {}, self._state.config_changes
         if not self._is_cut:
             self._blocked, self._skipped, self._borrowing, self._reserved = {}, set(), set(), set()
             self._precedence.begin_round()

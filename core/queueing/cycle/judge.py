@@ -212,7 +212,7 @@ class Judge:
 
     def _with_preemption(self, workload: WorkloadFacts, queue: ClusterQueueFacts, refused: NotAdmissible) -> Pieces[NotAdmissible]:
         """A refusal that becomes a wait, if it helps that others go."""
-        if refused.reason not in CURABLE:
+        if refused.reason not in CURABLE or not (queue.preemption.is_possible or self._claims.list_leaving()):
             return refused
         asked = compute_asked(self._state, workload, queue)
         by_share, unseen = self._sharing is not None, self._claims.list_unseen()

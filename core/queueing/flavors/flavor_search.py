@@ -448,7 +448,8 @@ def place_unit(state: ClusterState, unit: Unit, flavor: FlavorFacts, search: Fla
         search.placements += ((flavor.name, placement) for placement in decision.placements)
         return True
     named = "" if profile.name.startswith(KEP_PROFILE) else profile.name
-    search.choices += (replace(choice, profile=named) for choice in explain_choice(capacity, requests, decision, free=free))
+    choices = explain_choice(capacity, requests, decision, free=free)
+    search.choices += [replace(choice, profile=named) for choice in choices] if named else choices
     if search.together is not None:
         search.shared = explain_together(capacity, decision, search.together)
     search.placements += ((flavor.name, placement) for placement in decision.placements)

@@ -38,6 +38,8 @@ class Past:
     def read_past(cls, state: ClusterState, workload: WorkloadFacts) -> "Past":
         """Returns the past of a workload: the requests and node of each pod that was deleted by force and still counts, in the order of its
         pod sets. Also the names of nodes where the kubelet has rejected pods of it. Both are empty for a workload without such pods."""
+        if not state.ledger.has_odd_pods:
+            return cls()
         keys = [(workload.pods_key, pod_set.name, workload.owner_uid) for pod_set in workload.pod_sets]
         leftovers = [(pod.requests, [(pod.node, 1)]) for key in keys for pod in state.ledger.list_left_behind(key)]
         return cls(leftovers, frozenset(pod.node for key in keys for pod in state.ledger.list_rejected(key)))

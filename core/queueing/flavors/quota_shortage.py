@@ -102,9 +102,10 @@ def compute_spares_usage(
 
     Resources are those of `compute_pod_set_usage`: the queue need not cover them, but for `pods`. Empty where no pod set asks for spares.
     """
-    most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in placements}
+    asking = [pod_set for pod_set in unit if pod_set.spares]
+    most = {placement.pod_set: max((count for _, count in placement.nodes), default=0) for _, placement in (placements if asking else ())}
     total: dict[str, int] = {}
-    for pod_set in unit:
+    for pod_set in asking:
         add(
             total,
             compute_spare_usage(compute_pod_set_usage(pod_set, queue, rules), pod_set.count, most.get(pod_set.name, 0), pod_set.spares),
@@ -136,8 +137,9 @@ def has_to_borrow(
     (canonical amounts): all its usage would be above its nominal quota. A resource without usage does not count. Raises KeyError for an
     unknown queue."""
 
-    def has_shortage(resource: str) -> bool:
+    used = tree.get_usage(queue)
+    for resource in resources:
         name, wanted = (flavor, resource), usage.get(resource, 0)
-        return wanted > 0 and tree.get_usage(queue).get(name, 0) + taken.get(name, 0) + wanted > tree.get_nominal(queue, name)
-
-    return any(map(has_shortage, resources))
+        if wanted > 0 and used.get(name, 0) + taken.get(name, 0) + wanted > tree.get_nominal(queue, name):
+            return True
+    return False

@@ -101,6 +101,8 @@ class Circles:
     def find_trait(self, party: str) -> tuple[frozenset[str], frozenset[str]]:
         """Returns the parties for which this one was evicted directly, and those that it has evicted `MOST_FUTILE` times without being
         admitted: parties with the same two sets spare the same."""
+        if not self._evicted:
+            return frozenset(), frozenset()
         return frozenset(self._preemptors.get(party, ())), self._find_futile(party)
 
     def _find_futile(self, party: str) -> frozenset[str]:
