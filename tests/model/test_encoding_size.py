@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.model.wire import encoding, grouping, paying_cuts
+from core.model.wire import grouping, paying_cuts
 from core.model.wire.assignment import DomainCount, TopologyAssignment
 from core.model.wire.encoding import MAX_SLICES, compute_encoded_size, decode, encode
 from core.model.wire.grouping import choose_parts
 from core.model.wire.savings import can_cut_pay
 from tests.bench.encoding import BUDGET_BYTES, PEER, SCHEMES, build_assignment
+from tests.model.cuts import encode_searching
 
 
 def shortest_slice(domains: list[DomainCount]) -> int:
@@ -67,13 +68,6 @@ def pools(draw: st.DrawFn, *, most: int = 12) -> TopologyAssignment:
     if draw(st.booleans()):
         return TopologyAssignment(("rack", "host"), tuple(DomainCount((rack, host), count) for rack, host, count in rows))
     return TopologyAssignment(("host",), tuple(DomainCount((host,), count) for _, host, count in rows))
-
-
-def encode_searching(assignment: TopologyAssignment) -> dict[str, Any]:
-    """As so few domains are encoded, were they many: with a search for the best cuts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "_FEW", 0)
-        return encode(assignment)
 
 
 def as_kueue_cuts(assignment: TopologyAssignment) -> int:
