@@ -14,6 +14,7 @@ def serve_bodies(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # API servers wait for no acknowledgement before they send the rest, either
 
         def do_GET(self) -> None:
             code, body = answer(self.path)

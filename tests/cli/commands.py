@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.__main__ import main
+from cli.program import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -12,9 +12,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from cli import commands, given, stopping
-from cli.__main__ import main
 from cli.failures import Failure
 from cli.inputs import ClusterSource
+from cli.program import main
 from cli.reporting.draw import make_console
 from core.runtime.report.logs import LineFormatter
 from tests.cli.commands import EXAMPLES, RACK, ROOT, Commands, build_job, build_nodes, build_queues, run_process
@@ -118,7 +118,7 @@ def test_the_command_completes_its_words():
 
 def test_both_names_of_the_command_are_installed():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    completion = {"kubectl_complete-topogate": "cli.__main__:complete_for_kubectl"}
+    completion = {"kubectl_complete-topogate": "cli.program:complete_for_kubectl"}
     assert scripts == {"topogate": "cli.__main__:run_process", "kubectl-topogate": "cli.__main__:run_process", **completion}
 
 

@@ -20,7 +20,7 @@ from tests.cli.commands import ROOT, Commands, build_job, build_nodes, build_que
 from tests.cli.lives import build_queued_job, decide_documents
 from tests.cli.test_api_answers import Answer, build_status, complete_all, get_plural, serve_answers, write_kubeconfig
 
-FOR_KUBECTL = "import sys; from cli.__main__ import complete_for_kubectl; sys.exit(complete_for_kubectl())"
+FOR_KUBECTL = "import sys; from cli.program import complete_for_kubectl; sys.exit(complete_for_kubectl())"
 MOST_S = 15.0  # a loaded machine imports slowly; the process itself gives up after 1.6 s, and what it waits for needs a minute
 
 
