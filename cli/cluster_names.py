@@ -21,7 +21,8 @@ def complete_explained(ctx: typer.Context, incomplete: str) -> list[str]:
     if slash:
         return _filter((f"{kind}/{name}" for name in _list_names(ctx, _find_resources(kind))), incomplete)
     names = _list_names(ctx, _find_resources("")) if incomplete else []
-    return _filter([*_list_kinds(), *names], incomplete)
+    kinds = (resources[0].kind.lower() for resources in _index_kinds().values())
+    return _filter([*kinds, *names], incomplete)
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -48,10 +49,6 @@ def complete_namespace(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _filter(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
-
-
-def _list_kinds() -> list[str]:
-    return sorted({resources[0].kind.lower() for resources in _index_kinds().values()})
 
 
 def _find_resources(kind: str) -> Sequence[Any]:

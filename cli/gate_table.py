@@ -80,12 +80,8 @@ def list_rows() -> Iterator[tuple[str, ...]]:
             gate.stage.value,
             gate.effect.value,
             f"`{TESTS[name]}`",
-            _show_played(name, gate),
+            PLAYED.get(name) or ("all" if gate.default else "-"),
         )
-
-
-def _show_played(name: str, gate: Gate) -> str:
-    return PLAYED.get(name) or ("all" if gate.default else "-")
 
 
 def _show_default(gate: Gate) -> str:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.reporting.table import print_line, print_remark
+from cli.reporting.table import print_line
 from core.model.pause_state import PAUSABLE
 from core.names import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from core.runtime.http.client import Client
-
-_BAD_INPUT = 2
 
 
 class What(StrEnum):
@@ -68,6 +66,7 @@ def pause(
 
     Holds until `topogate resume`, whatever is restarted. Exit code 1: it cannot be done, or ClusterQueues do not say so; 2: bad input.
     """
+    from cli.failures import BadInput
     from cli.stopping import list_status_lines, set_pause
     from core.runtime.clock import SystemClock
 
@@ -75,7 +74,7 @@ def pause(
         parts = What(what.value).parts
         _report(kubeconfig, context, lambda client: set_pause(client, SystemClock(), namespace, parts, reason, wait=wait))
     elif reason:
-        _end("--reason is for pausing; leave it out to see the status", _BAD_INPUT)
+        raise BadInput("--reason is for pausing; leave it out to see the status")
     else:
         _report(kubeconfig, context, lambda client: list_status_lines(client, namespace))
 
@@ -98,17 +97,7 @@ def resume(
 
 
 def _report(kubeconfig: str | None, context: str | None, work: Callable[["Client"], Coroutine[Any, Any, Iterable[str]]]) -> None:
-    from cli.stopping import Unable, run
+    from cli.stopping import run
 
-    try:
-        lines = run(kubeconfig, context, work)
-    except Unable as error:
-        _end(str(error), error.code)
-    else:
-        for line in lines:
-            print_line(line)
-
-
-def _end(line: str, code: int) -> None:
-    print_remark(line)
-    raise typer.Exit(code)
+    for line in run(kubeconfig, context, work):
+        print_line(line)

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from cli.connection import Target, connect
+from cli.failures import Failure, report_in_a_line
 from core.model.pause_state import ADMISSIONS, PAUSABLE, Pause, Stop
 from core.model.quantity import show_count
 from core.names import ACTIVE, EVICTIONS_PAUSED, PAUSE_CONFIG_MAP, REASON_ADMISSIONS_PAUSED
@@ -18,44 +20,30 @@ from core.resource import Obj, PatchKind, Resource
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.http.errors import Conflict, Forbidden, KubeError, NotFound
-from core.runtime.http.kubeconfig import UnusableKubeconfig
 from core.state.facts import find_condition
 
-ERROR, BAD_INPUT = 1, 2
 FIELD_MANAGER = "topogate-pause"
 WAIT_S, POLL_S = 10.0, 0.25  # a pause is in force within 2 s; after a longer wait the cause must be found
 _ATTEMPTS = 10
 _REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
 
-class Unable(Exception):
-    """It cannot be done: one line with the reason, and the exit code."""
-
-    def __init__(self, line: str, code: int = ERROR) -> None:
-        super().__init__(line)
-        self.code = code
-
-
 def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Coroutine[Any, Any, Iterable[str]]]) -> list[str]:
-    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Unable for an unusable kubeconfig (exit code 2) and
-    for any KubeError (1), and what else `work` raises."""
+    """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Failure for any KubeError, BadInput for an unusable
+    kubeconfig, and what else `work` raises."""
 
-    async def connect() -> list[str]:
-        async with await Client.connect(kubeconfig, context=context, user_agent="topogate-cli") as client:
-            return list(await work(client))
+    async def do_work() -> list[str]:
+        async with connect(Target(kubeconfig, context)) as client:
+            with report_in_a_line(f"read and write ConfigMap {PAUSE_CONFIG_MAP}"):
+                return list(await work(client))
 
-    try:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            return runner.run(connect())
-    except UnusableKubeconfig as error:
-        raise Unable(str(error), BAD_INPUT) from error
-    except KubeError as error:
-        raise Unable(f"cannot read and write ConfigMap {PAUSE_CONFIG_MAP}: {' '.join((error.message or str(error)).split())}") from error
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(do_work())
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:
     """Pauses `parts` (admissions, evictions); returns lines that report it, one for each and with `wait` one more. A pause that is there
-    already stands, with its reason. Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S`
+    already stands, with its reason. Raises Failure where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S`
     seconds, though it is written; and KubeError."""
     since = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     by = await find_own_name(client)
@@ -69,7 +57,7 @@ async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequenc
 
 async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, wait: bool) -> list[str]:
     """Ends a pause of `parts`; returns lines that report it, one for each and with `wait` one more. A part that is not paused is no error.
-    Raises Unable where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S` seconds, though it is written;
+    Raises Failure where it cannot be written or, with `wait`, ClusterQueues do not show it within `WAIT_S` seconds, though it is written;
     and KubeError."""
     before = await set_stops(client, namespace, dict.fromkeys(parts))
     lines = []
@@ -80,7 +68,7 @@ async def release(client: Client, clock: Clock, namespace: str, parts: Sequence[
 
 
 async def list_status_lines(client: Client, namespace: str) -> list[str]:
-    """Returns a line for each thing that can be paused, in the order of `PAUSABLE`: whether it is, and why. Raises Unable where the
+    """Returns a line for each thing that can be paused, in the order of `PAUSABLE`: whether it is, and why. Raises Failure where the
     namespace does not exist, and KubeError."""
     found = await _find(client, namespace)
     if found is None:
@@ -91,7 +79,7 @@ async def list_status_lines(client: Client, namespace: str) -> list[str]:
 
 async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | None]) -> Pause:
     """Sets keys that are missing, or removes those that exist (None). Returns what was paused before. An existing stop is not overwritten,
-    and nothing is written where no key changes. Raises Unable where the namespace does not exist or others write all the time, and
+    and nothing is written where no key changes. Raises Failure where the namespace does not exist or others write all the time, and
     KubeError."""
     for _ in range(_ATTEMPTS):
         seen = await _find(client, namespace)
@@ -109,7 +97,7 @@ async def set_stops(client: Client, namespace: str, stops: Mapping[str, Stop | N
                 continue  # it was deleted meanwhile
             raise _build_missing_namespace_error(namespace) from error
         return before
-    raise Unable(f"ConfigMap {namespace}/{PAUSE_CONFIG_MAP} was changed by others {_ATTEMPTS} times while it was to be written; try again")
+    raise Failure(f"ConfigMap {namespace}/{PAUSE_CONFIG_MAP} was changed by others {_ATTEMPTS} times while it was to be written; try again")
 
 
 async def _write(client: Client, namespace: str, seen: Obj | None, data: Mapping[str, str | None]) -> None:
@@ -141,8 +129,8 @@ async def _check_namespace(client: Client, namespace: str) -> None:
         return  # without the right to read namespaces there is no more to report
 
 
-def _build_missing_namespace_error(namespace: str) -> Unable:
-    return Unable(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is")
+def _build_missing_namespace_error(namespace: str) -> Failure:
+    return Failure(f"there is no namespace {namespace}; --namespace names the one in which the reconciler is")
 
 
 async def find_own_name(client: Client) -> str:
@@ -160,7 +148,7 @@ async def find_own_name(client: Client) -> str:
 
 async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: Sequence[str], *, paused: bool) -> list[str]:
     """Waits until every ClusterQueue shows the new state of all `parts`. Returns one line: that it is in force, or why that is not known
-    (queues may not be listed, or there is none). Raises Unable where queues do not show it within `WAIT_S` seconds, or cannot be listed
+    (queues may not be listed, or there is none). Raises Failure where queues do not show it within `WAIT_S` seconds, or cannot be listed
     then."""
     began, deadline = clock.monotonic(), clock.monotonic() + WAIT_S
     while True:
@@ -171,7 +159,7 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
         except KubeError as error:
             if clock.monotonic() >= deadline:
                 why = " ".join((error.message or str(error)).split())
-                raise Unable(f"it is written, but whether it is in force is not known: ClusterQueues cannot be listed: {why}") from error
+                raise Failure(f"it is written, but whether it is in force is not known: ClusterQueues cannot be listed: {why}") from error
             await clock.sleep(POLL_S)
             continue
         if not queues:
@@ -181,7 +169,7 @@ async def wait_for_queues(client: Client, clock: Clock, namespace: str, parts: S
             return [f"in force: reported by {show_count(len(queues), 'ClusterQueue')} after {clock.monotonic() - began:.1f} s"]
         if clock.monotonic() >= deadline:
             word = "paused" if paused else "not paused"
-            raise Unable(
+            raise Failure(
                 f"it is written, but after {WAIT_S:g} s {len(behind)} of {show_count(len(queues), 'ClusterQueue')}, {behind[0]} for one, "
                 f"do not say that {' and '.join(parts)} are {word}; is a reconciler running, and with --namespace={namespace}?"
             )

@@ -12,7 +12,6 @@ from core.model.pod_resources import PODS, add
 from core.model.quantity import format_quantity, show_count
 from core.names import API_VERSION, HOSTNAME_LABEL
 from core.placement.changes import show_taint
-from core.placement.topology.node_eligibility import Taint
 from core.resource import Obj
 from core.state.facts import FlavorFacts, NodeFacts
 from core.state.flavor_view import is_match
@@ -157,7 +156,8 @@ def _choose_pool(placed: Sequence[NodeFacts], nodes: Sequence[NodeFacts], remark
 
 def _build_flavor(names: Names, label: str, value: str, placed: Sequence[NodeFacts], remarks: list[str]) -> dict[str, Any]:
     spec: dict[str, Any] = {"nodeLabels": {label: value}, "topologyName": names.topology}
-    taints = [taint for taint in placed[0].state.taints if all(taint in node.state.taints for node in placed) and _is_lasting(taint)]
+    common = (taint for taint in placed[0].state.taints if all(taint in node.state.taints for node in placed))
+    taints = [taint for taint in common if not taint[0].startswith(_PASSING_TAINTS)]
     if taints:
         spec["tolerations"] = [
             {"key": key, "operator": "Equal" if value else "Exists", **({"value": value} if value else {}), "effect": effect}
@@ -165,10 +165,6 @@ def _build_flavor(names: Names, label: str, value: str, placed: Sequence[NodeFac
         ]
         remarks.append(f"all nodes have the taint {', '.join(map(show_taint, taints))}: the flavor lets its pods tolerate it")
     return spec
-
-
-def _is_lasting(taint: Taint) -> bool:
-    return not taint[0].startswith(_PASSING_TAINTS)
 
 
 def _queue(names: Names, placed: Sequence[NodeFacts]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def parse(arguments: list[str] | None = None, *, prog: str = "python -m reconcil
     if given.mistakes or in_file or alone:
         parser.refuse([*given.mistakes, *alone], in_file)
     try:
-        gates = read_gates([*_as_texts(file.gates), *_list_gates(given)])
+        gates = read_gates([*(f"{name}={str(value).lower()}" for name, value in file.gates.items()), *_list_gates(given)])
         profiles = read_profiles(gates.values, given.get("placement_profile", file.placement_profile or KEP_PROFILE))
     except (BadGates, ContradictingProfile) as error:
         parser.error(f"{_describe_deciding_settings(given)}: {error}")
@@ -199,10 +199,6 @@ def _list_wrong_gates(given: Given) -> Iterator[str]:
 
 def _list_gates(given: Given) -> list[str]:
     return [text for _, texts in given.layers.get("feature_gates", ()) for text in texts]
-
-
-def _as_texts(gates: Mapping[str, bool]) -> list[str]:
-    return [f"{name}={str(value).lower()}" for name, value in gates.items()]
 
 
 def _describe_deciding_settings(given: Given) -> str:

@@ -142,9 +142,9 @@ class Harness:
 
     def follow(self, informer: Informer) -> None:
         """From now on an informer observes what its watch would."""
-        resource, (labels, selected) = informer.resource, informer._selectors
+        resource = informer.resource
         kind = self.server.kinds[resource.group, resource.version, resource.plural]
-        params = {"labelSelector": labels or "", "fieldSelector": selected or ""}
+        params = {"fieldSelector": informer._field_selector or ""}
         self._watches.setdefault(kind.resource, []).append((Request("watch", kind, informer._namespace or "", params=params), informer))
 
     def catch_up(self) -> None:

@@ -21,7 +21,6 @@ from core.resource import Resource
 from core.runtime import generated
 from core.runtime.rbac_rules import Right, list_rights, list_rules
 from webhook.known_names import WATCHED
-from webhook.lookup import REPLICA_SETS
 from webhook.policies import list_policies
 from webhook.registration import build_configurations
 
@@ -33,7 +32,7 @@ SERVICE: dict[str, Any] = {"service": {"namespace": "topogate-system", "name": "
 def list_cluster_rights(kinds: Sequence[JobKind] = KINDS) -> set[Right]:
     """Returns the rights (API group, resource, verb) with which the webhook reads. They are on the default queue, the owners of a new
     object, and the objects that it refers to; and on all queues, flavors and topologies, which it watches for their names."""
-    granted = list_rights(r.LOCAL_QUEUES, "get") | list_rights(REPLICA_SETS, "get")
+    granted = list_rights(r.LOCAL_QUEUES, "get") | list_rights(r.REPLICA_SETS, "get")
     for watched in WATCHED:
         granted |= list_rights(watched, "list", "watch")
     for kind in (*kinds, *list_pod_kinds(kinds)):

@@ -5,13 +5,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from core.jobs.contract import JobKind, Json, Referring
-from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.contract import JobKind, Json, Referring, Reviewed
 from core.jobs.kinds.sparkapplication import SparkApplication
 from core.jobs.pod_rules import explain_size
 from core.jobs.schema_check import find_misshapen
 from core.jobs.templated import parse_integer
 from core.names import DOMAIN_INDEX_ANNOTATION, PODSET_LABEL, QUEUE_NAME_LABEL, TOPOLOGY_GATE, WORKLOAD_ANNOTATION
+from core.plan.steps import api_resources as r
 from core.resource import Resource
 
 # Finds an object by resource, name and namespace, None where there is none; raises LookupFailed where there is no
@@ -22,7 +22,6 @@ Found = TypeVar("Found")
 _MOST_STEPS = 6  # of a worker of a LeaderWorkerSet in an AppWrapper: StatefulSet, leader, StatefulSet, LeaderWorkerSet, AppWrapper
 _POD = ("", "Pod")
 _DRIVEN = (SparkApplication.group, SparkApplication.kind)  # the one kind with pods that make pods
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 
 
 class LookupFailed(Exception):
@@ -39,8 +38,8 @@ class Lookup:
 
     def __init__(self, queued: Iterable[Reviewed], find: Find, between: Iterable[Reviewed] = ()) -> None:
         self._find = find
-        self._queued = {(kind.group, kind.kind): get_resource(kind) for kind in queued}
-        self._between = {(kind.group, kind.kind): get_resource(kind) for kind in between}
+        self._queued = {(kind.group, kind.kind): r.get_resource(kind) for kind in queued}
+        self._between = {(kind.group, kind.kind): r.get_resource(kind) for kind in between}
 
     async def is_part_of_queued(self, obj: Json, namespace: str) -> bool:
         """Returns whether a queued object controls an object, directly or by way of others: one of a kind in `queued` with the label of a
@@ -71,8 +70,8 @@ class Lookup:
         return None if found is None or found["metadata"]["uid"] != owner.get("uid") else found
 
     async def expand(self, kind: object, job: dict[str, Any], namespace: str) -> dict[str, Any]:
-        """Returns a job with what it refers to filled in. Returns it unchanged where it refers to nothing, or what it refers to is not
-        there, is too large, or cannot be read now: it is judged again afterwards."""
+        """Returns a job with what it refers to filled in, which is looked up. Returns it unchanged where it refers to nothing, or what it
+        refers to is not there, is too large, or cannot be read now: it is judged again afterwards."""
         reference = kind.find_reference(job) if isinstance(kind, Referring) else None
         if reference is None or not isinstance(kind, Referring):
             return job
@@ -96,7 +95,7 @@ class LookupOfPods(Lookup):
     def __init__(self, queued: Sequence[JobKind], find: Find, between: Iterable[Reviewed]) -> None:
         super().__init__(queued, find, between)
         self._kinds = {(kind.group, kind.kind): kind for kind in queued}
-        self._between |= {(REPLICA_SETS.group, REPLICA_SETS.kind): REPLICA_SETS}
+        self._between |= {(r.REPLICA_SETS.group, r.REPLICA_SETS.kind): r.REPLICA_SETS}
 
     async def is_part(self, pod: Json, namespace: str, made_by: Sequence[str]) -> bool:
         """Returns whether a pod names its Workload and pod set and has a queued object above it. That must have no fewer pods than those
@@ -125,11 +124,6 @@ class LookupOfPods(Lookup):
             return False
         admitted = {made.name: made.count for made in kind.list_pod_sets(root)}.get(pod_set, 0)
         return all(parse_integer((each.get("spec") or {}).get("replicas"), 1) <= admitted for each in above[:-1])
-
-
-def get_resource(kind: Reviewed) -> Resource:
-    """Returns the resource under which the API server has objects of a kind."""
-    return Resource(kind.group, kind.version, kind.plural, kind.kind)
 
 
 def _is_waiting(pod: Json) -> bool:

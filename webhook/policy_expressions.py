@@ -86,7 +86,7 @@ OWNER_KIND = "o.kind + '.' + (o.apiVersion.contains('/') ? o.apiVersion.split('/
 
 
 def build_controlling(obj: str) -> str:
-    """Returns CEL for the list of an object's owner references with `controller: true`; empty where `obj` is null."""
+    """Returns CEL for the list of an object's owner references with `controller: true`; empty where `obj`, CEL for the object, is null."""
     owners = f"{obj}.metadata.ownerReferences"
     return f"({obj} != null && has({owners}) ? {owners}.filter(o, has(o.controller) && o.controller) : [])"
 
@@ -120,17 +120,19 @@ def has_field(way: str, last: str) -> str:
 
 
 def has_gate(obj: str, gate: str) -> str:
-    """Returns CEL for whether a pod, or a template, waits behind the scheduling gate of a name. `obj` is CEL for what has the `spec`."""
+    """Returns CEL for whether a pod, or a template, has a scheduling gate with the name `gate`, as it is. `obj` is CEL for what has the
+    `spec`."""
     return f"(has({obj}.spec.schedulingGates) && {obj}.spec.schedulingGates.exists(g, g.name == '{gate}'))"
 
 
 def is_set(obj: str, part: str, name: str) -> str:
     """Returns CEL for whether an object has a label or an annotation (`part`: `labels` or `annotations`), whatever its value: '' is a
-    value. `obj` must not be null."""
+    value. `obj` is CEL for the object, which must not be null; `name` is the key as it is, and goes into single quotes."""
     field = f"{obj}.metadata.{part}"
     return f"(has({field}) && '{name}' in {field})"
 
 
 def build_value(obj: str, part: str, name: str) -> str:
-    """Returns CEL for a list of the value of a label or an annotation, empty where it is not set."""
+    """Returns CEL for a list of one element, the value of a label or an annotation; the list is empty where it is not set. The parameters
+    are those of `is_set`."""
     return f"({is_set(obj, part, name)} ? [{obj}.metadata.{part}['{name}']] : [])"

@@ -15,9 +15,9 @@ from typing import Any
 
 from core.api.conversion_review import CONVERT_PATH
 from core.jobs.annotations import FALSE_VALUES
-from core.jobs.contract import JobKind
+from core.jobs.contract import JobKind, Reviewed
 from core.jobs.kinds.pod import SETTLED_ANNOTATIONS, SETTLED_LABELS, Pod
-from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules
 from core.jobs.podgroup_annotation import Grouping

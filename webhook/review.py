@@ -12,9 +12,9 @@ from core import trace_names as t
 from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, build_patched, deny
 from core.jobs.annotation_catalog import Places
 from core.jobs.annotations import validate_own
-from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Rules
+from core.jobs.contract import Defaults, ErrorType, JobKind, Json, Reviewed, Rules
 from core.jobs.kinds.pod import Pod
-from core.jobs.kinds.pod_kinds import Reviewed, list_pod_kinds
+from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import PodParent
 from core.jobs.kinds.registry import KINDS
 from core.jobs.objects import OBJECTS, ObjectRules

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core.api.admission_review import UNAVAILABLE, AdmissionRequest, allow, deny
-from core.jobs.contract import ErrorType, FieldError, Json, Rules
-from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.contract import ErrorType, FieldError, Json, Reviewed, Rules
 from core.jobs.kinds.pod_parents import PodParent, judge_number
 from core.jobs.templated import TemplatedKind, get, parse_integer
 from core.jobs.templates import has_gate
 from core.names import QUEUE_NAME_LABEL, WORKLOAD_ANNOTATION
+from core.plan.steps import api_resources as r
 from core.resource import Resource
 from webhook.answers import judge
-from webhook.lookup import REPLICA_SETS, Find, LookupFailed, find_controller, get_resource
+from webhook.lookup import Find, LookupFailed, find_controller
 
 logger = logging.getLogger(__name__)
 SCALE_PATH = "/validate-scale"
@@ -27,7 +27,7 @@ _REPLICAS = ("spec", "replicas")
 
 def find_scalable(kinds: Iterable[Reviewed]) -> list[Resource]:
     """Returns the resources that may have the subresource `scale`: those of `kinds` but pods, in their order, then ReplicaSets."""
-    return [*(get_resource(kind) for kind in kinds if kind.plural != "pods"), REPLICA_SETS]
+    return [*(r.get_resource(kind) for kind in kinds if kind.plural != "pods"), r.REPLICA_SETS]
 
 
 class ScaleReviews:
@@ -73,7 +73,7 @@ class ScaleReviews:
             found is not None
             and not owner
             and self._is_started_at_once(request, found)
-            and parse_integer(asked, 0) > parse_integer(_get_replicas(request), 0)
+            and parse_integer(asked, 0) > parse_integer(get(request.old_object, _REPLICAS), 0)
         ):
             accepted = f"a running {resource.kind} gets no more pods on a flavor without a topology; suspend it first"
             return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
@@ -82,10 +82,6 @@ class ScaleReviews:
         above = f"{owner.get('kind')} {owner.get('name')}"
         accepted = f"this {resource.kind} was admitted as a part of {above}, with the pods that it has: change that, which is queued again"
         return judge(request, Rules((FieldError(ErrorType.FORBIDDEN, "spec.replicas", asked, accepted),)))
-
-
-def _get_replicas(request: AdmissionRequest) -> Any:
-    return get(request.old_object, _REPLICAS)
 
 
 def _is_gated(value: Any) -> bool:

@@ -241,9 +241,9 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
 
 
 def find_mistakes(resource: Resource, obj: Obj, spec: Fields | None = None) -> Iterator[Mistake]:
-    """Yields what is wrong with an object of a known resource; `spec` is the shape of its kind's spec (None: not known). Without a name
-    that is all. Our kinds are judged by their models and the rules of the webhook. Others are judged by their shape and, only where that is
-    right, by their amounts and readability."""
+    """Yields what is wrong with an object of a known resource; `spec` is the shape of its kind's spec (None: not known). Of an object
+    without a name only that is reported. Our kinds are judged by their models and the rules of the webhook. Others are judged by their
+    shape and, where that is right, by their amounts; where these are right, too, by whether topogate can read them."""
     if not obj["metadata"].get("name"):
         yield Mistake("metadata.name", "it is missing; it has to be given")
         return

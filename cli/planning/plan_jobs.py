@@ -13,7 +13,6 @@ from core.jobs.kinds.pod_kinds import list_pod_kinds
 from core.jobs.kinds.pod_parents import Deployment, PodParent
 from core.jobs.prebuilt_label import find_prebuilt_name
 from core.jobs.templated import parse_integer
-from core.model.quantity import show_count
 from core.plan.jobs.workload_priority import MissingClass, find_priority
 from core.plan.pods.pod_units import ALONE, GROUP, Unit, find_pod_role, find_pod_unit
 from core.plan.pods.pod_workloads import (
@@ -22,6 +21,7 @@ from core.plan.pods.pod_workloads import (
     build_parent_workload,
     build_pod_workload,
     build_workload_of_pods,
+    describe_missing_pods,
     read_group,
 )
 from core.plan.steps import api_resources as r
@@ -154,9 +154,7 @@ class Planner:
         if group.problem is not None:
             raise BadInput(f"{document.where}: {group.problem}")
         if group.missing:
-            return replace(
-                planned, problem=f"group {unit.name} waits for {show_count(group.missing, 'more pod')}; it is queued when all are there"
-            )
+            return replace(planned, problem=describe_missing_pods(unit, group))
         examples = {find_pod_role(pod): pod for pod in pods if pod["metadata"]["name"] in group.examples.values()}
         return await self._plan_pods(planned, build_group_workload(unit, group, pods, examples))
 

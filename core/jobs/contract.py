@@ -214,34 +214,39 @@ class ResizedByPart(Resizable, Protocol):
         ...
 
 
-class JobKind(Protocol):
-    """One kind of job. `plural`, `group` and `version` make its API path; `spec_shape` describes the fields of its spec
-    that are read; `defaults_updates`: its defaults are applied with every change.
-
-    A function that changes a job returns the changed job; the caller writes a patch of the difference.
-    """
+class Reviewed(Protocol):
+    """What the webhook must know of a kind. `plural`, `group` and `version` make its API path; `spec_shape` describes the fields of its
+    spec that are read; `defaults_updates`: its defaults are applied with every change."""
 
     kind: ClassVar[str]
     group: ClassVar[str]
     version: ClassVar[str]
     plural: ClassVar[str]
     spec_shape: ClassVar["Fields"]
-    suspend_path: ClassVar[tuple[str | int, ...]]
-    always_gated: ClassVar[tuple[str | int, ...] | None]
     defaults_updates: ClassVar[bool]
 
     def default(self, job: Json, defaults: Defaults) -> dict[str, Any]:
-        """Returns a copy of the job as it should be stored, changed only where it must be; defaulting that again changes nothing."""
+        """Returns a copy of the object as it should be stored, changed only where it must be; defaulting that again changes nothing."""
         ...
 
     def validate_create(self, job: Json) -> Rules:
-        """Returns all errors and warnings that a new job shows by itself, without a look at its queue, topology or other objects."""
+        """Returns all errors and warnings that a new object shows by itself, without a look at its queue, topology or other objects."""
         ...
 
     def validate_update(self, old: Json, new: Json) -> Rules:
         """Returns all errors and warnings of a change from `old` to `new`, which may also change or remove the name of its queue. What
         `old` shows already may be left out."""
         ...
+
+
+class JobKind(Reviewed, Protocol):
+    """One kind of job.
+
+    A function that changes a job returns the changed job; the caller writes a patch of the difference.
+    """
+
+    suspend_path: ClassVar[tuple[str | int, ...]]
+    always_gated: ClassVar[tuple[str | int, ...] | None]
 
     def list_pod_sets(self, job: Json) -> list[PodSetTemplate]:
         """Returns the job's pod sets, in the order of its pod templates. Each has its number of pods, a copy of its template and its

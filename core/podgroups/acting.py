@@ -12,7 +12,6 @@ from core.model.configuration import PodGroupRules
 from core.model.podset import PodSetRequest
 from core.model.step_budget import StepBudget
 from core.placement.topology.free_capacity import FreeCapacity
-from core.placement.topology.node_counts import NodeCounts
 from core.podgroups.algorithm import Chosen, decide
 from core.podgroups.framework import Plugins
 from core.podgroups.group import PodGroupInfo, TopologyConstraint
@@ -164,13 +163,9 @@ def _choose_places(chosen: Chosen, waiting: Sequence[Member], sets: Sequence[Pod
     found: list[Place] = []
     first = 0
     for pods, of_set in zip(sets, chosen.assignment.nodes, strict=True):
-        found += zip(waiting[first : first + pods.count], _list_each(of_set), strict=False)
+        found += zip(waiting[first : first + pods.count], (name for name, count in of_set for _ in range(count)), strict=False)
         first += pods.count
     return found
-
-
-def _list_each(nodes: NodeCounts) -> list[str]:
-    return [name for name, count in nodes for _ in range(count)]
 
 
 def _name(chosen: Chosen) -> str:

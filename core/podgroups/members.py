@@ -264,7 +264,7 @@ def as_pod_sets(sets: Iterable[Sequence[Member]]) -> tuple[PodSetRequest, ...]:
 
 def list_set_claims(sets: Iterable[Sequence[Member]]) -> tuple[tuple[PodClaim, ...], ...]:
     """Returns the claims that the pods of each of these sets name; of claims that are made for each pod only the template."""
-    return tuple(_list_claims(equal[0]) for equal in sets)
+    return tuple(_remove_names(equal[0].claims) for equal in sets)
 
 
 def _read_kinds(members: Iterable[Member], neighbours: Neighbours) -> Callable[[Member], Hashable]:
@@ -287,10 +287,6 @@ def _list_terms(member: Member) -> tuple[PodTerm, ...]:
 def _build_kind(request: PodSetRequest, claims: Sequence[PodClaim]) -> str:
     bare = replace(request, requests=dict(sorted(request.requests.items())), traits=replace(request.traits, labels={}))
     return repr((bare, _remove_names(claims)))
-
-
-def _list_claims(member: Member) -> tuple[PodClaim, ...]:
-    return _remove_names(member.claims)
 
 
 def _remove_names(claims: Sequence[PodClaim]) -> tuple[PodClaim, ...]:

@@ -43,8 +43,6 @@ class RequeueAfter:
 
 Result = Done | RequeueAfter
 Reconcile = Callable[[Item], Awaitable[Result]]
-OnError = Callable[[Item, Exception], None]
-OnResult = Callable[[Item, str, float], None]
 
 
 class Retryable(Exception):
@@ -69,30 +67,14 @@ OUTCOMES = ("conflict", "deferred", "done", "error", "requeue_after", "retry", "
 
 
 class Controller:
-    """Runs `workers` reconciles at a time, never two for one key (the queue ensures that).
+    """Runs `workers` reconciles at a time, never two for one key (the queue ensures that). `results` counts runs by outcome from zero."""
 
-    `on_error` is called with every failure but conflicts, `on_result` with the outcome and the seconds of every run;
-    neither may raise. `results` counts runs by outcome from zero.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        reconcile: Reconcile,
-        queue: WorkQueue,
-        workers: int = 1,
-        *,
-        on_error: OnError | None = None,
-        on_result: OnResult | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, name: str, reconcile: Reconcile, queue: WorkQueue, workers: int = 1, *, clock: Clock | None = None) -> None:
         self.name = name
         self.queue = queue
         self.results = dict.fromkeys(OUTCOMES, 0)
         self._reconcile = reconcile
         self._workers = workers
-        self._on_error = on_error
-        self._on_result = on_result
         self._clock = clock or SystemClock()
         self.finished_at = self._clock.monotonic()
         """When the last run ended, or we began."""
@@ -109,7 +91,7 @@ class Controller:
 
     async def run(self) -> None:
         """Reconciles keys until the queue is stopped and the last worker has finished its key, or until cancelled. Errors of a reconcile do
-        not end it; what `on_error` or `on_result` raises does, and comes out in an ExceptionGroup."""
+        not end it."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._run_worker(), name=f"{self.name} worker {number}")
@@ -140,7 +122,7 @@ class Controller:
             await asyncio.sleep(0)
 
     async def _run(self, item: Item) -> None:
-        began, before = self._clock.monotonic(), self._hindered.pop(item.key, None)
+        before = self._hindered.pop(item.key, None)
         was_deferred = item.key in self._deferred
         self._deferred.discard(item.key)
         try:
@@ -163,13 +145,9 @@ class Controller:
                 outcome = "done"
         self.results[outcome] += 1
         self.finished_at = self._clock.monotonic()
-        if self._on_result is not None:
-            self._on_result(item, outcome, self.finished_at - began)
 
     def _handle_failure(self, item: Item, error: Exception, *, is_logged: bool) -> str:
         """Returns the outcome of a run that raised. `is_logged`: a reason of Hindered is logged, once while it stays the same."""
-        if not isinstance(error, Conflict) and self._on_error is not None:
-            self._on_error(item, error)
         if isinstance(error, Terminal):
             self.queue.reset_failures(item.key)
             logger.error("reconcile failed for good", extra={"error": str(error)})

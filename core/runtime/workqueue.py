@@ -137,7 +137,8 @@ class QueueState:
         return sum(entry.ready for entry in self._entries.values())
 
     def compute_oldest_age(self, now: float) -> float:
-        """Returns for how many seconds the key that has been due longest waits, maybe for the end of work on it; 0 when none is due."""
+        """Returns for how many seconds the key that has been due longest has waited at `now`; 0 when none is due. A key that waits for the
+        end of work on it counts, too."""
         self._promote_due(now)
         return max((now - entry.due_at for entry in self._entries.values() if entry.ready), default=0.0)
 

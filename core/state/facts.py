@@ -437,7 +437,6 @@ class WorkloadFacts:
     together: OneDomain | None = None  # all pod sets in one domain
     profile: str | None = None  # the placement profile that it names
     reserved_at: str = ""  # since when it holds quota
-    preempted: bool = False  # whether another workload preempted it
     evicted_for: str | None = None  # the reason of its eviction, while it is evicted
     requeue_at: str | None = None  # before then it is not to be admitted
     pods_ready: bool = False
@@ -514,7 +513,6 @@ class WorkloadFacts:
             _read_one_domain(notes),
             read_profile_name(workload),
             (conditions.get(QUOTA_RESERVED) or {}).get("lastTransitionTime") or "",
-            PREEMPTED in true,
             (evicted.get("reason") or "") if evicted is not None else None,
             (status.get("requeueState") or {}).get("requeueAt"),
             PODS_READY in true,

@@ -79,7 +79,7 @@ class Reporter:
         if key in self._reported:
             return
         is_too_much = len(self._waiting[warning]) >= (pacing.EVENTS_WAITING // 2 if is_minor else pacing.EVENTS_WAITING)
-        if is_too_much or not self._limiters[warning].try_turn(leaves=0.5 if is_minor else 0):
+        if is_too_much or not self._limiters[warning].try_turn(least_share=0.5 if is_minor else 0):
             logger.debug("event left out", extra={"reason": reason, "object": obj["metadata"]["name"]})
             self._recorder.record_dropped_event()
             return

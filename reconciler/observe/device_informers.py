@@ -63,7 +63,7 @@ class Devices(Served):
     async def judge(self, namespace: str, templates: Sequence[str]) -> None:
         """Evaluates the expressions of a group's claim `templates` (names in `namespace`) for all devices (`evaluate`). Unknown templates
         are passed over."""
-        await self.evaluate(self.inventory.to_judge(namespace, templates))
+        await self.evaluate(self.inventory.list_unevaluated(namespace, templates))
 
     async def evaluate(self, slices: Iterable[tuple[ResourceSlice, Sequence[Matcher]]]) -> list[tuple[ResourceSlice, Matcher]]:
         """Evaluates selectors for the devices of slices, each with those that have no answer yet, and stores the answers in the slices. The

@@ -30,6 +30,7 @@ from core.podgroups.members import find_native_group
 from core.resource import Obj
 from core.state.owners import mark_uid
 
+IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")  # fields of metadata, where they are set
 _ANNOTATIONS = (WORKLOAD_ANNOTATION, SLICE_NAME, TRACEPARENT_ANNOTATION)
 _OF_QUEUED_PODS = (
     MAX_NOT_READY_COUNT,
@@ -47,9 +48,9 @@ _READY = [{"type": "Ready", "status": "True"}]  # one for all pods that are
 
 
 def slim_pod(pod: Obj) -> Obj:
-    """Returns a pod cut down to its identity, place, gates, requests, phase, readiness, and what keeps other pods away from it. Pods that
-    wait, are queued or belong to a group keep more. It has no apiVersion or kind, and of its owners only the controller. A queued pod
-    without ROLE_HASH gets it as an annotation."""
+    """Returns a pod cut down to its identity (`IDENTITY`), labels, times, place, gates, requests, phase, readiness, and what keeps other
+    pods away from it. Pods that wait, are queued or belong to a group keep more. It has no apiVersion or kind, and of its owners only the
+    controller. A queued pod without ROLE_HASH gets it as an annotation."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     queued = (metadata.get("labels") or {}).get(MANAGED) == "true"
@@ -62,10 +63,9 @@ def slim_pod(pod: Obj) -> Obj:
     member = MEMBER_OF_LABEL in (metadata.get("labels") or {}) or bool(find_native_group(pod))
     grouped = member and not spec.get("nodeName")  # keeps all fields that kube-scheduler uses
     return {
-        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp")
-        | _pick(metadata, "deletionGracePeriodSeconds")
+        "metadata": _pick(metadata, *IDENTITY, "labels", "creationTimestamp", "deletionGracePeriodSeconds")
         | (_pick(metadata, "finalizers") if queued else {})
-        | {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
+        | _pick_controller(metadata)
         | {"annotations": {key: value for key, value in annotations.items() if key in names or key.startswith(COORDINATE_PREFIXES)}},
         "spec": _pick(spec, "nodeName", "schedulingGates", "nodeSelector", "overhead", "resources", "hostNetwork")
         | _pick(spec, "resourceClaims", *(("schedulingGroup",) if member else ()))
@@ -141,11 +141,11 @@ def _pick_host_ports(container: dict[str, Any], spec: dict[str, Any]) -> dict[st
 
 
 def slim_node(node: Obj) -> Obj:
-    """Returns a node cut down to its identity, labels, taints, cordon, allocatable amounts and condition Ready, without apiVersion and
-    kind."""
+    """Returns a node cut down to its identity (`IDENTITY`), labels, creation, taints, cordon, allocatable amounts and condition Ready,
+    without apiVersion and kind."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
-        "metadata": _pick(node["metadata"], "name", "uid", "resourceVersion", "labels", "deletionTimestamp", "creationTimestamp"),
+        "metadata": _pick(node["metadata"], *IDENTITY, "labels", "creationTimestamp"),
         "spec": _pick(spec, "taints", "unschedulable"),
         "status": _pick(status, "allocatable")
         | {
@@ -157,8 +157,8 @@ def slim_node(node: Obj) -> Obj:
 
 
 def slim_daemon_set(daemon_set: Obj) -> Obj:
-    """Returns a DaemonSet cut down to its identity and what of its template decides on which nodes its pods run, with which requests and
-    ports. It has no apiVersion or kind."""
+    """Returns a DaemonSet cut down to its identity (`IDENTITY`) and what of its template decides on which nodes its pods run, with which
+    requests and ports. It has no apiVersion or kind."""
     template = daemon_set["spec"]["template"]
     spec = template.get("spec") or {}
     wanted = _pick(spec, "nodeName", "nodeSelector", "affinity", "tolerations", "hostNetwork", "overhead", "resources")
@@ -168,59 +168,54 @@ def slim_daemon_set(daemon_set: Obj) -> Obj:
         if spec.get(part)
     }
     return {
-        "metadata": _pick(daemon_set["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "metadata": _pick(daemon_set["metadata"], *IDENTITY),
         "spec": {"template": {"metadata": _pick(template.get("metadata") or {}, "labels"), "spec": wanted | parts}},
     }
 
 
 def slim_stateful_set(stateful_set: Obj) -> Obj:
-    """Returns a StatefulSet: whole but for `managedFields` if it names a queue, else only its identity, labels and controller."""
+    """Returns a StatefulSet: whole but for `managedFields` if it names a queue, else only its identity (`IDENTITY`), labels and
+    controller."""
     metadata = stateful_set["metadata"]
     if QUEUE_NAME_LABEL in (metadata.get("labels") or {}):
         return remove_managed_fields(stateful_set)
-    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-    return {
-        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
-        | {"ownerReferences": owners}
-    }
+    return {"metadata": _pick(metadata, *IDENTITY, "labels") | _pick_controller(metadata)}
 
 
 def slim_volume_claim(claim: Obj) -> Obj:
-    """Returns a PersistentVolumeClaim cut down to its identity, its volume, its access modes and its phase."""
+    """Returns a PersistentVolumeClaim cut down to its identity (`IDENTITY`), its volume, its access modes and its phase."""
     return {
-        "metadata": _pick(claim["metadata"], "name", "namespace", "uid", "resourceVersion", "deletionTimestamp"),
+        "metadata": _pick(claim["metadata"], *IDENTITY),
         "spec": _pick(claim.get("spec") or {}, "volumeName", "accessModes"),
         "status": _pick(claim.get("status") or {}, "phase"),
     }
 
 
 def slim_volume(volume: Obj) -> Obj:
-    """Returns a PersistentVolume cut down to its identity, its node affinity, and namespace and name of its claim."""
+    """Returns a PersistentVolume cut down to its identity (`IDENTITY`), its node affinity, and namespace and name of its claim."""
     spec = volume.get("spec") or {}
     claim = _pick(spec.get("claimRef") or {}, "namespace", "name")
-    metadata = _pick(volume["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp")
-    return {"metadata": metadata, "spec": _pick(spec, "nodeAffinity") | {"claimRef": claim}}
+    return {"metadata": _pick(volume["metadata"], *IDENTITY), "spec": _pick(spec, "nodeAffinity") | {"claimRef": claim}}
 
 
 def slim_between(obj: Obj) -> Obj:
-    """Returns a Deployment or ReplicaSet cut down to its identity, its controller, `replicas`, and `isQueued`: whether it names a queue. It
-    has no label of a queue here: its pods are workloads of their own.
+    """Returns a Deployment or ReplicaSet cut down to its identity (`IDENTITY`), its controller, `replicas`, and `isQueued`: whether it
+    names a queue. It has no label of a queue here: its pods are workloads of their own.
     """
     metadata = obj["metadata"]
-    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
     return {
-        "metadata": _pick(metadata, "name", "namespace", "uid", "resourceVersion", "deletionTimestamp") | {"ownerReferences": owners},
+        "metadata": _pick(metadata, *IDENTITY) | _pick_controller(metadata),
         "spec": _pick(obj.get("spec") or {}, "replicas") | {"isQueued": QUEUE_NAME_LABEL in (metadata.get("labels") or {})},
     }
 
 
 def slim_definition(definition: Obj) -> Obj:
-    """Returns a CustomResourceDefinition cut down to its identity (name, uid, resourceVersion, deletionTimestamp), group, kind and plural.
+    """Returns a CustomResourceDefinition cut down to its identity (`IDENTITY`), group, kind and plural.
     It keeps name and `served` of each version, and type and status of condition Established; it has no apiVersion or kind of its own."""
     spec = definition["spec"]
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return {
-        "metadata": _pick(definition["metadata"], "name", "uid", "resourceVersion", "deletionTimestamp"),
+        "metadata": _pick(definition["metadata"], *IDENTITY),
         "spec": _pick(spec, "group")
         | {"names": _pick(spec["names"], "kind", "plural")}
         | {"versions": [_pick(version, "name", "served") for version in spec["versions"]]},
@@ -267,6 +262,10 @@ def _has_field(entry: Mapping[str, Any], path: Sequence[str | int]) -> bool:
     for part in path:
         fields = fields.get(f"f:{part}") if isinstance(fields, Mapping) else None
     return fields is not None
+
+
+def _pick_controller(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"ownerReferences": [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]}
 
 
 def _pick(obj: dict[str, Any], *names: str) -> dict[str, Any]:

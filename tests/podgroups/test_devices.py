@@ -392,7 +392,7 @@ def test_admin_access_claim_does_not_occupy_its_device(view: FreeCapacity) -> No
 
 def test_expression_that_was_given_up_raises_the_same_error_from_then_on(view: FreeCapacity) -> None:
     there = build_inventory(build_resource_slice("p", 8), build_template())
-    ((one, (matcher,)),) = there.to_judge("ns", (TEMPLATE, "none"))
+    ((one, (matcher,)),) = there.list_unevaluated("ns", (TEMPLATE, "none"))
     judging = one.evaluate_in_pieces(matcher)
     next(judging)
     with pytest.raises(StopIteration):

@@ -7,14 +7,21 @@ from typing import Any
 
 from core.model.admission import encode_admission
 from core.model.configuration import FairSharing
+from core.model.pieces import run_whole
 from core.model.quota_tree import FlavorResource
-from core.queueing.flavors.outcome import Admissible, NotAdmissible
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
+from core.queueing.preemption.victim_search import search_preemption
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts, CohortFacts
 from tests.builders import NAMESPACE, build_condition_json
 from tests.queueing.scene import Scene
 
 ALL_MAY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+
+
+def find_preemption(*asked: Any, **options: Any) -> Preempting | None:
+    """What `search_preemption` finds, without an interruption."""
+    return run_whole(search_preemption(*asked, **options))
 
 
 class Shared(Scene):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core.resource import Obj, Resource
+from core.runtime.http.client import Client
+from core.runtime.http.transport import Endpoint, Transport
 
 CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
 
@@ -18,6 +21,15 @@ def make_obj(name: str, version: int | str, *, uid: str | None = None, namespace
 
 def name_of(obj: Obj) -> str:
     return str(obj["metadata"]["name"])
+
+
+def connect_to(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0) -> Client:
+    """A client of the API server at an address, without any configuration file."""
+
+    async def authorize() -> str | None:
+        return f"Bearer {token}" if token else None
+
+    return Client(Transport(Endpoint(url, tls, authorize=authorize), user_agent="topogate", timeout_s=timeout_s))
 
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from core.jobs.contract import JobKind
+from core.jobs.contract import JobKind, Reviewed
 from core.jobs.kinds.appwrapper import AppWrapper
 from core.jobs.kinds.jaxjob import JAXJob
 from core.jobs.kinds.job import Job
@@ -37,7 +37,11 @@ TEMPLATED: tuple[TemplatedKind, ...] = (
 )
 KINDS: tuple[JobKind, ...] = (*TEMPLATED, TrainJob(), AppWrapper(TEMPLATED))
 INTEGRATIONS = "topogate.integrations"
-_NEEDED = {*JobKind.__annotations__, *(name for name, value in vars(JobKind).items() if callable(value) and not name.startswith("_"))}
+_NEEDED = {
+    name
+    for part in (Reviewed, JobKind)
+    for name in (*part.__annotations__, *(name for name, value in vars(part).items() if callable(value) and not name.startswith("_")))
+}
 
 
 class UnusableIntegration(ValueError):

@@ -12,6 +12,7 @@ from core.jobs.execution_time import parse_execution_time
 from core.jobs.kinds.pod import Pod, build_pod_set, build_pod_topology_request, group_total, has_admission_gate
 from core.jobs.kinds.pod_parents import PodParent
 from core.model.pod_resources import compute_pod_requests
+from core.model.quantity import show_count
 from core.names import (
     API_VERSION,
     COMPONENT_WORKLOAD_INDEX,
@@ -112,6 +113,11 @@ class PlainPodGroup:
     problem: str | None = None
     missing: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)  # that its Workload is to have
+
+
+def describe_missing_pods(unit: Unit, group: PlainPodGroup) -> str:
+    """Returns a sentence that a group waits for the pods that are `missing`."""
+    return f"group {unit.name} waits for {show_count(group.missing, 'more pod')}; it is queued when all are there"
 
 
 def read_group(unit: Unit, pods: Sequence[Json], copied_labels: Collection[str] = ()) -> PlainPodGroup:

@@ -70,6 +70,7 @@ from core.plan.pods.pod_workloads import (
     build_parent_workload,
     build_pod_workload,
     build_workload_of_pods,
+    describe_missing_pods,
     has_other_request,
     read_group,
     read_parent,
@@ -320,9 +321,7 @@ def _gather(f: UnitFacts) -> DesiredWorkload | Plan | PodsToRead:
     if group.problem is not None:
         return make_plan(report(f.build_event(EVENT_WORKLOAD_REFUSED, group.problem, warning=True)))
     if group.missing:
-        message = (
-            f"group {f.unit.name} waits for {group.missing} more pod{'s' if group.missing > 1 else ''}; it is queued when all are there"
-        )
+        message = describe_missing_pods(f.unit, group)
         events = (f.build_event(EVENT_WAITING_FOR_PODS, message, warning=True),) if f.waited_s >= pacing.GROUP_PATIENCE_S else ()
         rest_s = pacing.GROUP_PATIENCE_S - f.waited_s
         return make_plan(Step(WAITING, events=events), again_s=rest_s + 0.1 if rest_s > 0 else None)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.jobs.contract import JobKind
-from core.jobs.kinds.pod import Pod
+from core.jobs.contract import JobKind, Reviewed
 from core.jobs.kinds.pod_parents import PodParent
 from core.names import AUTOSCALING_GROUP, GROUP, OWN_GROUP, OWN_VERSION, VERSION
 from core.resource import Resource
@@ -52,7 +51,7 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 )
 
 
-def get_resource(kind: JobKind | PodParent | Pod) -> Resource:
+def get_resource(kind: Reviewed) -> Resource:
     """Returns the API resource of the objects of a kind: group, version, plural and kind; it is namespaced."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -100,18 +101,15 @@ class Cells:
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
-        self._to_come: tuple[tuple[str, Need], ...] | None = None
         self._of_pool: dict[tuple[object, tuple[Matcher, ...]], Counter[_Cell]] = {}
         self._reach: dict[_Reach, Flags] = {}
         self._masks: tuple[DesiredDevices, dict[_Reach, Flags]] | None = None
 
-    @property
-    def to_come(self) -> tuple[tuple[str, Need], ...]:
-        """Returns node and need of each claim that pods are placed for and that is not allocated yet, as `Inventory.to_come` has them. They
-        are read once and kept."""
-        if self._to_come is None:
-            self._to_come = tuple(self.inventory.to_come())
-        return self._to_come
+    @cached_property
+    def promised(self) -> tuple[tuple[str, Need], ...]:
+        """Returns node and need of each claim of placed pods that is not allocated yet, as `Inventory.list_promised` has them. They are
+        read once and kept."""
+        return tuple(self.inventory.list_promised())
 
     def count_pool_cells(self, pool: Pool, matchers: Sequence[Matcher]) -> Counter[_Cell]:
         """Returns the number of free devices of a pool by reach (a node, a selector as text, or neither: all nodes) and by the matchers
@@ -258,7 +256,7 @@ class _Supply:
 
     def reserve_pool(self, pool: Pool) -> None:
         """Counts what pods will have that are placed: of the kind that they ask for, or of all that they may take some devices of."""
-        for node, need in self.cells.to_come:
+        for node, need in self.cells.promised:
             at = self.tree.index.get(node, -1)
             if at < 0 or not any(self.cells.find_reach(self.tree, one)[at] for one in pool.slices):
                 continue

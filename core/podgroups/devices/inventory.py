@@ -15,7 +15,8 @@ from core.podgroups.devices.node_limits import MOST_KINDS
 Value = TypeVar("Value")
 Need = Mapping[Matcher, int]  # devices that one claim asks for
 MOST_PROMISED = 64
-"""Unlike devices that pods may be promised which are placed: slices remember what a decision asks for, so that it evaluates nothing."""
+"""Unlike devices (matchers) that all placed pods together may be promised: slices remember what a decision asks for, so that it evaluates
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Inventory:
 
     def is_free(self, device: DeviceId) -> bool:
         """Whether no observed claim has the device; those that pods are placed for and that are not allocated yet do not count
-        (`to_come`)."""
+        (`list_promised`)."""
         return device not in self._taken
 
     def find_claim(self, namespace: str, name: str) -> Claim | None:
@@ -175,14 +176,14 @@ class Inventory:
         where there is no such template."""
         return claim.spec == self.find_template(namespace, template)
 
-    def to_judge(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
+    def list_unevaluated(self, namespace: str, templates: Iterable[str]) -> Iterator[tuple[ResourceSlice, list[Matcher]]]:
         """Yields each slice of all pools, with the matchers that a decision will need for its devices and that have no answer yet, perhaps
         none.
 
         These are the selectors of `templates`, and of the devices that other pods are promised. Left out are templates that cannot be
         served, and all of them where they ask for more than `MOST_KINDS` unlike devices together.
         """
-        matchers = {matcher for _, need in self.to_come() for matcher in need}
+        matchers = {matcher for _, need in self.list_promised() for matcher in need}
         asked = set[Matcher]()
         for template in templates:
             with contextlib.suppress(NotServed):  # the decision reports it
@@ -207,11 +208,12 @@ class Inventory:
             raise NotServed(f"{where} asks for {len(need)} unlike devices; at most {MOST_KINDS} are served")
         return need
 
-    def to_come(self) -> Iterator[tuple[str, Need]]:
-        """Yields node and need of each claim that pods are placed for and that is not allocated yet, by uid of the pods; of a claim for
-        several pods once, with the node of the first.
+    def list_promised(self) -> Iterator[tuple[str, Need]]:
+        """Yields node and need of each claim of placed pods that is not allocated yet, in the order of the pods' uids. A claim for several
+        pods comes once, with the node of the first.
 
-        What cannot be served is left to kube-scheduler, and so is a claim with which there are more than `MOST_PROMISED` unlike devices.
+        Left out, for kube-scheduler alone to decide on, are claims that cannot be served. So are those with which all claims so far would
+        ask for more than `MOST_PROMISED` unlike devices (matchers) together.
         """
         seen: set[str] = set()
         promised: set[Matcher] = set()

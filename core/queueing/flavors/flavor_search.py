@@ -397,8 +397,8 @@ def _serve(
             topological.append(flavor)
     names = [flavor.name for flavor in topological]
     if len(set(names)) > 1:
-        sentence = f"flavors {' and '.join(map(_quote_name, names))} cannot place one pod set together"
-        return search.refuse(unit, names[0], REASON_NO_MATCHING_FLAVOR, sentence)
+        quoted = " and ".join(f'"{name}"' for name in names)
+        return search.refuse(unit, names[0], REASON_NO_MATCHING_FLAVOR, f"flavors {quoted} cannot place one pod set together")
     if search.together is not None and not topological:
         sentence = f'flavor "{combination[0][1]}" has no topology, and {search.together.why} asks for one {search.together.level}'
         return search.refuse(unit, combination[0][1], REASON_NO_MATCHING_FLAVOR, sentence)
@@ -464,10 +464,6 @@ def find_outside(state: ClusterState, view: FlavorView, assignment: TopologyAssi
     missing = [domain.values for domain in assignment.domains if view.find_domain(domain.values) is None]
     nodes = ((values, state.nodes.get(values[-1]) or next(iter(state.find_named(values[-1])[-1:]), None)) for values in missing)
     return {values: node.labels for values, node in nodes if node is not None}
-
-
-def _quote_name(name: str) -> str:
-    return f'"{name}"'
 
 
 def _find_mismatch(

@@ -31,7 +31,7 @@ from operator import add, sub
 import numpy as np
 
 from core.model.configuration import FairSharing
-from core.model.pieces import Pieces, run_whole
+from core.model.pieces import Pieces
 from core.model.podset import Mode
 from core.model.quota_tree import FlavorResource
 from core.model.step_budget import DECISION_STEPS, StepBudget
@@ -55,22 +55,6 @@ _READ_AT_ONCE = 500  # candidates
 _TRIAL = 100  # steps of a trial beside those of the search for a place
 Cost = tuple[Rank, int, int, int, tuple[str, ...]]
 Set = tuple[tuple[Candidate, ...], Admissible]  # victims, and how the workload is admitted with them gone
-
-
-def find_preemption(
-    state: ClusterState,
-    workload: WorkloadFacts,
-    queue: ClusterQueueFacts,
-    profiles: Profiles,
-    leaving: Collection[str],
-    *,
-    may_borrow: bool = True,
-    sharing: FairSharing | None = None,
-    budget: StepBudget | None = None,
-) -> Preempting | None:
-    """Returns the victims for a workload that does not fit as things are, and its admission without them; None if none would help, as far
-    as was searched. See `search_preemption`, which it runs without an interruption, among all workloads and without `spared` ones."""
-    return run_whole(search_preemption(state, workload, queue, profiles, leaving, may_borrow=may_borrow, sharing=sharing, budget=budget))
 
 
 def search_preemption(

@@ -91,18 +91,6 @@ class Client:
         return cls(transport)
 
     @classmethod
-    def connect_to(
-        cls, url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None, user_agent: str = "topogate", timeout_s: float = 30.0
-    ) -> Client:
-        """Returns a client of the API server at an address, without any configuration file. `token`: a bearer token, None for none. `tls`
-        None: the system's certificates are trusted. `timeout_s` bounds each request."""
-
-        async def authorize() -> str | None:
-            return f"Bearer {token}" if token else None
-
-        return cls(Transport(Endpoint(url.rstrip("/"), tls, authorize=authorize), user_agent=user_agent, timeout_s=timeout_s))
-
-    @classmethod
     def make_offline(cls) -> Client:
         """Returns a client without an API server, for state that is filled from files: every verb raises Unreachable."""
         return cls(Nowhere())
@@ -122,12 +110,10 @@ class Client:
         """Closes all connections; the client cannot be used afterwards."""
         await self._transport.aclose()
 
-    async def get(self, resource: Resource, name: str, namespace: str | None = None, *, subresource: str | None = None) -> Obj:
-        """Returns an object, or its subresource, as the API server has it now. Raises NotFound where there is none, and any other
-        KubeError; TooManyRequests only after `THROTTLE_RETRIES` more tries, or where the server asks for more than `MAX_RETRY_AFTER_S`."""
-        return await self._send(
-            "get", "GET", resource, resource.build_path(namespace, name, subresource), subresource=subresource, repeatable=True
-        )
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Obj:
+        """Returns an object as the API server has it now. Raises NotFound where there is none, and any other KubeError; TooManyRequests
+        only after `THROTTLE_RETRIES` more tries, or where the server asks for more than `MAX_RETRY_AFTER_S`."""
+        return await self._send("get", "GET", resource, resource.build_path(namespace, name), repeatable=True)
 
     async def list_page(
         self,
@@ -136,19 +122,11 @@ class Client:
         *,
         limit: int | None = None,
         continue_token: str = "",
-        label_selector: str | None = None,
         field_selector: str | None = None,
-        resource_version: str | None = None,
     ) -> Page:
         """Returns one page of a list; with `limit` None the whole list. Items are given the apiVersion and kind that the server leaves out
         in lists of built-in types. Repeats on 429 as `get`. Raises Gone where `continue_token` is too old, and any other KubeError."""
-        params = _build_params(
-            limit=limit,
-            labelSelector=label_selector,
-            fieldSelector=field_selector,
-            resourceVersion=resource_version,
-            **{"continue": continue_token},
-        )
+        params = _build_params(limit=limit, fieldSelector=field_selector, **{"continue": continue_token})
         answer = await self._send("list", "GET", resource, resource.build_path(namespace), params=params, repeatable=True)
         metadata = answer.get("metadata") or {}
         items: list[Obj] = answer.get("items") or []
@@ -162,7 +140,6 @@ class Client:
         resource: Resource,
         namespace: str | None = None,
         *,
-        label_selector: str | None = None,
         field_selector: str | None = None,
         limit: int = PAGE_LIMIT,
     ) -> Page:
@@ -173,53 +150,30 @@ class Client:
         token = ""
         while True:
             try:
-                page = await self.list_page(
-                    resource, namespace, limit=limit, continue_token=token, label_selector=label_selector, field_selector=field_selector
-                )
+                page = await self.list_page(resource, namespace, limit=limit, continue_token=token, field_selector=field_selector)
             except Gone:
                 if not token:
                     raise
-                return await self.list_page(resource, namespace, label_selector=label_selector, field_selector=field_selector)
+                return await self.list_page(resource, namespace, field_selector=field_selector)
             items += page.items
             token = page.continue_token
             if not token:
                 return Page(items, page.resource_version)
 
     async def create(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        name: str | None = None,
-        subresource: str | None = None,
-        field_manager: str | None = None,
-        field_validation: str | None = None,
-        dry_run: bool = False,
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, field_manager: str | None = None
     ) -> Obj:
-        """Creates an object and returns it as the server has stored it, or with `dry_run` would store it. The namespace is the body's when
-        not given. `name` and `subresource` are for those that are posted to (eviction, token). Raises AlreadyExists where the name is
-        taken, and any other KubeError; never repeats it."""
-        path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"), name, subresource)
-        params = _write_params(field_manager, field_validation, dry_run)
-        return await self._send("create", "POST", resource, path, params=params, body=body, subresource=subresource)
+        """Creates an object and returns it as the server has stored it. The namespace is the body's when not given. Raises AlreadyExists
+        where the name is taken, and any other KubeError; never repeats it."""
+        path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"))
+        return await self._send("create", "POST", resource, path, params=_build_params(fieldManager=field_manager), body=body)
 
-    async def replace(
-        self,
-        resource: Resource,
-        body: Mapping[str, Any],
-        *,
-        subresource: str | None = None,
-        field_manager: str | None = None,
-        dry_run: bool = False,
-    ) -> Obj:
+    async def replace(self, resource: Resource, body: Mapping[str, Any]) -> Obj:
         """Replaces the object that the body names, and returns it as stored; never repeats it. Raises Conflict where the body has a
         resourceVersion that is not the present one. Raises NotFound where there is no such object, and any other KubeError."""
         metadata = body["metadata"]
-        path = resource.build_path(metadata.get("namespace"), metadata["name"], subresource)
-        return await self._send(
-            "update", "PUT", resource, path, params=_write_params(field_manager, None, dry_run), body=body, subresource=subresource
-        )
+        path = resource.build_path(metadata.get("namespace"), metadata["name"])
+        return await self._send("update", "PUT", resource, path, body=body)
 
     async def patch(
         self,
@@ -231,26 +185,21 @@ class Client:
         kind: PatchKind,
         subresource: str | None = None,
         field_manager: str | None = None,
-        force: bool = False,
-        field_validation: str | None = None,
-        dry_run: bool = False,
     ) -> Obj:
-        """Patches an object and returns it as stored, or with `dry_run` would be. Of all kinds only an apply is repeated on 429, as `get`,
-        since it describes the result and not the change. `force` is for an apply: it takes over fields of other managers. Raises KubeError,
-        of which NotFound where there is no such object, which an apply creates."""
-        params = _write_params(field_manager, field_validation, dry_run)
-        if force:
-            params["force"] = "true"
+        """Patches an object and returns it as stored. Of all kinds only an apply is repeated on 429, as `get`, since it describes the
+        result and not the change; it takes over fields of other managers. Raises KubeError, of which NotFound where there is no such
+        object, which an apply creates."""
+        is_apply = kind is PatchKind.APPLY
         return await self._send(
             "patch",
             "PATCH",
             resource,
             resource.build_path(namespace, name, subresource),
-            params=params,
+            params=_build_params(fieldManager=field_manager, force="true" if is_apply else None),
             body=body,
             content_type=kind.value,
             subresource=subresource,
-            repeatable=kind is PatchKind.APPLY,
+            repeatable=is_apply,
         )
 
     async def apply(
@@ -261,30 +210,18 @@ class Client:
         body: Mapping[str, Any],
         *,
         field_manager: str,
-        force: bool = True,
         subresource: str | None = None,
-        field_validation: str | None = None,
-        dry_run: bool = False,
     ) -> Obj:
         """Applies fields to an object (server-side apply) and returns it as stored: exactly the fields of `body` are this manager's from
-        now on. Creates it where it does not exist. JSON is valid YAML, so the body goes as it is.
+        now on, also those that another manager owned. Creates it where it does not exist. JSON is valid YAML, so the body goes as it is.
 
-        It is repeated on 429, as `get`. Raises Conflict where a uid or resourceVersion in `body` is not the present one, or where another
-        manager owns a field and `force` is False; and any other KubeError.
+        It is repeated on 429, as `get`. Raises Conflict where a uid or resourceVersion in `body` is not the present one, and any other
+        KubeError.
         """
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         whole["metadata"] = {**body.get("metadata", {}), "name": name}
         return await self.patch(
-            resource,
-            name,
-            namespace,
-            whole,
-            kind=PatchKind.APPLY,
-            subresource=subresource,
-            field_manager=field_manager,
-            force=force,
-            field_validation=field_validation,
-            dry_run=dry_run,
+            resource, name, namespace, whole, kind=PatchKind.APPLY, subresource=subresource, field_manager=field_manager
         )
 
     async def delete(
@@ -295,21 +232,13 @@ class Client:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
-        propagation: str | None = None,
-        grace_period_s: int | None = None,
     ) -> Obj:
-        """Deletes an object and returns the server's answer: a Status, or the object while something holds it. `propagation`: Background,
-        Foreground or Orphan. Raises Conflict where the object has another `uid` or `resource_version`, NotFound where it is gone, and any
-        other KubeError.
-        """
+        """Deletes an object and returns the server's answer: a Status, or the object while something holds it. Raises Conflict where the
+        object has another `uid` or `resource_version`, NotFound where it is gone, and any other KubeError."""
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}
         options: Obj = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if preconditions:
             options["preconditions"] = preconditions
-        if propagation is not None:
-            options["propagationPolicy"] = propagation
-        if grace_period_s is not None:
-            options["gracePeriodSeconds"] = grace_period_s
         return await self._send("delete", "DELETE", resource, resource.build_path(namespace, name), body=options)
 
     async def watch(
@@ -318,7 +247,6 @@ class Client:
         namespace: str | None = None,
         *,
         resource_version: str,
-        label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_seconds: int,
     ) -> AsyncGenerator[Obj, None]:
@@ -329,7 +257,6 @@ class Client:
             watch="true",
             allowWatchBookmarks="true",
             resourceVersion=resource_version,
-            labelSelector=label_selector,
             fieldSelector=field_selector,
             timeoutSeconds=timeout_seconds,
         )
@@ -341,12 +268,10 @@ class Client:
         finally:
             await lines.aclose()
 
-    async def request_raw(
-        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float | None = None
-    ) -> bytes:
+    async def request_raw(self, method: str, path: str) -> bytes:
         """Requests any path once, for discovery, probes and versions; returns the body of the answer. Answers of 300 and above raise
         KubeErrors as in other methods. `pace`, `fence` and `on_request` do not apply."""
-        return await self._transport.request(method, path, params=params, body=body, timeout_s=timeout_s)
+        return await self._transport.request(method, path)
 
     async def _send(
         self,
@@ -373,7 +298,7 @@ class Client:
                 if verb == "list":
                     return await parse_list(answer)
                 found = parse_object(answer)
-                if self.on_reply is not None and verb in _REPLIES and found.get("kind") == resource.kind and "dryRun" not in (params or ()):
+                if self.on_reply is not None and verb in _REPLIES and found.get("kind") == resource.kind:
                     self.on_reply(resource, found, (params or {}).get("fieldManager"))
                 return found
             except TooManyRequests as error:
@@ -390,10 +315,6 @@ class Client:
 
 def _build_params(**values: str | int | None) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value not in (None, "")}
-
-
-def _write_params(field_manager: str | None, field_validation: str | None, dry_run: bool) -> dict[str, str]:
-    return _build_params(fieldManager=field_manager, fieldValidation=field_validation, dryRun="All" if dry_run else None)
 
 
 def _read_endpoint(configuration: Any) -> Endpoint:

@@ -38,12 +38,11 @@ class RateLimiter:
         self._yielding = asyncio.Lock()
         self._next_yielding = float("-inf")
 
-    def try_turn(self, leaves: float = 0) -> bool:
-        """Takes a turn and returns True, if there is one now and a share `leaves` of a full burst, from 0 to 1, is there. Returns False and
-        takes none otherwise.
-        """
+    def try_turn(self, least_share: float = 0) -> bool:
+        """Takes a turn and returns True, if there is one now. Otherwise it takes none and returns False, and so it does while fewer turns
+        are there than the share `least_share`, from 0 to 1, of a full burst; the turn that would be taken is one of these."""
         now, mine = self._find_turn()
-        if (now - mine) / self._apart_s + 1 < max(1.0, leaves * self._burst):
+        if (now - mine) / self._apart_s + 1 < max(1.0, least_share * self._burst):
             return False
         self._next = mine + self._apart_s
         return True

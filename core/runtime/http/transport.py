@@ -133,16 +133,13 @@ class Transport:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
-        timeout_s: float | None = None,
         fence: Fence | None = None,
     ) -> bytes:
         """Returns the body of an answer with a status below 300. Raises the KubeError of any other; after a 401 it tries once more where
-        credentials can be read anew. Raises Unreachable where no whole answer comes within `timeout_s` seconds (None: the usual limit).
-        `fence` returns the seconds for which the request may still be made: it is called just before the request is sent on a connection,
-        and bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent."""
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        if fence is not None:
-            limit = min(limit, _check_fence(fence))
+        credentials can be read anew. Raises Unreachable where no whole answer comes within `timeout_s` seconds of the transport. `fence`
+        returns the seconds for which the request may still be made: it is called just before the request is sent on a connection, and
+        bounds the wait for the answer. Raises NotLeading where none is left; then nothing was sent."""
+        limit = self._timeout_s if fence is None else min(self._timeout_s, _check_fence(fence))
         try:
             async with asyncio.timeout(limit):
                 async with await self._open(method, path, params, body, content_type, fence) as response:

@@ -42,7 +42,6 @@ class Informer:
         resource: Resource,
         *,
         namespace: str | None = None,
-        label_selector: str | None = None,
         field_selector: str | None = None,
         transform: Transform | None = None,
         clock: Clock | None = None,
@@ -59,13 +58,12 @@ class Informer:
             client,
             resource,
             namespace=namespace,
-            label_selector=label_selector,
             field_selector=field_selector,
             clock=clock,
             policy=policy or WatchPolicy(),
             chance=chance,
         )
-        self._client, self._namespace, self._selectors = client, namespace, (label_selector, field_selector)
+        self._client, self._namespace, self._field_selector = client, namespace, field_selector
         self._transform, self._clock, self._settle = transform, clock, settle
         self._handlers: list[Handler] = []
         self._latecomers: Latecomers | None = None
@@ -132,8 +130,7 @@ class Informer:
     async def list_once(self) -> None:
         """Replaces all objects of the store by one list, as `fill` does, without a watch. For callers that read once and handle a failure
         themselves. Raises a `KubeError`; then nothing has changed."""
-        labels, fields = self._selectors
-        page = await self._client.list(self.resource, self._namespace, label_selector=labels, field_selector=fields)
+        page = await self._client.list(self.resource, self._namespace, field_selector=self._field_selector)
         self.fill(page.items)
 
     def fill(self, objects: Iterable[Obj]) -> None:

@@ -56,7 +56,6 @@ class Watcher:
     client: Client
     resource: Resource
     namespace: str | None = None
-    label_selector: str | None = None
     field_selector: str | None = None
     clock: Clock = field(default_factory=SystemClock)
     policy: WatchPolicy = field(default_factory=WatchPolicy)
@@ -144,12 +143,7 @@ class Watcher:
                     if not token:
                         self.opened, self._owed = self.opened + 1, ""
                     return await self.client.list_page(
-                        self.resource,
-                        self.namespace,
-                        limit=limit,
-                        continue_token=token,
-                        label_selector=self.label_selector,
-                        field_selector=self.field_selector,
+                        self.resource, self.namespace, limit=limit, continue_token=token, field_selector=self.field_selector
                     )
                 case OpenWatch(version, timeout_s):
                     if self._is_asked or (self._owed and is_behind(self.version, self._owed)):  # also after a stream that failed
@@ -161,7 +155,6 @@ class Watcher:
                         self.resource,
                         self.namespace,
                         resource_version=version,
-                        label_selector=self.label_selector,
                         field_selector=self.field_selector,
                         timeout_seconds=timeout_s,
                     )

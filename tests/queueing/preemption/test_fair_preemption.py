@@ -17,12 +17,11 @@ from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
-from core.queueing.preemption.victim_search import find_preemption
 from core.state.facts import WorkloadFacts
 from core.state.workload_state import compute_admission_usage
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
-from tests.queueing.shared import Shared, get_victims
+from tests.queueing.shared import Shared, find_preemption, get_victims
 from tests.strategies import scale_examples
 
 FINAL, INITIAL = PreemptionStrategy.FINAL_SHARE, PreemptionStrategy.INITIAL_SHARE

@@ -23,7 +23,7 @@ from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import preemption_policy, victim_search
 from tests.builders import NAMESPACE, RACK
 from tests.queueing.scene import get_refusals, list_shortages
-from tests.queueing.shared import ALL_MAY, Shared, get_victims
+from tests.queueing.shared import ALL_MAY, Shared, find_preemption, get_victims
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 ANYWHERE = {"unconstrained": True}
@@ -272,11 +272,11 @@ def test_room_promised_beyond_a_queues_own_is_not_reclaimed_from_its_other_workl
     scene.submit("owner", 4, queue="mine")
     owner, plan = scene.state.workloads.facts[f"{NAMESPACE}/owner"], {each.pod_set: each.nodes for _, each in promised.placements}
     scene.state.reserve(waiting.key, promised.admission, plan)
-    assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
+    assert find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is None
     scene.state.drop_claims()
     assert isinstance(find_admission(scene.state, owner, queues["mine"], STANDARD), Admissible)
     scene.state.assume(waiting.key, promised.admission, plan)
-    assert victim_search.find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
+    assert find_preemption(scene.state, owner, queues["mine"], STANDARD, ()) is not None, "it is admitted, and borrows"
 
 
 def test_refusal_names_quota_that_other_queues_have_borrowed():

@@ -13,11 +13,10 @@ from core.placement.algorithms.profile import STANDARD
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import victim_search
-from core.queueing.preemption.victim_search import find_preemption
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE
 from tests.queueing.lives import QUEUES, Job, busy_scenes, jobs, live, rebuilt_without, scenes
-from tests.queueing.shared import Shared
+from tests.queueing.shared import Shared, find_preemption
 from tests.strategies import scale_examples
 
 

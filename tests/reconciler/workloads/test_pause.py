@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from cli.pause import register
+from cli.__main__ import main
 from core.names import EVICTIONS_PAUSED, PRIORITY_CLASS_LABEL
 from e2e.api import ApiError, wait_for
 from e2e.audit import truth
@@ -32,18 +30,19 @@ class Button:
     """The command, as an administrator of this cluster."""
 
     cluster: Cluster
+    capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        app = typer.Typer()
-        register(app)
-        done = CliRunner().invoke(app, [*arguments, "--kubeconfig", str(self.cluster.kubeconfig)])
-        assert done.exit_code == code, (done.exit_code, done.output)
-        return done.output
+        self.capsys.readouterr()
+        ended = main([*arguments, "--kubeconfig", str(self.cluster.kubeconfig)])
+        said = "".join(self.capsys.readouterr())
+        assert ended == code, (ended, said)
+        return said
 
 
 @pytest.fixture
-def button(cluster: Cluster) -> Iterator[Button]:
-    yield Button(cluster)
+def button(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Iterator[Button]:
+    yield Button(cluster, capsys)
     cluster.api.delete(CONFIG_MAP)  # else whoever comes next would wait
 
 

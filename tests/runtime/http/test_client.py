@@ -16,7 +16,7 @@ from aiohttp import web
 from core.runtime.http import errors
 from core.runtime.http.client import Client, Obj, PatchKind, Resource
 from core.runtime.http.transport import Endpoint, LineSplitter, Transport
-from tests.runtime.fakes import CONFIG_MAP, make_obj
+from tests.runtime.fakes import CONFIG_MAP, connect_to, make_obj
 
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -85,7 +85,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[Client]:
-    async with Client.connect_to(server.url, token="secret", timeout_s=2.0) as client:
+    async with connect_to(server.url, token="secret", timeout_s=2.0) as client:
         yield client
 
 
@@ -117,11 +117,10 @@ async def test_client_reports_objects_of_server_answers_at_once(server: Server, 
     await client.replace(CONFIG_MAP, obj)
     await client.apply(CONFIG_MAP, "a", "ns", {}, field_manager="me")
     assert told == [(CONFIG_MAP, obj, manager) for manager in (None, None, None, "me")]
-    await client.create(CONFIG_MAP, obj, dry_run=True)
     await client.delete(CONFIG_MAP, "a", "ns")
     server.handlers.clear()
     server.answer({**obj, "kind": "Scale"})
-    await client.get(CONFIG_MAP, "a", "ns", subresource="scale")
+    await client.get(CONFIG_MAP, "a", "ns")
     assert len(told) == 4, "these are no state of the object"
 
 
@@ -132,23 +131,17 @@ async def test_client_sends_the_right_request_for_each_verb(server: Server, clie
     client.on_request = lambda verb, resource, subresource: told.append((verb, str(resource), subresource))
     path = "/api/v1/namespaces/ns/configmaps"
     assert await client.get(CONFIG_MAP, "a", "ns") == obj
-    await client.create(CONFIG_MAP, obj, field_manager="me", dry_run=True)
-    await client.replace(CONFIG_MAP, obj, subresource="status")
+    await client.create(CONFIG_MAP, obj, field_manager="me")
+    await client.replace(CONFIG_MAP, obj)
     await client.patch(CONFIG_MAP, "a", "ns", [{"op": "remove", "path": "/x"}], kind=PatchKind.JSON)
     await client.apply(CONFIG_MAP, "a", "ns", {"data": {"x": "y"}}, field_manager="me", subresource="status")
-    await client.delete(CONFIG_MAP, "a", "ns", uid="u", resource_version="7", propagation="Background", grace_period_s=0)
+    await client.delete(CONFIG_MAP, "a", "ns", uid="u", resource_version="7")
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "y"}, "metadata": {"name": "a"}}
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": "u", "resourceVersion": "7"},
-        "propagationPolicy": "Background",
-        "gracePeriodSeconds": 0,
-    }
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u", "resourceVersion": "7"}}
     assert server.seen == [
         ("GET", f"{path}/a", {}, None, ""),
-        ("POST", path, {"fieldManager": "me", "dryRun": "All"}, obj, "application/json"),
-        ("PUT", f"{path}/a/status", {}, obj, "application/json"),
+        ("POST", path, {"fieldManager": "me"}, obj, "application/json"),
+        ("PUT", f"{path}/a", {}, obj, "application/json"),
         ("PATCH", f"{path}/a", {}, [{"op": "remove", "path": "/x"}], "application/json-patch+json"),
         ("PATCH", f"{path}/a/status", {"fieldManager": "me", "force": "true"}, applied, "application/apply-patch+yaml"),
         ("DELETE", f"{path}/a", {}, options, "application/json"),
@@ -156,7 +149,7 @@ async def test_client_sends_the_right_request_for_each_verb(server: Server, clie
     assert told == [
         ("get", "configmaps", None),
         ("create", "configmaps", None),
-        ("update", "configmaps", "status"),
+        ("update", "configmaps", None),
         ("patch", "configmaps", None),
         ("patch", "configmaps", "status"),
         ("delete", "configmaps", None),
@@ -180,13 +173,13 @@ def page(*names: str, version: str = "9", token: str = "") -> dict[str, Any]:
 
 async def test_a_list_reads_all_pages_and_completes_its_items(server: Server, client: Client):
     server.answer(page("a", "b", token="t1"), page("c"))
-    found = await client.list(CONFIG_MAP, "ns", label_selector="x=y", limit=2)
+    found = await client.list(CONFIG_MAP, "ns", field_selector="x=y", limit=2)
     assert [item["metadata"]["name"] for item in found.items] == ["a", "b", "c"]
     assert {(item["apiVersion"], item["kind"]) for item in found.items} == {("v1", "ConfigMap")}
     assert found.resource_version == "9"
     assert [query for _, _, query, _, _ in server.seen] == [
-        {"limit": "2", "labelSelector": "x=y"},
-        {"limit": "2", "labelSelector": "x=y", "continue": "t1"},
+        {"limit": "2", "fieldSelector": "x=y"},
+        {"limit": "2", "fieldSelector": "x=y", "continue": "t1"},
     ]
 
 
@@ -251,10 +244,10 @@ async def test_client_without_a_server_or_an_answer_raises_unreachable(server: S
         request.transport.abort()
         return response
 
-    async with Client.connect_to("http://127.0.0.1:1", timeout_s=0.2) as client:
+    async with connect_to("http://127.0.0.1:1", timeout_s=0.2) as client:
         with pytest.raises(errors.Unreachable):
             await client.get(CONFIG_MAP, "a", "ns")
-    async with Client.connect_to(server.url, timeout_s=0.2) as client:
+    async with connect_to(server.url, timeout_s=0.2) as client:
         server.handlers = [never]
         with pytest.raises(errors.Unreachable, match=r"within 0\.2 s"):
             await client.get(CONFIG_MAP, "a", "ns")

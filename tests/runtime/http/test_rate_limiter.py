@@ -144,7 +144,7 @@ def test_rate_limiter_that_does_not_wait_gives_a_burst_and_then_turns_by_the_sec
 
 def test_rate_limiter_keeps_the_share_of_a_burst_that_is_to_be_left():
     limiter = RateLimiter(ManualClock(), 1.0, 4)
-    assert [limiter.try_turn(leaves=0.5) for _ in range(4)] == [True, True, True, False]
+    assert [limiter.try_turn(least_share=0.5) for _ in range(4)] == [True, True, True, False]
     assert limiter.try_turn()
 
 

@@ -23,18 +23,10 @@ class Listing(Client):
 
     def __init__(self, answer: list[Obj] | Exception) -> None:
         self._answer = answer
-        self.asked: list[tuple[str, str | None, str | None, str | None]] = []
+        self.asked: list[tuple[str, str | None, str | None]] = []
 
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int = 500,
-    ) -> Page:
-        self.asked.append((str(resource), namespace, label_selector, field_selector))
+    async def list(self, resource: Resource, namespace: str | None = None, *, field_selector: str | None = None, limit: int = 500) -> Page:
+        self.asked.append((str(resource), namespace, field_selector))
         if isinstance(self._answer, Exception):
             raise self._answer
         return Page(self._answer, "7")
@@ -54,13 +46,13 @@ def told(informer: Informer) -> list[tuple[str | None, str | None]]:
 
 async def test_one_list_is_folded_as_a_first_list_is():
     client = Listing([build_pod("a"), build_pod("b")])
-    informer = Informer(client, PODS, namespace="ns", label_selector="l", field_selector="f")
+    informer = Informer(client, PODS, namespace="ns", field_selector="f")
     heard = told(informer)
     await informer.list_once()
     assert informer.synced
     assert informer.store.list() == [build_pod("a"), build_pod("b")]
     assert heard == [(None, "1"), (None, "1")]
-    assert client.asked == [("pods", "ns", "l", "f")]
+    assert client.asked == [("pods", "ns", "f")]
 
 
 async def test_refused_list_raises_for_its_caller():
