@@ -191,8 +191,8 @@ class Lending:
 
 
 class Heirs:
-    """Workloads of elastic jobs, and the workloads that they replace. Who may write Workloads can let some name each other in a circle, or
-    one itself: these replace none."""
+    """Workloads of elastic jobs, and the workloads that they replace. Users that may write Workloads can let some name each other in a circle,
+    or one itself: these replace none."""
 
     def __init__(self) -> None:
         self._elders: dict[str, str] = {}
@@ -223,7 +223,7 @@ class Heirs:
         return list(affected)
 
     def _list_circle(self, key: str, *, is_known: bool = False) -> list[str]:
-        """The keys of the circle that one is in, itself first; empty where it is in none. From a circle that is known no way leads to it."""
+        """The keys of the circle that one is in, itself first; empty where it is in none. No way leads to it from a known circle."""
         found, following = [key], self._elders.get(key)
         while following is not None and following != key and (is_known or following not in self._circling):
             found.append(following)

@@ -112,7 +112,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12), st.permutations(NAMES))
-def test_what_is_held_follows_from_the_objects_whatever_came_first(steps: list[tuple[Any, ...]], order: list[str]):
+def test_held_workloads_follow_from_the_objects_whatever_came_first(steps: list[tuple[Any, ...]], order: list[str]):
     crowd, fresh = Crowd(), Crowd()
     for what, *given_with in steps:
         getattr(crowd, what)(*(given_with[0] if what == "admit" else given_with))
