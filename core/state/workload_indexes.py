@@ -191,8 +191,8 @@ class Lending:
 
 
 class Heirs:
-    """Workloads of elastic jobs, and the workloads that they replace. Users that may write Workloads can let some name each other in a circle,
-    or one itself: these replace none."""
+    """Workloads of elastic jobs, and the workloads that they replace. Users that may write Workloads can let some name each other in a
+    circle, or one itself: these replace none."""
 
     def __init__(self) -> None:
         self._elders: dict[str, str] = {}
