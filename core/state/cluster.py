@@ -213,10 +213,13 @@ class ClusterState:
         it is gone, has another uid, or is as new as the confirmed write. `changes` counts it where what it held has changed, or it begins
         to lend nodes; its coming alone does not count."""
         before, old = self._get_held(key), self.workloads.facts.get(key)
-        self.workloads.observe(key, workload)
+        others = self.workloads.observe(key, workload)
         if not self.workloads.is_assumed(key):
             self._end_leaving(key)
         self._note_change(key, before)
+        for other in others:
+            if (admission := self.workloads.find_holding(other)) is not None:
+                self._reserve(other, admission)
         held = self.workloads.find_holding(key)
         if held is not None and _read_standing(old) != _read_standing(workload):
             self.quota.note_change(held.cluster_queue)

@@ -191,32 +191,52 @@ class Lending:
 
 
 class Heirs:
-    """Workloads of elastic jobs, and the workloads that they replace."""
+    """Workloads of elastic jobs, and the workloads that they replace. Users that may write Workloads can let some name each other in a
+    circle, or one itself: these replace none."""
 
     def __init__(self) -> None:
         self._elders: dict[str, str] = {}
         self._heirs: dict[str, dict[str, None]] = {}  # the other way round: all workloads that replace one
+        self._circling: set[str] = set()  # those that are in a circle
 
-    def put(self, key: str, elder: str | None) -> str | None:
-        """Records the workload (None: none) that another one, `key`, replaces. Returns the key that was recorded before, if it is another;
-        else None."""
-        before = self._elders.pop(key, None)
+    def put(self, key: str, elder: str | None) -> list[str]:
+        """Records the workload (None: none) that another one, `key`, replaces. Returns the keys of all others that replace, or are replaced
+        by, another one now."""
+        before = self._elders.get(key)
+        if before == elder:
+            return []
+        affected = dict.fromkeys(self._list_circle(key, is_known=True) if key in self._circling else ())
+        self._circling.difference_update(affected)
         if before is not None:
-            del self._heirs[before][key]
+            affected[before] = None
+            del self._elders[key], self._heirs[before][key]
             if not self._heirs[before]:
                 del self._heirs[before]
         if elder is not None:
+            affected[elder] = None
             self._elders[key] = elder
             self._heirs.setdefault(elder, {})[key] = None
-        return before if before != elder else None
+            circle = self._list_circle(key)
+            affected.update(dict.fromkeys(circle))
+            self._circling.update(circle)
+        affected.pop(key, None)
+        return list(affected)
+
+    def _list_circle(self, key: str, *, is_known: bool = False) -> list[str]:
+        """The keys of the circle that one is in, itself first; empty where it is in none. No way leads to it from a known circle."""
+        found, following = [key], self._elders.get(key)
+        while following is not None and following != key and (is_known or following not in self._circling):
+            found.append(following)
+            following = self._elders.get(following)
+        return found if following == key else []
 
     def get_elder(self, key: str) -> str | None:
-        """Returns the key of the workload that one replaces; None where there is none."""
-        return self._elders.get(key)
+        """Returns the key of the workload that one replaces; None where there is none, or both are in a circle."""
+        return self._elders.get(key) if key not in self._circling else None
 
-    def list_heirs(self, key: str) -> Iterable[str]:
-        """Returns the keys of the workloads that replace one, those observed last at the end. It is no copy."""
-        return self._heirs.get(key, ())
+    def list_heirs(self, key: str) -> list[str]:
+        """Returns the keys of the workloads that replace one, those observed last at the end."""
+        return [heir for heir in self._heirs.get(key, ()) if heir not in self._circling]
 
 
 class StandingIndexes:

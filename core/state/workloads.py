@@ -31,12 +31,15 @@ class Workloads:
         self._heirs = Heirs()
         self._indexes = StandingIndexes()  # kept in step with facts and decisions by `_update`
 
-    def observe(self, key: str, facts: WorkloadFacts | None) -> None:
+    def observe(self, key: str, facts: WorkloadFacts | None) -> list[str]:
         """Records a workload's present facts (None: gone), and corrects quota and indexes. An assumed decision ends where it is gone, has
-        another uid, or is as new as the confirmed write."""
-        former_elder = self._heirs.put(key, facts.replaces if facts is not None else None)
-        if former_elder is not None:
-            self._update(former_elder)
+        another uid, or is as new as the confirmed write. Returns the keys of others that hold what they did not hold before, or the other
+        way round, since it replaces another one now."""
+        affected = self._heirs.put(key, facts.replaces if facts is not None else None)
+        self._record(key, facts)
+        return [other for other in affected if self._update(other)]
+
+    def _record(self, key: str, facts: WorkloadFacts | None) -> None:
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
@@ -107,13 +110,17 @@ class Workloads:
             del self._assumed[key]
         self._update(key)
 
-    def _update(self, key: str) -> None:
-        """Updates what is stored per key by facts and decisions; also for the workload that it replaces."""
-        held = self.find_holding(key) is not None
-        self._update_alone(key)
-        elder = self._heirs.get_elder(key)
-        if elder is not None and held != (self.find_holding(key) is not None):
-            self._update(elder)
+    def _update(self, key: str) -> bool:
+        """Updates what is stored per key by facts and decisions; also for the workload that it replaces, and so on: none twice. Returns
+        whether it holds something and did not before, or the other way round."""
+        following: str | None = key
+        changes = list[bool]()
+        while following is not None:
+            held = self.find_holding(following) is not None
+            self._update_alone(following)
+            changes.append(held != (self.find_holding(following) is not None))
+            following = self._heirs.get_elder(following) if changes[-1] else None
+        return changes[0]
 
     def _update_alone(self, key: str) -> None:
         assumed, is_replaced = self._assumed.get(key), self.is_replaced(key)

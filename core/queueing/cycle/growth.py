@@ -31,9 +31,10 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     """Returns how a workload is admitted in place of the one that it replaces, or why not. It is decided on by itself where that one is
     gone, or holds nothing in this queue or is of another owner. The refusal is REASON_MISCONFIGURED where their pods differ in more than
     their number."""
-    elder = state.workloads.facts.get(workload.replaces) if workload.replaces is not None else None
+    replaced = state.workloads.find_replaced(workload.key)
+    elder = state.workloads.facts.get(replaced) if replaced is not None else None
     held = state.workloads.find_holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
-    if workload.replaces is None or elder is None or held is None or held.cluster_queue != queue.name:
+    if elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):
         return NotAdmissible(REASON_MISCONFIGURED, f"its pods are not those of workload {elder.key}, which it is to replace", ())
@@ -41,7 +42,7 @@ def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     borrowed = {given.name: given.borrowed for given in held.pod_sets if given.borrowed}
     lent = {node for nodes in borrowed.values() for node in nodes}
     world = World(state, offers=select_offers(list_offers(state, workload.priority), lent) if lent else (), loans=list_loans(state, elder))
-    world.remove(workload.replaces)
+    world.remove(elder.key)
     try:
         outcome = find_admission(state, workload, queue, profiles, world, held)
     finally:
