@@ -32,13 +32,13 @@ def run(kubeconfig: str | None, context: str | None, work: Callable[[Client], Co
     """Runs work with a client, on a loop of its own. Returns the lines to print. Raises Failure for any KubeError, BadInput for an unusable
     kubeconfig, and what else `work` raises."""
 
-    async def do_work() -> list[str]:
+    async def run_work() -> list[str]:
         async with connect(Target(kubeconfig, context)) as client:
             with report_in_a_line(f"read and write ConfigMap {PAUSE_CONFIG_MAP}"):
                 return list(await work(client))
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(do_work())
+        return runner.run(run_work())
 
 
 async def set_pause(client: Client, clock: Clock, namespace: str, parts: Sequence[str], reason: str, *, wait: bool) -> list[str]:

@@ -38,7 +38,6 @@ from core.names import (
     POD_INDEX_OFFSET,
     PODS_READY,
     PODSET_LABEL,
-    PREEMPTED,
     QUOTA_RESERVED,
     REASON_ON_HOLD,
     SLICE_NAME,

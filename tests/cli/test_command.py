@@ -47,7 +47,7 @@ def test_a_process_ends_with_its_own_exit_code(process: str, tmp_path):
     ("arguments", "named"),
     [
         (["plann"], "'plann'"),
-        (["plan"], "'--file'"),
+        (["plan"], "'--filename'"),
         (["plan", "-f", "x", "--speed", "9"], "--speed"),
         (["plan", "-f", "there-is-no-such-file"], "there-is-no-such-file: "),
         (["plan", "-f", "x", "-o", "xml"], "'xml'"),

@@ -160,8 +160,6 @@ def test_help_of_the_word_names_the_options_of_the_tree(topogate: Commands):
         (["--pod", "cpu=4,cpu=8"], 2, "--pod cpu=4,cpu=8: cpu "),
         (["--pod", "gpu=8"], 2, "--pod gpu=8: "),
         (["--pod", "example.com/license=1"], 2, "--pod example.com/license=1: "),
-        (["--seats", "--resource", "memory"], 2, "--resource memory: "),
-        (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: "),
     ],
 )
 def test_topology_command_with_invalid_arguments_fails_with_one_line(topogate: Commands, arguments: list[str], code: int, named: str):
@@ -169,3 +167,17 @@ def test_topology_command_with_invalid_arguments_fails_with_one_line(topogate: C
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith(f"topogate: {named}")
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["--seats", "--resource", "memory"], 2, "--resource memory: "),
+        (["--svg", "/no/such/folder/x.svg"], 1, "--svg /no/such/folder/x.svg: "),
+    ],
+)
+def test_picture_that_cannot_be_drawn_is_reported_after_the_numbers(topogate: Commands, arguments: list[str], code: int, named: str):
+    ran = topogate.run("topology", *arguments, "--nodes", topogate.write("cluster.yaml", *build_nodes(), *build_queues()))
+    assert (ran.code, ran.err.count("\n")) == (code, 1)
+    assert ran.out.startswith("Topology default")
+    assert ran.err.startswith(f"topogate: {named}")

@@ -44,7 +44,7 @@ from tests.plan.pods import test_units as of_units
 from tests.reconciler.pods import test_orphaned_gated_pods as of_orphans
 
 Cases = dict[str, tuple[Callable[[], str], str]]
-GOING = {"deletionTimestamp": of_jobs.NOW}
+GOING: dict[str, Any] = {"deletionTimestamp": of_jobs.NOW}
 OWNER = {"apiVersion": "x/v1", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True}
 
 
@@ -143,13 +143,22 @@ JOBS: Cases = {
     "not admitted yet": (lambda: step_job(of_jobs.make_job(running=True)), "Suspended: it had not been admitted yet"),
     "not admitted any more": (run_job, "Suspended: it is not admitted"),
     "resumed again": (resume, "Suspended: it had not been admitted yet. It is resumed again and again"),
-    "resumed by its owner": (lambda: resume(ownerReferences=[OWNER]), "Suspended: it had not been admitted yet. JobSet set resumes it again and again: the label kueue.x-k8s.io/queue-name belongs on that"),
+    "resumed by its owner": (
+        lambda: resume(ownerReferences=[OWNER]),
+        (
+            "Suspended: it had not been admitted yet. JobSet set resumes it again and again: the label "
+            "kueue.x-k8s.io/queue-name belongs on that"
+        ),
+    ),
     "started": (lambda: step_job(of_jobs.make_job(), of_jobs.make_workload(*of_jobs.RUNS)), "Admitted by clusterQueue q"),
     "waits for pods of before": (
         lambda: step_job(of_jobs.make_job(), of_jobs.make_workload(*of_jobs.RUNS), pods=of_jobs.has_pods()),
         "it has its place, and starts when the pods of before are gone",
     ),
-    "another queue": (lambda: step_job(of_jobs.make_job(labels={QUEUE_NAME_LABEL: "other"}), of_jobs.make_workload()), "Updated Workload: queueName main -> other"),
+    "another queue": (
+        lambda: step_job(of_jobs.make_job(labels={QUEUE_NAME_LABEL: "other"}), of_jobs.make_workload()),
+        "Updated Workload: queueName main -> other",
+    ),
     "other pods": (lambda: step_job(of_jobs.make_job(parallelism=3), of_jobs.make_workload()), "Updated Workload: podSets"),
     "other pods with quota": (
         lambda: step_job(of_jobs.make_job(parallelism=3), of_jobs.make_workload(*of_jobs.RESERVED)),
@@ -165,15 +174,27 @@ JOBS: Cases = {
         lambda: step_job(of_jobs.make_job(started=True), of_jobs.make_workload(*of_jobs.RUNS)),
         "The job was suspended by its user; unsuspend it to queue it again",
     ),
-    "pods of templates before the start": (find_unmarked, "pods were made of the job's templates before it was started; it starts again without them"),
-    "pods without the annotation": (lambda: find_unmarked(**{PODSET_LABEL: "main", CLUSTER_QUEUE_LABEL: "q"}), "pod p has no annotation kueue.x-k8s.io/workload, and the template of its Job has one: another admission webhook removes it, and without it no pod gets a node"),
+    "pods of templates before the start": (
+        find_unmarked,
+        "pods were made of the job's templates before it was started; it starts again without them",
+    ),
+    "pods without the annotation": (
+        lambda: find_unmarked(**{PODSET_LABEL: "main", CLUSTER_QUEUE_LABEL: "q"}),
+        (
+            "pod p has no annotation kueue.x-k8s.io/workload, and the template of its Job has one: another "
+            "admission webhook removes it, and without it no pod gets a node"
+        ),
+    ),
     "finished": (
         lambda: step_job({**of_jobs.make_job(), **of_jobs.ENDED}, of_jobs.make_workload(*of_jobs.RUNS)),
         "Workload 'ns/job-train-e479b' is declared finished",
     ),
     "pods run on": (
         lambda: step_job({**of_jobs.make_job(), **of_jobs.ENDED}, of_jobs.make_workload(*of_jobs.RUNS), pods=of_jobs.has_pods()),
-        "it has finished, and 1 of its pods still run: its quota and its nodes are free once they have ended. If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job",
+        (
+            "it has finished, and 1 of its pods still run: its quota and its nodes are free once they have "
+            "ended. If its controller leaves them (runPolicy.cleanPodPolicy: None), delete them or the job"
+        ),
     ),
     "a pod of a finished job": (
         lambda: step_job(
@@ -185,17 +206,35 @@ JOBS: Cases = {
         lambda: step_job(of_jobs.make_job(**GOING), of_jobs.make_workload(*of_jobs.RUNS, active=False), pods=of_jobs.has_pods()),
         "Workload is deactivated or deleted, and its job is being deleted",
     ),
-    "a pod of a part that is being deleted": (leave_pods_of_a_part, "Workload is deactivated or deleted, and what made the pod is being deleted"),
+    "a pod of a part that is being deleted": (
+        leave_pods_of_a_part,
+        "Workload is deactivated or deleted, and what made the pod is being deleted",
+    ),
     "its Workload is being deleted": (
         lambda: step_job(of_jobs.make_job(running=True), of_jobs.make_workload(*of_jobs.RUNS, **GOING)),
         "Workload is deleted",
     ),
-    "its Workload is deleted": (lambda: step_job(of_jobs.make_job(), of_jobs.make_workload(**GOING)), "Deleted Workload: ns/job-train-e479b"),
+    "its Workload is deleted": (
+        lambda: step_job(of_jobs.make_job(), of_jobs.make_workload(**GOING)),
+        "Deleted Workload: ns/job-train-e479b",
+    ),
     "prebuilt, not there": (lambda: name_prebuilt(Holder(None)), "waits for the Workload ns/made, which does not exist"),
-    "prebuilt, being deleted": (lambda: name_prebuilt(Holder(of_jobs.make_workload(**GOING))), "waits for the Workload ns/made, which does not exist any more"),
-    "prebuilt, of another": (lambda: name_prebuilt(Holder(of_jobs.make_workload(), "Job other")), "the Workload ns/made is that of Job other; name another, or none to have one made"),
-    "prebuilt, finished": (lambda: get_event(take_prebuilt(FINISHED)[0]), "the Workload ns/job-train-e479b is finished: for Finished. Delete it and make another one, or name another one"),
-    "prebuilt, other pods": (lambda: get_condition(*_insert(take_prebuilt(parallelism=3))), "the prebuilt Workload is out of step with its job: pod set main: count of the job: 3, of the Workload: 2"),
+    "prebuilt, being deleted": (
+        lambda: name_prebuilt(Holder(of_jobs.make_workload(**GOING))),
+        "waits for the Workload ns/made, which does not exist any more",
+    ),
+    "prebuilt, of another": (
+        lambda: name_prebuilt(Holder(of_jobs.make_workload(), "Job other")),
+        "the Workload ns/made is that of Job other; name another, or none to have one made",
+    ),
+    "prebuilt, finished": (
+        lambda: get_event(take_prebuilt(FINISHED)[0]),
+        "the Workload ns/job-train-e479b is finished: for Finished. Delete it and make another one, or name another one",
+    ),
+    "prebuilt, other pods": (
+        lambda: get_condition(*_insert(take_prebuilt(parallelism=3))),
+        "the prebuilt Workload is out of step with its job: pod set main: count of the job: 3, of the Workload: 2",
+    ),
     "prebuilt, other pod sets": (
         lambda: str(find_difference(Job().list_pod_sets(of_jobs.make_job()), {"spec": {"podSets": []}})),
         "the job's pod sets are main, the Workload's none",
@@ -273,10 +312,19 @@ def end_alone(phase: str) -> str:
 
 DONE = [of_units.make_pod(name, gated=False, phase="Succeeded") for name in ("a", "b")]
 GROUPS: Cases = {
-    "waits for pods": (lambda: step_group(of_units.A, waited_s=pacing.GROUP_PATIENCE_S), "group g waits for 1 more pod; it is queued when all are there"),
+    "waits for pods": (
+        lambda: step_group(of_units.A, waited_s=pacing.GROUP_PATIENCE_S),
+        "group g waits for 1 more pod; it is queued when all are there",
+    ),
     "created": (lambda: step_group(of_units.A, of_units.B, examples={"main": of_units.A}), "Created Workload: ns/g"),
-    "other queues": (lambda: gather(labels={QUEUE_NAME_LABEL: "other"}), "pods of group g differ in their queue: main (pod a), other (pod b); delete those that are wrong"),
-    "other totals": (lambda: gather(total=3), "pods of group g differ in their total count: 2 (pod a), 3 (pod b); delete those that are wrong"),
+    "other queues": (
+        lambda: gather(labels={QUEUE_NAME_LABEL: "other"}),
+        "pods of group g differ in their queue: main (pod a), other (pod b); delete those that are wrong",
+    ),
+    "other totals": (
+        lambda: gather(total=3),
+        "pods of group g differ in their total count: 2 (pod a), 3 (pod b); delete those that are wrong",
+    ),
     "no total": (lambda: step_group(of_units.make_pod("a", total=0)), "pods of group g do not say how many they are"),
     "other labels": (
         lambda: step_group(
@@ -286,16 +334,28 @@ GROUPS: Cases = {
     ),
     "other topologies": (
         lambda: step_group(*(of_units.make_pod(name, annotations=ask_for_topology(f"l-{name}")) for name in ("a", "b"))),
-        "pods a and b of group g are alike, but ask for different topologies: kueue.x-k8s.io/podset-required-topology is l-a (pod a), l-b (pod b); delete those that are wrong",
+        (
+            "pods a and b of group g are alike, but ask for different topologies: "
+            "kueue.x-k8s.io/podset-required-topology is l-a (pod a), l-b (pod b); delete those that are wrong"
+        ),
     ),
     "name is taken": (take_name, "the name of group g is that of the Workload of another; choose another name"),
     "name of one that has finished": (
         lambda: step_group(of_units.A_DONE, of_units.B, workload=of_units.make_workload(FINISHED)),
         "group g has finished; delete its pods to use its name again",
     ),
-    "not admitted": (lambda: step_group(of_units.A_RUNS, of_units.B, workload=of_units.make_workload()), "Not admitted, but past its admission gate"),
+    "not admitted": (
+        lambda: step_group(of_units.A_RUNS, of_units.B, workload=of_units.make_workload()),
+        "Not admitted, but past its admission gate",
+    ),
     "one pod too many": (add_third, "Group g has all of its pods without this one"),
-    "one pod too many, of a controller": (lambda: add_third(ownerReferences=[OWNER | {"kind": "ReplicaSet", "name": "web"}]), "Group g has all of its pods without this one. It stays gated, since ReplicaSet web would make another: give that as many replicas as the group has"),
+    "one pod too many, of a controller": (
+        lambda: add_third(ownerReferences=[OWNER | {"kind": "ReplicaSet", "name": "web"}]),
+        (
+            "Group g has all of its pods without this one. It stays gated, since ReplicaSet web would make "
+            "another: give that as many replicas as the group has"
+        ),
+    ),
     "more run than were admitted": (
         lambda: start(of_units.A_RUNS, of_units.B_RUNS, of_units.make_pod("c", gated=False, phase="Running")),
         "more than the 2 pods that were admitted run",
@@ -320,7 +380,10 @@ GROUPS: Cases = {
         lambda: get_condition(step_stateful_set(0), QUOTA_RESERVED, of_units.make_workload()),
         "StatefulSet s has no replicas",
     ),
-    "a StatefulSet that was changed": (lambda: get_event(step_stateful_set(5, *of_units.RUNS)), "StatefulSet ns/s was changed while it ran: its queue, the number of its pods, or what they ask for"),
+    "a StatefulSet that was changed": (
+        lambda: get_event(step_stateful_set(5, *of_units.RUNS)),
+        "StatefulSet ns/s was changed while it ran: its queue, the number of its pods, or what they ask for",
+    ),
     "a StatefulSet that is being deleted": (
         lambda: get_condition(step_stateful_set(2, **GOING), QUOTA_RESERVED, of_units.make_workload()),
         "StatefulSet s is being deleted",
@@ -342,12 +405,40 @@ def look_at(pod: Any, *others: Any) -> str:
 
 
 GATED: Cases = {
-    "of no Workload": (lambda: look_at(of_orphans.gated()), "the gate kueue.x-k8s.io/topology is taken off pods of queued jobs only, and the pod is of none; delete it, and queue what makes it (label kueue.x-k8s.io/queue-name) or take the gate off its template"),
-    "of a Workload that is not there": (lambda: look_at(of_orphans.gated("w-2")), "the gate kueue.x-k8s.io/topology is taken off by Workload w-2, which does not exist; delete the pod, what is queued makes it anew"),
-    "of the Workload of another": (lambda: look_at(of_orphans.gated("w")), "the gate kueue.x-k8s.io/topology stays on: the pod was not made by the job of Workload w, which it names; delete the pod"),
-    "of a job that is gone": (lambda: look_at(of_orphans.gated("orphan")), "the gate kueue.x-k8s.io/topology stays on: the job of Workload orphan is gone; delete the pod, until then orphan holds its quota"),
-    "of no queue": (lambda: look_at(of_orphans.gated(gate=ADMISSION_GATE)), "the gate kueue.x-k8s.io/admission is taken off queued pods only; create the pod anew with the label kueue.x-k8s.io/queue-name"),
-    "not of its StatefulSet": (lambda: look_at(of_orphans.queued({SUSPENDING_PARENT: of_orphans.STATEFUL})), "the StatefulSet or LeaderWorkerSet that the pod says it is of has not made it, or has let go of it; delete the pod"),
+    "of no Workload": (
+        lambda: look_at(of_orphans.gated()),
+        (
+            "the gate kueue.x-k8s.io/topology is taken off pods of queued jobs only, and the pod is of none; "
+            "delete it, and queue what makes it (label kueue.x-k8s.io/queue-name) or take the gate off its "
+            "template"
+        ),
+    ),
+    "of a Workload that is not there": (
+        lambda: look_at(of_orphans.gated("w-2")),
+        (
+            "the gate kueue.x-k8s.io/topology is taken off by Workload w-2, which does not exist; delete the "
+            "pod, what is queued makes it anew"
+        ),
+    ),
+    "of the Workload of another": (
+        lambda: look_at(of_orphans.gated("w")),
+        "the gate kueue.x-k8s.io/topology stays on: the pod was not made by the job of Workload w, which it names; delete the pod",
+    ),
+    "of a job that is gone": (
+        lambda: look_at(of_orphans.gated("orphan")),
+        (
+            "the gate kueue.x-k8s.io/topology stays on: the job of Workload orphan is gone; delete the pod, "
+            "until then orphan holds its quota"
+        ),
+    ),
+    "of no queue": (
+        lambda: look_at(of_orphans.gated(gate=ADMISSION_GATE)),
+        "the gate kueue.x-k8s.io/admission is taken off queued pods only; create the pod anew with the label kueue.x-k8s.io/queue-name",
+    ),
+    "not of its StatefulSet": (
+        lambda: look_at(of_orphans.queued({SUSPENDING_PARENT: of_orphans.STATEFUL})),
+        "the StatefulSet or LeaderWorkerSet that the pod says it is of has not made it, or has let go of it; delete the pod",
+    ),
     "of no LeaderWorkerSet": (
         lambda: look_at(of_orphans.queued({SUSPENDING_PARENT: of_orphans.LEADER_WORKER}, **of_orphans.PARENT_LABELS)),
         "its LeaderWorkerSet lws does not exist; delete the pod",
@@ -359,8 +450,18 @@ GATED: Cases = {
         ),
         "LeaderWorkerSet lws, of which it says it is, has not made it; delete the pod",
     ),
-    "of another pod set": (lambda: look_at(of_orphans.mark(of_orphans.gated("w", of_orphans.JOB), **{PODSET_LABEL: "another"})), "the gate kueue.x-k8s.io/topology stays on: Workload w has no pod set 'another', which the label kueue.x-k8s.io/podset of the pod names; it has main. Another admission webhook may write that label; delete the pod"),
-    "of no PodGroup": (lambda: look_at(of_orphans.mark(of_orphans.gated(gate=PODGROUP_GATE), **{MEMBER_OF_LABEL: "train"})), "the gate topogate.dev/podgroup stays on: PodGroup train, which the pod names, does not exist; create it or delete the pod"),
+    "of another pod set": (
+        lambda: look_at(of_orphans.mark(of_orphans.gated("w", of_orphans.JOB), **{PODSET_LABEL: "another"})),
+        (
+            "the gate kueue.x-k8s.io/topology stays on: Workload w has no pod set 'another', which the label "
+            "kueue.x-k8s.io/podset of the pod names; it has main. Another admission webhook may write that "
+            "label; delete the pod"
+        ),
+    ),
+    "of no PodGroup": (
+        lambda: look_at(of_orphans.mark(of_orphans.gated(gate=PODGROUP_GATE), **{MEMBER_OF_LABEL: "train"})),
+        "the gate topogate.dev/podgroup stays on: PodGroup train, which the pod names, does not exist; create it or delete the pod",
+    ),
 }
 
 

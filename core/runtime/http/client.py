@@ -168,12 +168,12 @@ class Client:
         path = resource.build_path(namespace or body.get("metadata", {}).get("namespace"))
         return await self._send("create", "POST", resource, path, params=_build_params(fieldManager=field_manager), body=body)
 
-    async def replace(self, resource: Resource, body: Mapping[str, Any]) -> Obj:
+    async def replace(self, resource: Resource, body: Mapping[str, Any], *, field_manager: str | None = None) -> Obj:
         """Replaces the object that the body names, and returns it as stored; never repeats it. Raises Conflict where the body has a
         resourceVersion that is not the present one. Raises NotFound where there is no such object, and any other KubeError."""
         metadata = body["metadata"]
         path = resource.build_path(metadata.get("namespace"), metadata["name"])
-        return await self._send("update", "PUT", resource, path, body=body)
+        return await self._send("update", "PUT", resource, path, params=_build_params(fieldManager=field_manager), body=body)
 
     async def patch(
         self,

@@ -75,7 +75,7 @@ def test_refused_start_is_reported_at_once_and_gives_quota_back_after_some_time(
     assert "admission" not in harness.workload["status"]
     assert harness.workload["spec"]["active"] is False
     message = (find_condition(harness.workload, "Evicted") or {})["message"]
-    assert "the start of Job train is refused: " in message
+    assert "Job train" in message
     assert DENIED in message
     harness.write(parallelism=1, by="kubectl")
     harness.step(3)
