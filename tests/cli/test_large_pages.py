@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli import large_pages
+from cli import __main__ as large_pages
 from tests.cli.commands import ROOT
 
 SHOW = """
 import os, sys
-from cli.large_pages import start_with_large_pages
+from cli.__main__ import start_with_large_pages
 start_with_large_pages()
 names = ("PYTHONMALLOC", "GLIBC_TUNABLES", "TOPOGATE_LARGE_PAGES")
 with open("/proc/self/environ") as file:
