@@ -24,7 +24,7 @@ def start_with_large_pages() -> None:
     if os.environ.pop(_STARTED_ANEW, None) is not None:
         for name in _SETTINGS:
             os.environ.pop(name, None)
-    elif sys.executable and _SETTINGS.keys().isdisjoint(os.environ) and _has_large_pages():
+    elif sys.executable and sys.orig_argv[1:2] != ["-"] and _SETTINGS.keys().isdisjoint(os.environ) and _has_large_pages():
         with suppress(OSError):  # then it goes on as it is
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_SETTINGS, _STARTED_ANEW: "1"})
 

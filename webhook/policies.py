@@ -16,13 +16,19 @@ from core.jobs.kinds.pod_parents import Deployment
 from core.jobs.schema_check import Shape
 from core.names import (
     ALLOW_DAEMON_SETS,
+    BORROWED_SPARES,
     ELASTIC_JOB,
+    GROUP,
     MANAGED_NAMESPACE_LABEL,
     QUEUE_NAME_LABEL,
+    SLICE_NAME,
+    SLICE_REPLACES,
+    SPARES,
     SYSTEM_NAMESPACE,
     TOPOLOGY_GATE,
     WORKLOAD_ANNOTATION,
 )
+from core.names import MADE_BY as MADE_BY_ANNOTATION
 from webhook.owner_expressions import (
     IS_LWS,
     IS_MADE_TO_ORPHAN,
@@ -55,6 +61,7 @@ from webhook.unqueued import build_cron_job_policy, build_unqueued_policy
 
 # The service account where topogate is installed without the chart; the chart puts in its own.
 RECONCILER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:topogate-reconciler"
+_PLACES = (SLICE_NAME, SLICE_REPLACES, SPARES, BORROWED_SPARES, MADE_BY_ANNOTATION)
 _IS_IN_MANAGED = (
     f"has(namespaceObject.metadata.labels) && '{MANAGED_NAMESPACE_LABEL}' in namespaceObject.metadata.labels"
     f" && namespaceObject.metadata.labels['{MANAGED_NAMESPACE_LABEL}'] == 'true'"
@@ -73,7 +80,7 @@ _REPLICA_SET = _ReplicaSet()
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
     """Returns the policies, each before its binding; the last two pairs warn, all others deny. `reconciler`: the name of its account."""
     made = [*list_pod_policies(kinds, reconciler), _build_owner_policy(kinds), _build_owned_pod_policy(kinds)]
-    made += [_build_queue_policy(kinds), _refuse_daemon_sets()]
+    made += [_build_queue_policy(kinds), _refuse_daemon_sets(), _build_place_policy()]
     made += [_build_part_policy(kinds, *part) for part in _list_possible_parts(kinds)]
     made += [_build_gate_policy(kind, kind.always_gated) for kind in kinds if kind.always_gated]
     made += [_build_unsuspending_policy(kinds, kind) for kind in kinds]
@@ -221,6 +228,16 @@ def _build_queue_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
         [{"name": "was-queued", "expression": is_set("oldObject", "labels", QUEUE_NAME_LABEL)}],
         namespaces=IN_MANAGED,
     )
+
+
+def _build_place_policy() -> dict[str, Any]:
+    """Quota and places are counted by these annotations of a Workload: which place and pods it takes over, and which nodes it holds beside
+    those of its admission."""
+    new, old = (f"{obj}.metadata.?annotations[?n].orValue('')" for obj in ("object", "oldObject"))
+    rule = {"apiGroups": [GROUP], "apiVersions": ["v1beta1", "v1beta2"], "resources": ["workloads"], "operations": ["CREATE", "UPDATE"]}
+    expression = f"{list(_PLACES)}.all(n, {new} == (oldObject == null ? '' : {old})) || {IS_TOPOGATE}"
+    denial = build_denial(expression, f"topogate alone writes these annotations of a Workload: {', '.join(_PLACES)}")
+    return build_policy("places", [rule | {"scope": "Namespaced"}], [denial], [])
 
 
 def _build_gate_policy(kind: JobKind, template: Sequence[str | int]) -> dict[str, Any]:

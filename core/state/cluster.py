@@ -217,12 +217,27 @@ class ClusterState:
         if not self.workloads.is_assumed(key):
             self._end_leaving(key)
         self._note_change(key, before)
-        for other in others:
-            if (admission := self.workloads.find_holding(other)) is not None:
-                self._reserve(other, admission)
+        self._follow_others(others, key)
         held = self.workloads.find_holding(key)
         if held is not None and _read_standing(old) != _read_standing(workload):
             self.quota.note_change(held.cluster_queue)
+
+    def _follow_others(self, others: Sequence[str], key: str) -> None:
+        """Corrects the places of workloads that hold, or no longer hold, what they did not, since `key` replaces another one now."""
+        holding = {other: self.workloads.find_holding(other) for other in (*others, key)} if others else {}
+        for other, admission in holding.items():
+            facts = self.workloads.facts.get(other)
+            if admission is None and facts is not None:
+                self.changes += 1
+                self._release(facts.pods_key, [pod_set.name for pod_set in facts.pod_sets], facts.owner_uid)
+        for other, admission in holding.items():  # one of the same job may hold the places that another has given back
+            if admission is not None:
+                self._reserve(other, admission)
+
+    def _release(self, pods_key: str, pod_sets: Iterable[str], owner: str | None) -> None:
+        for name in pod_sets:
+            self.ledger.reserve((pods_key, name, owner), None)
+            self.ledger.reserve((pods_key, list_spares(name), owner), None)
 
     # --- decisions not yet observed -----------------------------------------------------------------
 
@@ -364,9 +379,7 @@ class ClusterState:
             if helps:
                 self.changes += 1
                 self.quota.note_change(before[0].cluster_queue)
-            for pod_set in before[0].pod_sets:
-                self.ledger.reserve((before[3], pod_set.name, before[1]), None)
-                self.ledger.reserve((before[3], list_spares(pod_set.name), before[1]), None)
+            self._release(before[3], [given.name for given in before[0].pod_sets], before[1])
         if now[0] is None:
             self._plans.pop(key, None)
             elder = before[4]

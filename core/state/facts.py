@@ -114,12 +114,13 @@ def find_family(workload: Json) -> str:
 
 def find_replaced(workload: Json) -> str | None:
     """Returns the key of the workload that a workload of an elastic job replaces, with its pods and its place. None where it replaces none,
-    or names one of another namespace."""
+    or names itself or one of another namespace."""
     name, namespace = (workload["metadata"].get("annotations") or {}).get(SLICE_REPLACES), workload["metadata"].get("namespace")
     if not name:
         return None
     of, _, own = name.rpartition("/")
-    return f"{namespace}/{own}" if of in ("", namespace) else None  # nothing of another namespace is for this one to take
+    is_other = of in ("", namespace) and own != workload["metadata"]["name"]  # nothing of another namespace is for this one to take
+    return f"{namespace}/{own}" if is_other else None
 
 
 def read_reclaimed_pods(workload: Json) -> dict[str, int]:
@@ -343,7 +344,8 @@ class PodSetFacts:
         `reclaimed`: its pods that have finished and are not replaced, counted from 0 to its count.
 
         Without a count it has 1 pod, without a name that of MAIN_POD_SET. Annotations that cannot be read count as absent. Raises
-        InvalidQuantity where its requests cannot be read.
+        InvalidQuantity where its requests cannot be read, ValueError where its node selector has a value that is no text, or its affinity
+        or tolerations are nested deeper than `MOST_LEVELS`.
         """
         count = int(pod_set.get("count", 1))
         reclaimed = max(0, min(reclaimed, count))
@@ -356,9 +358,12 @@ class PodSetFacts:
             count - reclaimed,
             requests,
             parse_topology_request(pod_set.get("topologyRequest")),
-            dict(spec.get("nodeSelector") or {}),
-            spec.get("affinity"),
-            tuple(spec.get("tolerations") or ()),
+            {
+                key: as_text(value, f"nodeSelector[{key}]")
+                for key, value in (_require_flat(spec.get("nodeSelector"), "nodeSelector") or {}).items()
+            },
+            _require_flat(spec.get("affinity"), "affinity"),
+            tuple(_require_flat(spec.get("tolerations"), "tolerations") or ()),
             read_index(notes.get(POD_INDEX_OFFSET, "").removeprefix("+")),
             (pod_set.get("topologyRequest") or {}).get("podSetGroupName"),
             read_template_traits(template, namespace, {**(labels or {}), PODSET_LABEL: name}),
@@ -368,6 +373,19 @@ class PodSetFacts:
             (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that are not replaced
             read_lends(notes.get(LEND_SPARES, "")) or False,
         )
+
+
+MOST_LEVELS = 16
+"""Objects and lists within each other in affinity and tolerations, of which Kubernetes has nine: thousands would end what compares them."""
+
+
+def _require_flat(value: Any, where: str) -> Any:
+    level = [value] if value else []
+    for _ in range(MOST_LEVELS):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in (each.values() if isinstance(each, dict) else each)]
+    if level:
+        raise ValueError(f"{where}: it is nested deeper than {MOST_LEVELS} levels")
+    return value
 
 
 def _count_reclaimed(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -> int:

@@ -213,7 +213,6 @@ class Heirs:
             if not self._heirs[before]:
                 del self._heirs[before]
         if elder is not None:
-            affected[elder] = None
             self._elders[key] = elder
             self._heirs.setdefault(elder, {})[key] = None
             circle = self._list_circle(key)

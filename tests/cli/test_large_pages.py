@@ -83,6 +83,13 @@ def test_kernel_without_large_pages_is_left_alone(execs: Execs):
     assert not execs.environments
 
 
+def test_program_on_standard_input_is_not_started_anew(execs: Execs, monkeypatch: pytest.MonkeyPatch):
+    """What has been read of it is gone."""
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-"])
+    large_pages.start_with_large_pages()
+    assert not execs.environments
+
+
 def test_process_that_cannot_be_started_anew_goes_on(execs: Execs, monkeypatch: pytest.MonkeyPatch):
     def refuse(*given: Any) -> None:
         raise PermissionError

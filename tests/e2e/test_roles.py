@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from core.names import BORROWED_SPARES, MADE_BY, SLICE_NAME, SLICE_REPLACES, SPARES
 from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.cluster import Cluster
@@ -97,6 +99,14 @@ def test_a_batch_administrator_writes_queues_and_no_status(scene: Scene) -> None
         path = f"{WORKLOADS.format(scene.namespace)}/{workload['metadata']['name']}"
         assert user.patch(path, {"spec": {"active": False}})["spec"]["active"] is False
         assert_refused(403, "cannot patch resource", lambda: user.patch(f"{path}/status", {"status": {"admission": None}}))
+        assert user.patch(path, {"metadata": {"annotations": {"note": "mine"}}})["metadata"]["annotations"]["note"] == "mine"
+        for name in (SLICE_NAME, SLICE_REPLACES, SPARES, BORROWED_SPARES, MADE_BY):
+            forged = {"metadata": {"annotations": {name: workload["metadata"]["name"]}}}
+            assert_refused(403, f"topogate alone writes these annotations of a Workload: {SLICE_NAME}", partial(user.patch, path, forged))
+        another = {**workload, "metadata": {"name": "another", "annotations": {SLICE_REPLACES: workload["metadata"]["name"]}}}
+        assert_refused(
+            403, "topogate alone writes these annotations", lambda: user.create(WORKLOADS.format(scene.namespace), another | {"status": {}})
+        )
         user.delete(f"{KUEUE}/clusterqueues/{queue}")
         user.delete(f"{KUEUE}/resourceflavors/{flavor}")
     user.close()

@@ -122,3 +122,6 @@ def test_held_workloads_follow_from_the_objects_whatever_came_first(steps: list[
             fresh.workload(crowd.wires[name])
     assert crowd.holding() == fresh.holding()
     assert crowd.used() == fresh.used()
+    for name in NAMES:
+        crowd.drop(name)
+    assert crowd.state.ledger.usage == {}

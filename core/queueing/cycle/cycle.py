@@ -395,6 +395,8 @@ class Cycle:
         return workload.uid if Past.read_past(self._state, workload).leftovers else "", self._claims.circles.find_trait(workload.party)
 
     def _find_queue(self, local_queue: str) -> tuple[ClusterQueueFacts | None, NotAdmissible | None]:
+        if local_queue not in self._state.local_queues:  # there may be any number of names that mean none
+            return resolve_queue(self._state, local_queue)
         if local_queue not in self._resolved:
             self._resolved[local_queue] = resolve_queue(self._state, local_queue)
         return self._resolved[local_queue]
