@@ -353,6 +353,7 @@ class PodSetFacts:
         template = pod_set.get("template") or {}
         spec = template.get("spec") or {}
         notes, requests = (template.get("metadata") or {}).get("annotations") or {}, compute_pod_requests(spec)
+        selector = _require_flat(spec.get("nodeSelector"), "nodeSelector") or {}
         return cls(
             name,
             count - reclaimed,
