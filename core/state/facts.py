@@ -359,10 +359,7 @@ class PodSetFacts:
             count - reclaimed,
             requests,
             parse_topology_request(pod_set.get("topologyRequest")),
-            {
-                key: as_text(value, f"nodeSelector[{key}]")
-                for key, value in (_require_flat(spec.get("nodeSelector"), "nodeSelector") or {}).items()
-            },
+            {key: as_text(value, f"nodeSelector[{key}]") for key, value in selector.items()},
             _require_flat(spec.get("affinity"), "affinity"),
             tuple(_require_flat(spec.get("tolerations"), "tolerations") or ()),
             read_index(notes.get(POD_INDEX_OFFSET, "").removeprefix("+")),
