@@ -88,6 +88,10 @@ def test_circle_that_one_leaves_is_a_row_of_workloads_that_replace_each_other():
     crowd.admit(*"abc")
     crowd.put("a", None)
     assert crowd.holding() == {"a", "b"}  # b replaces c, which so replaces nothing that holds
+    assert sum(amounts["pods"] for amounts in crowd.state.ledger.usage.values()) == 2
+    for name in "cab":
+        crowd.drop(name)
+    assert crowd.state.ledger.usage == {}
 
 
 def test_long_row_of_workloads_that_replace_the_next_is_followed_without_recursion():
@@ -122,6 +126,3 @@ def test_held_workloads_follow_from_the_objects_whatever_came_first(steps: list[
             fresh.workload(crowd.wires[name])
     assert crowd.holding() == fresh.holding()
     assert crowd.used() == fresh.used()
-    for name in NAMES:
-        crowd.drop(name)
-    assert crowd.state.ledger.usage == {}
