@@ -6,7 +6,6 @@ objects alone: observing the same objects in a new state gives an equal one.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeVar
 
@@ -423,25 +422,17 @@ class ClusterState:
         view = self._views[flavor.name] = FlavorView(flavor, topology, capacity)
         self.ledger.attach(capacity)
         # Where assignments of this flavor are counted depends on its tree.
-        former = self._former_views.pop(flavor.name, None)
+        former, moved = self._former_views.pop(flavor.name, None), None
         if former is not None and (former.flavor, former.topology) == (flavor, topology):
-            keys = self._find_moved(view.find_moved(former))
+            moved = view.find_moved(former)
             self.ledger.name_nodes()  # what the engine counted on the former tree would keep that alive
-        else:
-            keys = list(self.workloads.facts)
-        for key in keys:
+        for key in list(self.workloads.facts) if moved is None or moved else ():
             admission = self.workloads.find_holding(key)
-            if admission is not None and _is_using(admission, flavor.name):
+            if admission is None or not _is_using(admission, flavor.name):
+                continue
+            if moved is None or not moved.isdisjoint(_list_places(admission)):
                 self._reserve(key, admission)
         return view
-
-    def _find_moved(self, places: AbstractSet[tuple[str, ...]]) -> list[str]:
-        """Keys of the workloads with reservations that depend on some places, in the order in which all workloads are read. To look at all
-        takes less than building a view, and a decision need not note its places."""
-        if not places:
-            return []
-        held = ((key, self.workloads.find_holding(key)) for key in self.workloads.facts)
-        return [key for key, admission in held if admission is not None and not places.isdisjoint(_list_places(admission))]
 
     def _drop_view(self, flavor: str) -> None:
         self._former_views.pop(flavor, None)
