@@ -25,7 +25,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-# 429 says "come back soon", as while the storage of a new CRD is being set up.
+# 429 says "come back soon", as while the storage of a new CRD is being set up; 504 with this cause that a server's cache is behind.
+BEHIND = "ResourceVersionTooLarge"
 BUSY_TIMEOUT_S = 60.0
 # What comes in a second may take minutes where others have the processors: only what never comes is to fail.
 PATIENCE_S = 600.0
@@ -110,13 +111,14 @@ class Api:
         deadline = CLOCK.monotonic() + BUSY_TIMEOUT_S
         while True:
             status, text, warnings = self._send(method, path, payload, headers)
-            if status != 429 or CLOCK.monotonic() > deadline:
-                break
+            parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
+            if status < 400:
+                return parsed, [_read_warning(warning) for warning in warnings]
+            error = ApiError(status, str(parsed.get("message", "")), parsed)
+            is_busy = status == 429 or (status == 504 and any(cause.get("reason") == BEHIND for cause in error.causes))
+            if not is_busy or CLOCK.monotonic() > deadline:
+                raise error
             CLOCK.sleep(0.1)
-        parsed: dict[str, Any] = json.loads(text) if text[:1] == b"{" else {"message": text.decode(errors="replace")}
-        if status >= 400:
-            raise ApiError(status, str(parsed.get("message", "")), parsed)
-        return parsed, [_read_warning(warning) for warning in warnings]
 
     def text(self, path: str) -> str:
         """What is no JSON, as /metrics."""

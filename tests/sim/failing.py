@@ -325,7 +325,8 @@ _POLICIES: Sequence[Sequence[Json]] = (
     [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}],
     [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1, 42]}},
+        # 143: whether a Job judges a pod that it has deleted itself depends on which it sees first, the pod's end or that it is gone.
+        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1, 42, 143]}},
     ],
     [{"action": "Ignore", "onExitCodes": {"containerName": "c", "operator": "In", "values": [42]}}],
     [

@@ -119,9 +119,12 @@ def test_each_span_names_its_object(told: Told):
             expected["k8s.job.name"] = "fits"
         if name in ("workload.queued", "placement.solve", "workload.admit"):
             expected["topogate.cluster_queue.name"] = "story"
-        if name.startswith("pods."):
+        if name == "pods.bound":
             expected["topogate.pod.count"] = 4
         assert expected.items() <= span.attributes.items(), name
+    ungated = [span.attributes["topogate.pod.count"] for span in told.traces["fits"] if span.name == "pods.ungate"]
+    assert sum(ungated) >= 4, "in more than one step where the pods come one by one"
+    assert told.steps("fits")["pods.gathered"].attributes["topogate.pod.count"] == ungated[0]
     reviews = [span.attributes for span in told.traces["fits"] if span.name == REVIEW]
     assert {(r["topogate.object.kind"], r["topogate.object.name"]) for r in reviews} == {
         ("Job", "fits"),
