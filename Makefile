@@ -31,13 +31,17 @@ venv: $(STAMP) ## only the Python packages, in .venv: enough for check and the f
 ifdef KUBERNETES
 export TOPOGATE_KUBERNETES := $(KUBERNETES)
 endif
+OLDER := $(filter-out 1.36,$(KUBERNETES))
 
 demo: $(STAMP) ## start a control plane, place annotated jobs on it, show and verify where they went
 	@$(BIN)/python -m e2e.demo
 
 # Tests on a control plane wait most of their time: two processes for each processor play these, and one plays others (tests/workers.py).
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
-PROCESSES ?= $(shell echo $$((3 * $(PROCESSORS))))
+ifeq ($(origin PROCESSES),undefined)
+PROCESSES := $(shell echo $$((3 * $(PROCESSORS))))
+test-fast: PROCESSES := $(PROCESSORS)
+endif
 # Random, and printed where a test fails: the order of sets is part of a failure.
 ifndef PYTHONHASHSEED
 export PYTHONHASHSEED := $(if $(CI),0,$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
@@ -49,11 +53,11 @@ test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a rea
 	@$(BIN)/python -m e2e.kind.tools
 	@$(BIN)/python -m e2e.operators.build jobset lws mpi-operator
 	@rm -rf out/asked
-	@TOPOGATE_DURATIONS=durations$(if $(KUBERNETES),-$(KUBERNETES)).json $(PYTEST) -m "$(if $(filter-out 1.36,$(KUBERNETES)),cluster and )not long"
-	@$(BIN)/python -m tests.chart.rights_of_a_run
+	@TOPOGATE_DURATIONS=durations$(if $(KUBERNETES),-$(KUBERNETES)).json $(PYTEST) -m "$(if $(OLDER),cluster and )not long"
+	@$(BIN)/python -m tests.chart.rights_of_a_run $(if $(OLDER),--some)
 
 test-fast: $(STAMP) ## the tests without a control plane
-	@$(PYTEST) -m "not cluster and not slow and not long"
+	@HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),fast) $(PYTEST) -m "not cluster and not slow and not long"
 
 test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, all scenes live, 2,000 seeds, ten times the random examples, older Kubernetes
 	@$(BIN)/python -m e2e.binaries

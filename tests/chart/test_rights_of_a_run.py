@@ -44,6 +44,12 @@ def test_refused_request_is_named(tmp_path: Path):
     assert find_problems(tmp_path) == ["system:serviceaccount:a:b was refused create events of events.k8s.io"]
 
 
+def test_run_of_some_tests_has_refused_requests_as_problems_and_no_unused_rights(tmp_path: Path):
+    assert find_problems(tmp_path, of_all=False) == []
+    write(tmp_path, "gw0", refused={"system:serviceaccount:a:b": [list(EVENTS)]})
+    assert find_problems(tmp_path, of_all=False) == ["system:serviceaccount:a:b was refused create events of events.k8s.io"]
+
+
 def test_write_in_memory_without_a_right_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rights_of_a_run, "ASKED", tmp_path)
     for part in GRANTED:
