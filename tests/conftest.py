@@ -39,6 +39,7 @@ from tests.reconciler.scenes import Scene
 # No deadline: a loaded machine is no failure. CI repeats the same examples, so that a red build is red again.
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=10)
 hypothesis.settings.register_profile("deep", deadline=None, max_examples=300)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 

@@ -50,6 +50,13 @@ def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -
     console.print(Text("  " * indent).append_text(text), soft_wrap=True, highlight=False)
 
 
+def write_plain(console: Console, text: str) -> None:
+    """Prints lines that have no control characters and no style as they are. rich would look at each, which takes longer than to read what
+    they report from the API server, and put pictures in place of words between colons."""
+    console.file.write(f"{text}\n")
+    console.file.flush()
+
+
 def write_data(console: Console, report: Any, form: str) -> None:
     """Prints a report as JSON, or as YAML for any other `form`. Where characters of it do not print, all beyond ASCII are escaped: the
     console replaces none, and what is read back is the same."""
@@ -63,7 +70,7 @@ def write_data(console: Console, report: Any, form: str) -> None:
     text = format_all(has_all=True)
     if not text.replace("\n", "").isprintable():
         text = format_all(has_all=False)
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    write_plain(console, text)
 
 
 def format_labelled(name: str, value: str, style: str = "") -> Text:

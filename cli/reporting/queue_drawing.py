@@ -7,7 +7,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from cli.reporting.draw import BAD, HEAD, QUIET, WAITING, format_labelled, write
+from cli.reporting.draw import BAD, HEAD, QUIET, WAITING, format_labelled, write, write_plain
 from cli.reporting.report import Report
 from cli.reporting.table import cut, format_table, remove_controls
 from core.model.quantity import show_count
@@ -123,8 +123,7 @@ class _Drawing:
             return
         indent = "    "
         lines = format_table(headers, rows, self._console.width - len(indent), is_cut=not self._is_wide)
-        text = Text("\n".join(indent + line for line in lines))
-        self._console.print(text, soft_wrap=True, highlight=False)
+        write_plain(self._console, "\n".join(indent + line for line in lines))
 
     def _write_labelled(self, name: str, value: str, style: str = "") -> None:
         value = remove_controls(value)

@@ -83,7 +83,7 @@ def as_text(value: Any, field: str) -> str:
 def read_index(text: str) -> int | None:
     """Returns an index of 1 to 9 decimal digits as a number; None of any other text, as of a sign. Python refuses to read digits by the
     thousand."""
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def find_condition(obj: Json, kind: str) -> Json | None:
@@ -378,12 +378,12 @@ MOST_LEVELS = 16
 
 
 def _require_flat(value: Any, where: str) -> Any:
-    level = [value] if value else []
+    level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for each in level if isinstance(each, dict | list) for inner in (each.values() if isinstance(each, dict) else each)]
-    if level:
-        raise ValueError(f"{where}: it is nested deeper than {MOST_LEVELS} levels")
-    return value
+        if not level:
+            return value
+    raise ValueError(f"{where}: it is nested deeper than {MOST_LEVELS} levels")
 
 
 def _count_reclaimed(reclaimed: Mapping[str, int], pod_set: Json, *, waits: bool) -> int:

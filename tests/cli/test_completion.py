@@ -100,6 +100,7 @@ def test_completion_without_an_answer_is_silent(topogate: Commands, tmp_path: Pa
         assert complete(config, "explain", "job", "tr") == ([], "")
 
 
+@pytest.mark.slow
 def test_completion_of_a_server_that_does_not_answer_ends_in_time(topogate: Commands):
     """The socket takes the connection, and nothing comes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -109,6 +110,7 @@ def test_completion_of_a_server_that_does_not_answer_ends_in_time(topogate: Comm
         assert time.monotonic() - began < MOST_S
 
 
+@pytest.mark.slow
 def test_completion_with_a_plugin_for_credentials_that_hangs_ends_in_time(topogate: Commands, tmp_path: Path):
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"], "interactiveMode": "Never"}
     config = write_kubeconfig(topogate, "http://127.0.0.1:9")

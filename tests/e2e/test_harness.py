@@ -8,6 +8,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # each plays tests in a process of its own
 ROOT = Path(__file__).parents[2]
 
 

@@ -28,6 +28,7 @@ def list_kept(path: Path) -> list[dict[str, Any]]:
     return [case for case in load(path) if encoding.leave_out(case) is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "count"), [(GENERATED, 88), (PEER, 89)], ids=["generated", "peer"])
 def test_every_case_passes_by_the_command(path: Path, count: int, capsys: pytest.CaptureFixture[str]):
     load(path)

@@ -12,6 +12,8 @@ import pytest
 
 from core.runtime.garbage import exclude_live_objects, exclude_survivors_of_long_collections, give_back_pages
 
+pytestmark = pytest.mark.slow  # collections of many objects
+
 
 class Thing:
     other: Thing

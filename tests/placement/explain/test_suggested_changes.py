@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,6 +163,7 @@ def random_scene(random: Random) -> tuple[Cluster, PodSetRequest]:
     )
 
 
+@pytest.mark.slow
 def test_a_thousand_refusals():
     random, count, kinds = Random(SEED), 0, Counter[str]()
     while count < 1000:

@@ -84,6 +84,7 @@ def opened(**options: Any) -> Iterator[FailingNodes]:
         nodes.world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", mark_long(range(0, MANY_SEEDS, AT_ONCE), but=FEW))
 def test_failing_nodes_lose_no_pod_move_none_without_need_and_use_no_spare_of_others(first: int):
     for seed in range(first, first + AT_ONCE):
@@ -93,6 +94,7 @@ def test_failing_nodes_lose_no_pod_move_none_without_need_and_use_no_spare_of_ot
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", mark_long(range(0, MANY_SEEDS, AT_ONCE), but=range(2)))
 def test_failing_nodes_that_lose_labels_as_well_lose_no_pod(first: int):
     for seed in range(first, first + AT_ONCE):

@@ -25,6 +25,7 @@ from e2e.process import find_free_ports
 from tests.webhook.asking import MUTATE_JOB, build_body
 from tests.webhook.test_process import PAIR, ROOT, ask, is_closed, write_kubeconfig
 
+pytestmark = pytest.mark.slow  # whole processes
 SCRIPT = """
 mount --make-rprivate /
 mount -t tmpfs -o size=64k none "$1"
