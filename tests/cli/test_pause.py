@@ -26,8 +26,6 @@ from tests.builders import build_condition_json
 from tests.cli.commands import Commands
 from tests.runtime.fakes import ManualClock
 
-# As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
-asyncio.set_event_loop(None)
 NAMESPACE = "topogate-system"
 
 

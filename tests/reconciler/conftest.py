@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,6 @@ from e2e.topogate import Topogate
 from sim.scenes.cluster import SimulatedCluster
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
-
-# As in tests/runtime/conftest.py: looptime would have a loop made that nobody closes.
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-"""What this process tells a collector; and no event loop but those of the tests themselves (tests/runtime/conftest.py says why)."""
+"""What this process tells a collector."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from core.runtime.report import telemetry
 from e2e.audit.otlp import Receiver, SpanRecord
 
-asyncio.set_event_loop(None)
 Collect = Callable[[], dict[str, SpanRecord]]
 CollectAll = Callable[[], list[SpanRecord]]
 

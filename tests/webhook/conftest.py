@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from e2e.topogate import Topogate
 from tests.installed import Installed
-
-# No event loop but those of the tests themselves (tests/runtime/conftest.py says why).
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="module")
