@@ -16,15 +16,20 @@ from xdist.workermanage import WorkerController
 # The longest first: whoever begins one of these last keeps all others waiting.
 LONG = (
     "tests/sim/test_scenarios.py",
-    "tests/reconciler/live/test_nodes.py",
-    "tests/reconciler/nodes/test_failed_nodes.py",
-    "tests/reconciler/nodes/test_failing_racks.py",
-    "tests/reconciler/workloads/test_provisioning.py",
-    "tests/webhook/test_replicas.py",
     "tests/docs/test_pages.py",
-    "tests/e2e/test_demo.py",
+    "tests/chart/test_rendered.py",
     "tests/chart/test_installed.py",
-    "tests/reconciler/nodes/test_failing_again.py",
+    "tests/e2e/test_demo.py",
+    "tests/reconciler/process/test_shared_cluster.py",
+    "tests/e2e/test_namespace_user.py",
+    "tests/operators/test_scenes.py",
+    "tests/reconciler/live/test_nodes.py",
+    "tests/webhook/test_entry_points.py",
+    "tests/certs/test_on_apiserver.py",
+    "tests/cli/test_on_apiserver.py",
+    "tests/reconciler/process/test_leadership.py",
+    "tests/kueue_manifests/test_kueue_manifests.py",
+    "tests/reconciler/live/test_kinds.py",
 )
 
 # Tests of these share nothing and take minutes: in one process they would take as long as all others together.
