@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -23,9 +25,9 @@ from e2e.warm import Copy
 START_TIMEOUT_S = 600.0
 POLL_S = 0.05
 LOG_TAIL_LINES = 25
-CLAIM_S = 120.0
 PORTS = range(20_000, 30_000)
 _random = random.SystemRandom()  # what tests seed must not give two of them the same ports
+_reserved = set[int]()  # by this process
 
 
 class StartFailed(Exception):
@@ -36,7 +38,7 @@ def find_free_ports(count: int) -> list[int]:
     """Distinct ports that were free on all addresses a moment ago; held open together so that none comes twice.
 
     None that the kernel hands out by itself on Linux, from 32768 on: whoever connects to somebody meanwhile would get it. And none that
-    another process of this user was given and may not listen on yet: a control plane takes seconds to.
+    was given before to this process, or to another one of this user that still runs.
     """
     with contextlib.ExitStack() as held:
         found: list[int] = []
@@ -52,17 +54,21 @@ def find_free_ports(count: int) -> list[int]:
 
 
 def _reserve_port(port: int) -> bool:
-    """Whether a port is ours now, for a while: nobody else has said that he is about to listen on it."""
-    claims = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}"
-    claims.mkdir(exist_ok=True)
-    claim = claims / f"{port}"
-    with contextlib.suppress(FileExistsError):
-        claim.touch(exist_ok=False)
-        return True
-    if time.time() - claim.stat().st_mtime < CLAIM_S:
+    """Whether a port is ours until this process ends, which no other process of this user has: also while nothing listens on it, as what
+    did is started anew. Each locks the bytes of its ports in one file."""
+    if port in _reserved:
         return False
-    claim.touch()
-    return True
+    with contextlib.suppress(OSError):
+        fcntl.lockf(_open_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        _reserved.add(port)
+        return True
+    return False
+
+
+@cache
+def _open_reservations() -> int:
+    path = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}.lock"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 class Guard:

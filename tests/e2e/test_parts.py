@@ -64,11 +64,24 @@ def test_free_ports_are_distinct():
     assert len(set(find_free_ports(50))) == 50
 
 
-def test_free_ports_given_to_one_process_are_not_given_to_another():
-    command = [sys.executable, "-c", "from e2e.process import find_free_ports; print(*find_free_ports(300))"]
-    others = {int(port) for port in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
-    assert len(others) == 300
-    assert not others & set(find_free_ports(300))
+def test_free_ports_of_one_process_are_given_to_no_other_until_it_ends(monkeypatch: pytest.MonkeyPatch):
+    """A part that was started anew after two minutes found its port in use: another cluster had been given it meanwhile."""
+    among = range(29_000, 29_100)
+    monkeypatch.setattr("e2e.process.PORTS", among)
+    program = (
+        f"import sys; from e2e import process as p; p.PORTS = {among}; print(*p.find_free_ports(60), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        others = {int(port) for port in other.stdout.readline().split()}
+        assert len(others) == 60
+        mine = set(find_free_ports(20))
+        assert not others & mine
+        other.stdin.close()
+    more = set(find_free_ports(50))  # of which at most 20 were nobody's
+    assert len(others & more) >= 30
+    assert not mine & more
 
 
 def test_a_process_that_ends_while_starting_is_reported_with_its_log(tmp_path):
