@@ -68,9 +68,7 @@ def test_free_ports_of_one_process_are_given_to_no_other_until_it_ends(monkeypat
     """A part that was started anew after two minutes found its port in use: another cluster had been given it meanwhile."""
     among = range(29_000, 29_100)
     monkeypatch.setattr("e2e.process.PORTS", among)
-    program = (
-        f"import sys; from e2e import process as p; p.PORTS = {among}; print(*p.find_free_ports(60), flush=True); sys.stdin.read()"
-    )
+    program = f"import sys; from e2e import process as p; p.PORTS = {among}; print(*p.find_free_ports(60), flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None
         assert other.stdout is not None

@@ -245,7 +245,10 @@ class _Index:
         return self._keys.get(value, ())
 
     def put(self, key: str, obj: Obj) -> None:
-        values, known = frozenset(self._fn(obj)), self._values.get(key)
+        given, known = self._fn(obj), self._values.get(key)
+        if not given and known is None:
+            return
+        values = frozenset(given)
         if known == values:
             return
         if known is not None:
