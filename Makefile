@@ -56,7 +56,7 @@ test: $(STAMP) ## all that protects a promise, in PROCESSES that each have a rea
 	@TOPOGATE_DURATIONS=durations$(if $(KUBERNETES),-$(KUBERNETES)).json $(PYTEST) -m "$(if $(OLDER),cluster and )not long"
 	@$(BIN)/python -m tests.chart.rights_of_a_run $(if $(OLDER),--some)
 
-test-fast: $(STAMP) ## the tests without a control plane
+test-fast: $(STAMP) ## the tests without a control plane, but for slow ones
 	@HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),fast) $(PYTEST) -m "not cluster and not slow and not long"
 
 test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of a crash, all scenes live, 2,000 seeds, ten times the random examples, older Kubernetes

@@ -35,21 +35,19 @@ class StartFailed(Exception):
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Distinct ports that were free on all addresses a moment ago; held open together so that none comes twice.
+    """Distinct ports that were free on all addresses a moment ago.
 
     None that the kernel hands out by itself on Linux, from 32768 on: whoever connects to somebody meanwhile would get it. And none that
     was given before to this process, or to another one of this user that still runs.
     """
-    with contextlib.ExitStack() as held:
-        found: list[int] = []
-        for port in _random.sample(PORTS, len(PORTS)):
-            one = held.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                one.bind(("", port))
-                if _reserve_port(port):
-                    found.append(port)
-            if len(found) == count:
-                return found
+    found: list[int] = []
+    for port in _random.sample(PORTS, len(PORTS)):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("", port))
+            if _reserve_port(port):
+                found.append(port)
+        if len(found) == count:
+            return found
     raise StartFailed(f"{count} ports are wanted, and of those from {PORTS.start} to {PORTS.stop - 1} only {len(found)} are free")
 
 

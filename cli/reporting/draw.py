@@ -51,8 +51,8 @@ def write(console: Console, line: Line = "", style: str = "", indent: int = 0) -
 
 
 def write_plain(console: Console, text: str) -> None:
-    """Prints lines that have no control characters and no style as they are. rich would look at each, which takes longer than to read what
-    they report from the API server, and put pictures in place of words between colons."""
+    """Prints lines that have no control characters and no style as they are: rich would put pictures in place of words between colons, and
+    takes 25 ms for a thousand lines."""
     console.file.write(f"{text}\n")
     console.file.flush()
 

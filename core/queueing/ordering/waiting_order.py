@@ -66,8 +66,7 @@ def list_all_waiting(
             roots[name] = (state.quota.list_ancestors(name) or [""])[-1]
         in_queue = ("ClusterQueue", name) if name else ("LocalQueue", workload.queue)
         in_cohort = ("Cohort", roots[name]) if roots[name] else in_queue
-        for line in {in_queue, ("LocalQueue", workload.queue), in_cohort}:  # each once; `Counter.update` takes five times as long
-            counted[line] += 1
+        counted.update({in_queue, ("LocalQueue", workload.queue), in_cohort})
         position, local_position = counted[in_queue], counted["LocalQueue", workload.queue]
         found.append(WaitingWorkload(workload, name, position, local_position, counted[in_cohort]))
     return found

@@ -245,10 +245,7 @@ class _Index:
         return self._keys.get(value, ())
 
     def put(self, key: str, obj: Obj) -> None:
-        given, known = self._fn(obj), self._values.get(key)
-        if not given and known is None:
-            return
-        values = frozenset(given)
+        values, known = frozenset(self._fn(obj)), self._values.get(key)
         if known == values:
             return
         if known is not None:
