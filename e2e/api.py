@@ -27,6 +27,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 # 429 says "come back soon", as while the storage of a new CRD is being set up; 504 with this cause that a server's cache is behind.
 BEHIND = "ResourceVersionTooLarge"
+# A webhook that had no answer in time, from its own requests or at all: on a crowded machine that is no failure, and clients repeat it.
+LATE = re.compile("; try again$|failed calling webhook .*context deadline exceeded")
 BUSY_TIMEOUT_S = 60.0
 # What comes in a second may take minutes where others have the processors: only what never comes is to fail.
 PATIENCE_S = 600.0
@@ -116,6 +118,7 @@ class Api:
                 return parsed, [_read_warning(warning) for warning in warnings]
             error = ApiError(status, str(parsed.get("message", "")), parsed)
             is_busy = status == 429 or (status == 504 and any(cause.get("reason") == BEHIND for cause in error.causes))
+            is_busy = is_busy or (status in {500, 503} and LATE.search(str(error)) is not None)
             if not is_busy or CLOCK.monotonic() > deadline:
                 raise error
             CLOCK.sleep(0.1)

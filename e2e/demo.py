@@ -235,7 +235,7 @@ class Demo:
 
     def _until(self, what: str, probe: Callable[[], object]) -> None:
         try:
-            wait_for(what, lambda: probe() or None, timeout_s=60)
+            wait_for(what, lambda: probe() or None, timeout_s=300)
         except TimeoutError as error:
             raise Broken([str(error)]) from error
 

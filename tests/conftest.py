@@ -35,6 +35,7 @@ from tests import slices, workers
 from tests.chart.rights_of_a_run import write_asked, write_written_in_memory
 from tests.installed import Installed
 from tests.reconciler.scenes import Scene
+from tests.turns import Turns
 
 # No event loop but those of the tests themselves. On Python 3.11 looptime asks for the current one also in tests that are not async, which
 # makes one that nobody closes: with warnings as errors the session then fails at its end.
@@ -57,6 +58,7 @@ _numbers = itertools.count(1)
 _RUNNING = pytest.StashKey[Cluster]()
 _KEPT_LOGS = pytest.StashKey[list[Path]]()
 _PASSED = pytest.StashKey[bool]()
+_TURNS = pytest.StashKey[Turns]()
 _EARLIER = pytest.StashKey[list[Scene]]()  # scenes that were open before the test, as those of its module
 
 
@@ -93,6 +95,14 @@ def _choose_scenes(config: pytest.Config, items: list[pytest.Item]) -> list[pyte
     left = [each for each in items if (LIVE in each.path.parents if all_live else is_in_memory(each) and each.get_closest_marker("live"))]
     config.hook.pytest_deselected(items=left)
     return [each for each in items if each not in left]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """One of several processes waits for its turn, before fixtures and limits of time begin."""
+    turns = item.config.stash.get(_TURNS, None) if item.get_closest_marker("cluster") else None
+    with contextlib.nullcontext() if turns is None else turns.take():
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -285,7 +295,10 @@ def pytest_configure(config: pytest.Config) -> None:
     except UnknownVersion as error:
         raise pytest.UsageError(str(error)) from error
     if hasattr(config, "workerinput"):
+        if workers.starts_no_cluster(config.workerinput["workerid"]):
+            os.nice(10)  # it never waits, and must not keep those waiting that watch a control plane
         slices.use_long_slices()
+        config.stash[_TURNS] = Turns()
         os.environ.setdefault("GOMAXPROCS", "1")  # 8 % less CPU where there are more control planes than processors
     gc.disable()  # until all is collected, which stays: a third of the time of that
     config.pluginmanager.register(_Several())

@@ -40,13 +40,14 @@ def replicas(cluster: Cluster, namespace: str) -> Iterator[Replicas]:
 class Load:
     """Counts answers by what they were. `stop` ends the arrivals; all that were sent are waited for."""
 
-    def __init__(self, cluster: Cluster, replicas: Replicas) -> None:
+    def __init__(self, cluster: Cluster, replicas: Replicas, unanswered: int = UNANSWERED) -> None:
+        """At most so many jobs are on their way."""
         job = replicas.job()
         self._url = f"{cluster.server}{manifests.get_path(job)}?dryRun=All"
         self._body = json.dumps(job).encode()
         self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
         self._trusted = ssl.create_default_context(cafile=str(cluster.ca_file))
-        self._unanswered = asyncio.Semaphore(UNANSWERED)
+        self._unanswered = asyncio.Semaphore(unanswered)
         self.answers: Counter[str] = Counter()
         self.sent = 0
         self.lasted_s = 0.0

@@ -20,6 +20,7 @@ from tests.certs.test_under_load import Load
 ROUNDS = [1, pytest.param(3, marks=pytest.mark.long)]  # for each replica
 ENOUGH = 50  # jobs that are answered before each step
 ENDS_S = 25.0
+UNANSWERED = 20  # jobs: so that each is answered within the ten seconds of a review also on a crowded machine
 # Whatever an API server says of a connection that breaks while it is shaken hands on, asked or waited for.
 BROKEN = re.compile(r"failed calling webhook ")
 # A kept connection that was found closed as a review was about to be written to it: the balancer sees no request, and Go repeats no POST.
@@ -75,7 +76,7 @@ async def test_a_replica_that_is_stopped_under_load_fails_no_request(cluster: Cl
     without the chart's preStop pause, which lies before the signal. What is shown: reviews that are being answered are, new ones are
     taken until nobody sends any, and no connection is closed under a review that is on its way.
     """
-    load = Load(cluster, replicas)
+    load = Load(cluster, replicas, UNANSWERED)
     async with under(load):
         for _ in range(rounds):
             for number in range(2):
@@ -112,7 +113,7 @@ async def test_killed_replica_under_load_fails_only_its_pending_reviews(cluster:
 
     Not shown is the second or so for which a real Service still leads to a replica that is gone (e2e/proxies/balancer.py).
     """
-    load = Load(cluster, replicas)
+    load = Load(cluster, replicas, UNANSWERED)
     async with under(load):
         for _ in range(rounds):
             for number in range(2):

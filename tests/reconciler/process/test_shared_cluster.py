@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -31,15 +31,14 @@ def shared(cluster: Cluster, topogate: Topogate) -> Iterator[SharedCluster]:
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_crowd_of_jobs_runs_to_its_end_across_a_crash(cluster: Cluster, shared: SharedCluster, topogate: Topogate, count: int) -> None:
     crowd = draw_crowd(count)
-    with History(cluster, NAMESPACE) as history:
+    with History(cluster, NAMESPACE) as history, ThreadPoolExecutor(1) as threads:
         shared.submit(crowd[:1])
         wait_for("the first to be admitted", partial(_all_are, shared, "Admitted"))
-        submitting = threading.Thread(target=shared.submit, args=[crowd[1:]])
-        submitting.start()
+        submitting = threads.submit(shared.submit, crowd[1:])
         _wait_until_complete(history, shared, count * 2 // 5)
         topogate.kill_reconciler()
         topogate.start_reconciler()
-        submitting.join()
+        submitting.result()
         _wait_until_complete(history, shared, len(crowd))
         # A job is complete before its workload is: that follows from it.
         now = wait_for("their workloads to be finished", partial(_all_are, shared, "Finished"))
