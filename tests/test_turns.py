@@ -26,7 +26,7 @@ with Turns(Path(sys.argv[1]), processors=1).take():
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process, which has the only turn."""
-    command = [sys.executable, "-c", PROGRAM, tmp_path]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
