@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"seed {seed}: {problem}\n  .venv/bin/python -m sim.run --seed {seed}  # plays it again and looks for fewer steps")
         spent = time.monotonic() - began
         told = f"{state.next - 1} of {options.seeds} seeds, {len(state.failures)} failed, {len(state.again)} to be played again"
-        rates = f"{60 * writes / spent:.0f} writes a minute, {60 * (writes + renewals) / spent:.0f} with those of leases"
+        rates = f"{60 * writes / spent:.0f} writes a minute of time, {60 * (writes + renewals) / spent:.0f} with those of leases"
         print(f"{told}, {excused} of which something was excused, {spent / 60:.1f} min, {rates}", flush=True)
     is_left = bool(state.again) or state.next <= options.seeds
     if is_left and time.monotonic() >= until:

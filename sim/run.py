@@ -143,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     spent = time.process_time() - began
     print(
         f"{options.count - failed} of {options.count} hold, {excused} of which something was excused, {spent:.0f} s of CPU, "
-        f"{60 * writes / spent:.0f} writes a minute, "
+        f"{60 * writes / spent:.0f} writes a minute of CPU, "
         f"{60 * (writes + renewals) / spent:.0f} with those of leases"
     )
     return 1 if failed else 0
