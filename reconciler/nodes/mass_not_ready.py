@@ -48,6 +48,7 @@ class Storms:
         self._since: dict[str, datetime] = {}  # of nodes that are not ready
         self._found: dict[str, Storm] = {}
         self._in: dict[str, frozenset[str]] = {}  # nodes that it took, by topology
+        self._begun: set[str] = set()  # topologies in which one was found since the last comparison
         self._is_stale, self._next_look = True, float("-inf")
         self._changed = asyncio.Event()
         self.on_change: list[Callable[[], None]] = []
@@ -70,8 +71,7 @@ class Storms:
         """Returns the storm in the topology of a name: so many of its nodes turned not ready at once that the network is the likelier
         cause. It lasts until all nodes that it took are ready again, or its time is over. None where there is none now, or no such
         topology. Looks again only after a node's readiness has changed, at most once in `pacing.STORMS_EVERY_S` seconds."""
-        if self._is_stale and self._clock.monotonic() >= self._next_look:
-            self._refresh()
+        self._refresh_if_stale()
         found = self._found.get(topology)
         return found if found is not None and self._clock.now() < found.until else None
 
@@ -84,12 +84,13 @@ class Storms:
         return any(flavors[name].topology and self.find(flavors[name].topology or "") for name in names if name in flavors)
 
     async def run(self) -> None:
-        """Looks at once when a node's readiness changes, and every `pacing.STORMS_LOOK_S` seconds; logs storms that begin and end, and
-        calls `on_change` then. An error in that is logged, and the next look tries again. Never returns."""
+        """Looks as soon as it may when a node's readiness changes, and every `pacing.STORMS_LOOK_S` seconds; calls `on_change` for storms
+        that begin and end, also where one has done both meanwhile. An error in that is logged, and the next look tries again. Never
+        returns."""
         reported: set[str] = set()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pacing.STORMS_LOOK_S):
+                async with asyncio.timeout(pacing.STORMS_EVERY_S if self._is_stale else pacing.STORMS_LOOK_S):
                     await self._changed.wait()
             self._changed.clear()
             try:
@@ -98,18 +99,22 @@ class Storms:
                 logger.exception("storms could not be judged")
 
     def _compare(self, before: set[str]) -> set[str]:
-        now = {topology for topology in self._found.keys() | self._list_topologies() if self.find(topology) is not None}
-        for topology in sorted(now - before):
-            logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
-        for topology in sorted(before - now):
+        self._refresh_if_stale()
+        now = {topology for topology in list(self._found) if self.find(topology) is not None}
+        over, self._begun = (before | self._begun) - now, set()
+        for topology in sorted(over):
             logger.info("the storm is over", extra={"topology": topology})
-        if now != before:
+        if over or now != before:
             for handler in self.on_change:
                 handler()
         return now
 
     def _list_topologies(self) -> set[str]:
         return {facts.topology for facts in self._observed.state.flavors.values() if facts.topology}
+
+    def _refresh_if_stale(self) -> None:
+        if self._is_stale and self._clock.monotonic() >= self._next_look:
+            self._refresh()
 
     def _refresh(self) -> None:
         self._is_stale, self._next_look = False, self._clock.monotonic() + pacing.STORMS_EVERY_S
@@ -129,6 +134,8 @@ class Storms:
             if found is not None and len({racks[name] for name in away}) > 1:
                 self._found[topology] = Storm(found[0], len(racks), found[1])
                 self._in[topology] = frozenset(away)
+                self._begun.add(topology)
+                logger.warning("storm", extra={"topology": topology, "why": str(self._found[topology])})
 
     def _list_racks(self, topology: str) -> Mapping[str, tuple[str, ...]]:
         """Of each of its nodes the domain above the lowest level; where there is no level above, every node is by itself."""

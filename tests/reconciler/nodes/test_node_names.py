@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
+
+import pytest
 
 from core.model.node_health_rules import HealthRules
 from core.names import HOSTNAME_LABEL, PODSET_LABEL, RANK_ANNOTATION, WORKLOAD_ANNOTATION
@@ -133,6 +136,22 @@ def test_nodes_with_clocks_that_are_ahead_are_a_storm_from_when_they_were_seen()
     again = harness.storms.find("t")
     assert again is not None
     assert again.until == storm.until
+
+
+@pytest.mark.looptime
+async def test_storm_that_begins_and_ends_between_two_looks_is_reported_as_over():
+    """A Topology said for ever that its nodes are not reachable: whoever wrote that had asked between two looks."""
+    harness, heard = NodesHarness(HealthRules(storm=STRICT_STORMS)), list[bool]()
+    harness.storms.on_change.append(lambda: heard.append(harness.storms.find("t") is not None))
+    looks = asyncio.create_task(harness.storms.run())
+    for is_ready in (True, False, True):
+        for number in range(10):
+            harness.node(f"n{number}", rack=f"r{number}", ready=is_ready)
+        harness.clock.time += 1
+        assert (harness.storms.find("t") is None) == is_ready
+    await asyncio.sleep(10)
+    looks.cancel()
+    assert heard == [False]
 
 
 def test_node_that_left_with_pods_that_run_is_not_lost_where_another_that_had_its_hostname_is_gone():
