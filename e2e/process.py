@@ -65,7 +65,13 @@ def _reserve_port(port: int) -> bool:
 
 @cache
 def _open_reservations() -> int:
-    path = Path(tempfile.gettempdir()) / f"topogate-ports-{os.getuid()}.lock"
+    return open_lock_file("ports", Path(tempfile.gettempdir()))
+
+
+def open_lock_file(name: str, folder: Path) -> int:
+    """A file of this user of which processes lock bytes with `lockf`: they hold them until they end at the latest. Open it once in a
+    process, since what is locked is free again when any descriptor of it is closed."""
+    path = folder / f"topogate-{name}-{os.getuid()}.lock"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 

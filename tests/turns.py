@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from e2e.process import open_lock_file
+
 CROWD = 4
 """So many tasks for each processor, running or ready to run, are too many to begin one more test."""
 LOOKS, LOOK_S = 10, 0.1
@@ -36,8 +38,7 @@ class Turns:
 
     def __init__(self, folder: Path | None = None, processors: int = os.cpu_count() or 1) -> None:
         self._processors = processors
-        path = (folder or Path(tempfile.gettempdir())) / f"topogate-turns-{os.getuid()}.lock"
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._file = open_lock_file("turns", folder or Path(tempfile.gettempdir()))
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:

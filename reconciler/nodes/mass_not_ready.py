@@ -48,7 +48,7 @@ class Storms:
         self._since: dict[str, datetime] = {}  # of nodes that are not ready
         self._found: dict[str, Storm] = {}
         self._in: dict[str, frozenset[str]] = {}  # nodes that it took, by topology
-        self._begun: set[str] = set()  # topologies in which one was found since the last comparison
+        self._begun: set[str] = set()  # topologies in which one was found and is not yet reported as over
         self._is_stale, self._next_look = True, float("-inf")
         self._changed = asyncio.Event()
         self.on_change: list[Callable[[], None]] = []
@@ -101,12 +101,13 @@ class Storms:
     def _compare(self, before: set[str]) -> set[str]:
         self._refresh_if_stale()
         now = {topology for topology in list(self._found) if self.find(topology) is not None}
-        over, self._begun = (before | self._begun) - now, set()
+        over = (before | self._begun) - now
         for topology in sorted(over):
             logger.info("the storm is over", extra={"topology": topology})
         if over or now != before:
             for handler in self.on_change:
                 handler()
+        self._begun -= over
         return now
 
     def _list_topologies(self) -> set[str]:
