@@ -68,8 +68,8 @@ test-all: $(STAMP) ## also the long tests: images, Helm upgrades, every point of
 	@$(BIN)/python -m tests.chart.rights_of_a_run
 	@for minor in 1.34 1.35; do TOPOGATE_SCENES=live $(MAKE) --no-print-directory test KUBERNETES=$$minor || exit 1; done
 
-simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on
-	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSORS) --minutes $(or $(MINUTES),90)
+simulate-faults: $(STAMP) ## play SEEDS=10000 random lives of a cluster with faults, for at most MINUTES=90; started again it goes on, with ANEW=1 it begins anew
+	@$(BIN)/python -m sim.many --seeds $(or $(SEEDS),10000) --processes $(PROCESSORS) --minutes $(or $(MINUTES),90) $(if $(ANEW),--anew)
 
 check: $(STAMP) ## lint, types, the dependency law, drift of generated files, plain English
 	@$(BIN)/ruff check .

@@ -17,9 +17,8 @@ from typing import Any
 from sim.gates.chosen import choose_gates
 from sim.past_defects import DEFECTS, Defect, Part
 from sim.run import prepare, run_scenario, use_fixed_hashes
-from sim.scenario import Size
+from sim.scenario import SMALL, Size
 
-SMALL = Size(8, 8, 5)
 LIMIT_S = 60.0  # of CPU, for a small seed: one takes a second
 
 

@@ -14,18 +14,25 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from core.runtime.garbage import exclude_live_objects
 from sim.apiserver.server import LEASES
-from sim.scenario import Scenario, Size, Step, choose_size, plan
+from sim.arguments import at_least, read_steps
+from sim.scenario import SMALL, Scenario, Size, Step, choose_size, plan
 from sim.shrink import get_failure_kind, shrink
+from sim.world import World
 
 LIMIT_S = 600.0  # of CPU, for a seed
 LIVES_PER_COLLECTION = 100  # ten leave 20 MB; to collect what each ten leave took 5 % of the time
 OUT = Path(__file__).parent.parent / "out"
+SIZE_HELP = {
+    "jobs": "how many are submitted (50, and those of the opening of a seed with gates)",
+    "others": "steps of users, nodes and administrators (4 to 20, as the seed says)",
+    "faults": "kinds of faults (5 to 8, as the seed says)",
+}
 
 
 class Played(NamedTuple):
@@ -39,7 +46,6 @@ class Played(NamedTuple):
     seconds: float
     digest: str
     stale_reasons: list[str]
-    log: list[str]
     excused: list[str]
 
 
@@ -63,6 +69,29 @@ def limit_time(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
+class InVirtualTime(logging.Formatter):
+    """Lines of a log that begin with the seconds of virtual time in the world that is played."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = next((world.loop.time() for world in World.unclosed), 0.0)
+        return f"{seconds:10.3f} {super().format(record)}"
+
+
+@contextmanager
+def print_log() -> Iterator[None]:
+    """Prints topogate's log, and what happens to it, of worlds that are made meanwhile."""
+    root, handler = logging.getLogger(), logging.StreamHandler(sys.stdout)
+    handler.setFormatter(InVirtualTime("%(levelname)s %(name)s: %(message)s"))
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+
+
 def run_scenario(
     seed: int, size: Size | None = None, steps: Sequence[Step] | None = None, *, tells: bool = False, limit_s: float = LIMIT_S
 ) -> Played:
@@ -84,8 +113,7 @@ def run_scenario(
         collect_garbage(seed)
     deaths, lost = (sum(counts) for counts in zip(*((each.deaths, each.lost) for each in world.replicas), strict=True))
     renewals, told = world.server.written[LEASES], digest.hexdigest()[:16]
-    of_scenario = scenario.stale_reasons, scenario.log, scenario.excused
-    return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, *of_scenario)
+    return Played(problem, world.server.writes, renewals, deaths, lost, world.loop.time(), told, scenario.stale_reasons, scenario.excused)
 
 
 def use_fixed_hashes(module: str, arguments: Sequence[str]) -> None:
@@ -107,34 +135,47 @@ def collect_garbage(seed: int) -> None:
         gc.collect()
 
 
+def build_parser() -> argparse.ArgumentParser:
+    told = ", ".join(f"{value} {name}" for name, value in SMALL._asdict().items())
+    parser = argparse.ArgumentParser(
+        prog="python -m sim.run",
+        description="Plays random lives of a cluster. Exit code 1 if one fails, with its seed.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--seed", type=at_least(0), default=1, help="the first one that is played")
+    parser.add_argument("--count", type=at_least(1), default=1, help="how many seeds are played")
+    for name, what in SIZE_HELP.items():
+        parser.add_argument(f"--{name}", type=at_least(0), help=what, default=argparse.SUPPRESS)
+    parser.add_argument("--small", action="store_true", help=f"as most tests play it: {told}")
+    parser.add_argument("--steps", type=read_steps, help="a file with the steps to play, as a failure writes it")
+    parser.add_argument("--shrink-s", type=float, default=60.0, help="seconds in which fewer steps are looked for that fail alike")
+    parser.add_argument("--out", type=Path, default=OUT, help="the folder for the steps of a failure")
+    parser.add_argument("--log", action="store_true", help="print what happens in each, and topogate's log, with seconds of virtual time")
+    return parser
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sim.run", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=1)
-    for name in Size._fields:
-        parser.add_argument(f"--{name}", type=int, help="how many; each seed has its own number where none is given")
-    parser.add_argument("--steps", type=Path, help="a file with the steps to play, as a failure writes it")
-    parser.add_argument("--shrink-s", type=float, default=60.0, help="for how long fewer steps are looked for that fail alike")
-    parser.add_argument("--log", action="store_true", help="what happens in each, and topogate's log")
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     use_fixed_hashes("sim.run", arguments or sys.argv[1:])
-    logging.basicConfig(level=logging.INFO if options.log else logging.CRITICAL)
-    asked = {name: value for name in Size._fields if (value := getattr(options, name)) is not None}
-    steps = read_steps(options.steps) if options.steps else None
+    logging.getLogger().setLevel(logging.CRITICAL)
+    asked = (SMALL._asdict() if options.small else {}) | {name: getattr(options, name) for name in Size._fields if hasattr(options, name)}
+    steps = options.steps
     prepare()
     began, failed, writes, renewals, excused = time.process_time(), 0, 0, 0, 0
     for seed in range(options.seed, options.seed + options.count):
         size = choose_size(seed)._replace(**asked)
-        played = run_scenario(seed, size, steps, tells=options.log)
+        with print_log() if options.log else nullcontext():
+            played = run_scenario(seed, size, steps, tells=options.log)
         if played.problem and not failed and not steps:
             shortest = find_shortest(seed, size, played.problem, options.shrink_s)
-            path = write_steps(seed, shortest)
-            command = f".venv/bin/python -m sim.run --seed {seed} --steps {path.relative_to(OUT.parent)}"
+            path = write_steps(options.out, seed, shortest)
+            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+            command = f".venv/bin/python -m sim.run --seed {seed} --steps {shown}"
             print(f"{len(shortest)} steps fail alike: {command}", *shortest, sep="\n  ")
         failed, writes, renewals = failed + bool(played.problem), writes + played.writes, renewals + played.renewals
         excused += bool(played.excused)
         if options.log:
-            print(*played.log, *played.stale_reasons, f"excused: {played.excused}", sep="\n")
+            print(*played.stale_reasons, f"excused: {', '.join(played.excused) or 'nothing'}", sep="\n")
         print(
             f"seed {seed}: {played.problem or 'ok'} ({played.writes} writes, {played.deaths} crashes, {played.lost} leaderships lost, "
             f"{len(played.stale_reasons)} reasons out of date, {played.seconds:.0f} s, {played.digest})",
@@ -159,17 +200,12 @@ def find_shortest(seed: int, size: Size, problem: str, seconds: float) -> list[S
     return shrink(plan(seed, size), fails, lambda: time.monotonic() < until)
 
 
-def write_steps(seed: int, steps: Sequence[Step]) -> Path:
+def write_steps(folder: Path, seed: int, steps: Sequence[Step]) -> Path:
     """The file that has been written."""
-    OUT.mkdir(exist_ok=True)
-    path = OUT / f"steps-of-seed-{seed}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.resolve() / f"steps-of-seed-{seed}.json"
     path.write_text(json.dumps(steps, indent=1) + "\n")
     return path
-
-
-def read_steps(path: Path) -> list[Step]:
-    """The steps in a file."""
-    return [Step(*each) for each in json.loads(path.read_text())]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ faults have ended and time has passed, everything runs, has finished, or waits w
 that begins anew has nothing to add.
 """
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ from sim.users import Users
 from sim.world import UNAUDITED, Broken, World
 
 Json = dict[str, Any]
+_log = logging.getLogger(__name__)
 TEAMS = ("red", "blue")
 QUIET_S, LONG_QUIET_S, LONGEST_S = 330.0, 1800.0, 7200.0  # containers run for 300 s at most
 FRESH_S, LEADER_S = 60.0, 180.0
@@ -62,6 +64,9 @@ class Size(NamedTuple):
     jobs: int
     others: int  # steps of users, nodes and administrators
     faults: int
+
+
+SMALL = Size(jobs=8, others=8, faults=5)  # what most tests play
 
 
 def choose_size(seed: int) -> Size:
@@ -130,7 +135,6 @@ class Scenario:
         self.world = World(seed, gates=self.gates)
         self.pool = NodePool(blocks=2, racks=2, nodes=self.chance.randint(2, 4))
         self._records = Records(self.world.server)
-        self.log: list[str] = []
         self.stale_reasons: list[str] = []
         self.excused: list[str] = []  # why what was found is no failure (docs/testing.md)
         self.idle_turns = self.idle_changes = 0
@@ -220,7 +224,7 @@ class Scenario:
             told = self._do(step, random.Random(step.seed))
         except Refused as refused:
             told = f"refused: {refused}"
-        self.log.append(f"{self.world.loop.time():8.1f} {step.name} {told}")
+        _log.info("%s %s", step.name, told)
         self._pass_time(step.wait_s)
 
     def _do(self, step: Step, chance: random.Random) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sim import faults
+from e2e.api import wait_for
+from sim import faults, many, run
+from sim.arguments import read_steps
 from sim.many import Done, State, compute_digest
-from sim.run import read_steps
-from sim.scenario import Size, plan
+from sim.scenario import SMALL, plan
 from sim.shrink import get_failure_kind, shrink
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,6 @@ PARTS = [  # the first seed and how many: `make test-fast` plays 5, `make test` 
     *(pytest.param(first, AT_ONCE, marks=pytest.mark.slow) for first in range(AT_ONCE + 1, SEEDS, AT_ONCE)),
     *(pytest.param(first, AT_ONCE, marks=pytest.mark.long) for first in range(SEEDS + 1, 2000, AT_ONCE)),
 ]
-SMALL = ("--jobs", "8", "--others", "8", "--faults", "5")
 
 
 def play(*arguments: str, hash_seed: str = "0") -> str:
@@ -38,7 +39,7 @@ def play(*arguments: str, hash_seed: str = "0") -> str:
 
 @pytest.mark.parametrize(("first", "count"), PARTS)
 def test_small_lives_of_a_cluster_with_faults_hold(first: int, count: int):
-    assert f"{count} of {count} hold" in play("--seed", str(first), "--count", str(count), *SMALL)
+    assert f"{count} of {count} hold" in play("--seed", str(first), "--count", str(count), "--small")
 
 
 def test_large_life_of_a_cluster_with_faults_holds():
@@ -48,19 +49,18 @@ def test_large_life_of_a_cluster_with_faults_holds():
 @pytest.mark.slow
 def test_seed_is_the_same_life_in_every_process():
     """The digest of all writes is printed. The second life is played after another one, and both with another seed of hashes given."""
-    alone = play("--seed", "4", *SMALL).splitlines()[0]
-    assert alone == play("--seed", "3", "--count", "2", *SMALL, hash_seed="7").splitlines()[1]
+    alone = play("--seed", "4", "--small").splitlines()[0]
+    assert alone == play("--seed", "3", "--count", "2", "--small", hash_seed="7").splitlines()[1]
 
 
 def test_steps_of_seeds_have_at_least_five_faults_and_all_kinds_occur():
-    small = Size(8, 8, 5)
-    begun = [[step.detail for step in plan(seed, small) if step.name == "begin_fault"] for seed in range(SEEDS)]
+    begun = [[step.detail for step in plan(seed, SMALL) if step.name == "begin_fault"] for seed in range(SEEDS)]
     assert min(len(set(each)) for each in begun) >= 5
     assert {kind for each in begun for kind in each} == set(faults.KINDS)
 
 
 @pytest.mark.slow
-def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_played_again():
+def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_played_again(tmp_path: Path):
     """A leader ends when the API server is away: a defect of the past."""
     program = (
         "import sys; from sim import defects, past_defects, run\n"
@@ -74,9 +74,9 @@ def test_failure_of_a_defect_is_shrunk_to_fewer_steps_that_fail_alike_when_playe
         assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
         return done.stdout
 
-    told = fail(*SMALL, "--shrink-s", "15")
+    told = fail("--small", "--shrink-s", "15", "--out", str(tmp_path))
     path = next(line for line in told.splitlines() if "steps fail alike" in line).rpartition(" ")[2]
-    assert len(read_steps(ROOT / path)) < len(plan(5, Size(8, 8, 5)))
+    assert len(read_steps(path)) < len(plan(5, SMALL))
     lines = [next(line for line in each.splitlines() if line.startswith("seed 5: ")) for each in (told, fail("--steps", path))]
     assert get_failure_kind(lines[0]) == get_failure_kind(lines[1])
 
@@ -155,6 +155,19 @@ def play_many(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def list_group(leader: int) -> list[str]:
+    """The command lines of the processes of a group."""
+    return [told for path in Path("/proc").glob("[0-9]*/cmdline") if (told := read_of_group(path, leader))]
+
+
+def read_of_group(path: Path, leader: int) -> str:
+    """The command line of a process, if it is of a group and has not ended."""
+    try:
+        return path.read_text().replace("\0", " ") if os.getpgid(int(path.parent.name)) == leader else ""
+    except OSError:
+        return ""
+
+
 @pytest.mark.slow
 def test_limit_of_time_before_the_first_seed_is_printed_and_fails(tmp_path: Path):
     told = "the limit of 0 minutes was reached; started again it goes on with seed 1\n"
@@ -162,8 +175,67 @@ def test_limit_of_time_before_the_first_seed_is_printed_and_fails(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_seeds_that_this_source_has_played_are_not_played_again(tmp_path: Path):
+def test_seeds_that_this_source_has_played_are_not_played_again_and_failures_are_named(tmp_path: Path):
     path = tmp_path / "state.json"
-    State(path, compute_digest()).add(Done(first=1, next=11, writes=1, failures={}))
+    State(path, compute_digest()).add(Done(first=1, next=11, writes=1, failures={7: "Broken: x"}, excused=(3, 9)))
     code, told = play_many("--seeds", "10", "--state", str(path))
-    assert (code, told.splitlines()[-1]) == (0, "seeds 1 to 10 have been played with this source; --anew plays them again")
+    assert code == 1
+    assert told.splitlines() == [
+        "seeds 1 to 10 have been played with this source, 2 of which something was excused",
+        "seed 7 failed: Broken: x",
+        "  .venv/bin/python -m sim.run --seed 7  # plays it again and looks for fewer steps",
+        "seeds 1 to 10 have been played with this source; --anew (`make simulate-faults ANEW=1`) plays them again",
+    ]
+
+
+def test_seeds_of_which_something_was_excused_are_counted_once(tmp_path: Path):
+    path = tmp_path / "state.json"
+    for _ in range(2):
+        State(path, "a").add(Done(first=1, next=11, writes=1, failures={}, excused=(3, 9)))
+    assert State(path, "a").excused == {3, 9}
+    State(path, "a").add(Done(first=3, next=4, writes=1, failures={}))
+    assert (State(path, "a").excused, State(path, "b").excused) == ({9}, set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)])
+def test_program_that_is_ended_leaves_no_process(tmp_path: Path, sent: int, code: int):
+    command = [sys.executable, "-m", "sim.many", "--state", str(tmp_path / "state.json"), "--seeds", "10000", "--processes", "2"]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    wait_for("two processes that play", lambda: sum("spawn_main" in each for each in list_group(running.pid)) == 2)
+    os.kill(running.pid, sent)
+    told, _ = running.communicate(timeout=600)
+    wait_for("the end of all processes", lambda: not list_group(running.pid))
+    assert (running.returncode, "Traceback" in told) == (code, False)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "told"),
+    [
+        ("sim.many", "--seeds", "0", "--seeds: '0' is not accepted: it must be a whole number of at least 1"),
+        ("sim.many", "--processes", "-1", "--processes: '-1' is not accepted"),
+        ("sim.many", "--state", "{path}", "does not have what has been played; --anew begins without it"),
+        ("sim.run", "--count", "0", "--count: '0' is not accepted: it must be a whole number of at least 1"),
+        ("sim.run", "--jobs", "-3", "--jobs: '-3' is not accepted"),
+        ("sim.run", "--seed", "x", "--seed: 'x' is not accepted"),
+        ("sim.run", "--steps", "{path}/none", "can't be read: Not a directory"),
+        ("sim.run", "--steps", "{path}", "has no steps ([1] is no step): a JSON list of steps is accepted"),
+    ],
+)
+def test_wrong_argument_is_refused_with_values_that_are_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], module: str, name: str, value: str, told: str
+):
+    path = tmp_path / "wrong.json"
+    path.write_text("[[1]]")
+    with pytest.raises(SystemExit) as ended:
+        {"sim.many": many, "sim.run": run}[module].main([name, value.format(path=path)])
+    assert (ended.value.code, told in capsys.readouterr().err.replace("\n", " ")) == (2, True)
+
+
+@pytest.mark.slow
+def test_log_of_a_seed_has_steps_and_seconds_of_virtual_time():
+    lines = play("--seed", "1", "--jobs", "1", "--others", "0", "--faults", "1", "--log").splitlines()
+    submitted = [float(line.split()[0]) for line in lines if "INFO sim.scenario: submit " in line]
+    assert submitted
+    assert min(submitted) > 0
+    assert any("INFO reconciler" in line for line in lines)

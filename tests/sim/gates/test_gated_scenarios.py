@@ -39,7 +39,7 @@ from sim.gates.jobs import MADE, Order, is_refused
 from sim.gates.judges import Judges
 from sim.models.base import NODE
 from sim.records import Records
-from sim.scenario import Scenario, Size, plan
+from sim.scenario import SMALL, Scenario, plan
 from sim.transport import Faults
 from sim.users import WITH_GATES as OF_USERS
 from sim.world import WORKLOADS, World
@@ -47,7 +47,6 @@ from tests.replay.test_gates_on import TURNED_ON
 
 Json = dict[str, Any]
 SEEDS = range(1, 201)
-SMALL = Size(8, 8, 5)
 ALL, NONE = (ChosenGates(dict.fromkeys(DRAWN, on)) for on in (True, False))
 POOL = NodePool(blocks=1, racks=2, nodes=2)
 
