@@ -2,6 +2,7 @@
 imported by a command that runs alone: neither a process nor a completion should wait for all of it.
 """
 
+import gc
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from cli.inputs import ClusterSource, DecisionInputs
 from cli.pause import register
 from core.names import PLACEMENT_PROFILES
 
+_MOST_KEPT = 2_000_000  # objects that `queue` keeps before it looks for cycles: it keeps nearly all that it makes
 # What belongs to a process is handed on as it is, --help included.
 _AS_IT_IS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 _BEHAVIOUR: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -181,6 +183,7 @@ def run_queue(
 
     Needs rights in one namespace only; what may not be read is reported.
     """
+    gc.set_threshold(_MOST_KEPT)
     from cli.queue_command import show_queues
 
     source = ClusterSource(nodes or (), kubeconfig, context, namespace)

@@ -8,13 +8,13 @@ import typer
 from cli import cluster_view, explaining, finding
 from cli import suggest as suggesting
 from cli.connection import connect
-from cli.given import begin_next, choose_namespace, choose_target, list_kinds, read_settings, refuse_watched_files, run
+from cli.given import choose_namespace, choose_target, list_kinds, read_settings, refuse_watched_files, run
 from cli.inputs import ClusterSource, DecisionInputs
 from cli.planning import plan_command
 from cli.planning.documents import read_documents
-from cli.queue_reading import watch
+from cli.reading.watching import watch
 from cli.reporting import topology_command
-from cli.reporting.draw import make_console, write_data
+from cli.reporting.draw import begin_next, make_console, write_data
 from cli.reporting.report import Report
 from cli.reporting.table import print_remark
 from core.runtime.clock import SystemClock

@@ -11,8 +11,9 @@ from cli.cluster_view import build_offline, list_events, list_warnings, warn_of_
 from cli.failures import PERMITTED_BY_OBSERVER, BadInput, Failure, describe_missing_right, report_in_a_line
 from cli.finding import NamedObject
 from cli.kind_names import find_resource_beside
-from cli.permitted_reading import ClusterReading, list_if_permitted, list_permitted
 from cli.planning.documents import Document, sort_out
+from cli.reading.permitted_lists import list_if_permitted
+from cli.reading.permitted_reading import ClusterReading, list_permitted
 from cli.reporting import explain_command, podgroup_report
 from cli.reporting.draw import WAITING, format_labelled, write
 from cli.reporting.node_report import explain_node, render_node

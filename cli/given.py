@@ -4,13 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import typer
-from rich.console import Console
-
 from cli.connection import Target
 from cli.failures import BadInput, Failure
 from cli.inputs import ClusterSource, DecisionInputs
-from cli.reporting.draw import write
 from core.jobs.contract import JobKind
 from core.jobs.kinds.registry import INTEGRATIONS, UnusableIntegration, with_integrations
 from core.runtime import plugins
@@ -19,7 +15,6 @@ from reconciler.settings import Settings, parse
 
 Result = TypeVar("Result")
 DEFAULT_NAMESPACE = "default"
-WIDE = "wide"
 
 
 def read_settings(decisions: DecisionInputs) -> Settings:
@@ -64,14 +59,3 @@ def refuse_watched_files(source: ClusterSource, *, is_watched: bool) -> None:
     """Raises BadInput where files are to be watched."""
     if is_watched and source.files:
         raise BadInput("--watch needs a live cluster: leave out --nodes, or leave out --watch")
-
-
-def begin_next(console: Console, form: str | None, *, is_first: bool) -> None:
-    """Prints what separates one answer of `--watch` from the one before: nothing before the first."""
-    if is_first:
-        return
-    if form in (None, WIDE):
-        console.clear()
-        write(console)
-    elif form == "yaml":
-        typer.echo("---")

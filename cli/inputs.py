@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+WIDE = "wide"  # a form of output: more columns
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import typer
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from cli.inputs import WIDE
 from cli.reporting.report import Report
 from cli.reporting.table import replace_controls
 from core.model.quantity import show_count
@@ -151,3 +153,14 @@ def render_refusal(console: Console, refusal: Report, indent: int = 1) -> None:
             write(console, format_labelled("will never fit", attempt["never"], BAD), indent=indent + 1)
     for victim in refusal.get("preempting", {}).get("victims", ()):
         write(console, format_labelled("to be preempted", f"{victim['workload']} ({victim['why']})", WAITING), indent=indent)
+
+
+def begin_next(console: Console, form: str | None, *, is_first: bool) -> None:
+    """Prints what separates one answer of `--watch` from the one before: nothing before the first."""
+    if is_first:
+        return
+    if form in (None, WIDE):
+        console.clear()
+        write(console)
+    elif form == "yaml":
+        typer.echo("---")

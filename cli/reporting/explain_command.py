@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.cluster_view import find_event_time
-from cli.permitted_reading import ClusterReading
+from cli.reading.permitted_reading import ClusterReading
 from cli.reporting.draw import (
     BAD,
     GOOD,

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.failures import Failure, describe_missing_right
-from cli.permitted_reading import ClusterReading
+from cli.reading.permitted_reading import ClusterReading
 from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, format_labelled, write
 from cli.reporting.owner_report import render_remedies
 from cli.reporting.report import Report

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.finding import NamedObject, find_group
-from cli.permitted_reading import ClusterReading
+from cli.reading.permitted_reading import ClusterReading
 from cli.reporting.draw import BAD, GOOD, HEAD, QUIET, WAITING, describe_excluded, format_labelled, write
 from cli.reporting.report import Report
 from core.model.quantity import show_count

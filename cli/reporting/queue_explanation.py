@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.failures import Failure, describe_missing_right
-from cli.permitted_reading import ClusterReading
+from cli.reading.permitted_reading import ClusterReading
 from cli.reporting.draw import BAD, GOOD, HEAD, WAITING, format_labelled, write
 from cli.reporting.owner_report import render_remedies
 from cli.reporting.queue_drawing import render_queues

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cli.failures import BadInput, Failure
-from cli.permitted_reading import ClusterReading
+from cli.reading.permitted_reading import ClusterReading
 from cli.reporting.report import Report, describe_state
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity, parse_canonical

@@ -368,9 +368,13 @@ class PodSetFacts:
             list_zero_requests(spec, requests),
             None if pod_set.get("minCount") is None else int(pod_set["minCount"]),
             reclaimed,
-            (read_spares(notes.get(SPARE_NODES, "")) or 0) if count > reclaimed else 0,  # none for pods that are not replaced
+            _read_spares(notes) if count > reclaimed else 0,  # none for pods that are not replaced
             read_lends(notes.get(LEND_SPARES, "")) or False,
         )
+
+
+def _read_spares(notes: Mapping[str, str]) -> int:
+    return (read_spares(notes[SPARE_NODES]) if SPARE_NODES in notes else None) or 0
 
 
 MOST_LEVELS = 16
@@ -378,6 +382,8 @@ MOST_LEVELS = 16
 
 
 def _require_flat(value: Any, where: str) -> Any:
+    if not value:
+        return value
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for each in level if isinstance(each, dict | list) for inner in (each.values() if isinstance(each, dict) else each)]

@@ -139,7 +139,9 @@ def _join(affinity: Json | None, asked: Mapping[Terms, str]) -> tuple[Json | Non
 
 def list_volume_claims(pod_set: Json) -> tuple[str, ...]:
     """Returns the names of the PersistentVolumeClaims that the pod template of a pod set (JSON) names, each once, in their order."""
-    volumes = ((pod_set.get("template") or {}).get("spec") or {}).get("volumes") or ()
+    volumes = ((pod_set.get("template") or {}).get("spec") or {}).get("volumes")
+    if not volumes:
+        return ()
     named = (str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "") for volume in volumes)
     return tuple(dict.fromkeys(filter(None, named)))
 

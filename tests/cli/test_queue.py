@@ -17,11 +17,12 @@ import pytest
 import typer
 from rich.console import Console
 
-from cli import cluster_view, queue_command
+from cli import cluster_view, queue_output
 from cli.failures import Failure
 from cli.given import run
-from cli.permitted_reading import ClusterReading, get_permitted_queues
-from cli.queue_reading import WATCH_S, watch
+from cli.reading.permitted_lists import get_permitted_queues
+from cli.reading.permitted_reading import ClusterReading
+from cli.reading.watching import WATCH_S, watch
 from cli.reporting.queue_drawing import format_age, render_queues
 from cli.reporting.table import format_table, remove_controls
 from core.plan.steps import api_resources as r
@@ -367,7 +368,7 @@ def test_watched_queue_is_printed_again_only_when_it_has_changed(topogate: Comma
             if len(slept) == 3:
                 raise typer.Abort
 
-    monkeypatch.setattr(queue_command, "SystemClock", Clock)
+    monkeypatch.setattr(queue_output, "SystemClock", Clock)
     ran = run_limited(topogate, serve_namespace(documents, "default"), "--watch", "-o", form)
     assert (ran.code, ran.err) == (130, "topogate: interrupted\n")
     mark = {"json": '"clusterQueue": "research"', "yaml": "clusterQueue: research", "wide": "ClusterQueue research\n"}[form]
@@ -416,6 +417,6 @@ def test_process_that_ends_without_freeing_has_printed_all(topogate: Commands):
 def test_queue_command_imports_no_models_of_files():
     """They cost a command that needs none of them a third of a second."""
     heavy = ("pydantic", "cli.planning", "core.api.kinds", "core.queueing.cycle.cycle", "kubernetes_asyncio.client.api_client")
-    code = f"import sys, cli.program, cli.queue_command; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, cli.program, cli.queue_command, cli.queue_output; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

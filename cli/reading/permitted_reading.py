@@ -1,24 +1,22 @@
 """A cluster as far as a user may read it: all of it, or one namespace and what else the user's rights reach."""
 
-import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from cli.failures import Failure, describe_missing_right, report_in_a_line
+from cli.reading.permitted_lists import get_permitted_queues, list_if_permitted
 from core.jobs.contract import JobKind
 from core.plan.steps import api_resources as r
-from core.resource import Obj, Resource
+from core.resource import Resource
 from core.runtime.clock import SystemClock
 from core.runtime.http.client import Client
-from core.runtime.http.errors import Forbidden, NotFound
+from core.runtime.http.errors import Forbidden
 from core.runtime.watch.informer import Informer
 from reconciler.measure.outlook import Outlook
 from reconciler.observe.installed_kinds import is_built_in
 from reconciler.settings import Settings
-
-_AT_ONCE = 8  # reads of single objects under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +85,3 @@ async def _list_groups(client: Client) -> set[str]:
     with report_in_a_line("list API groups"):
         found = json.loads(await client.request_raw("GET", "/apis"))
     return {str(group.get("name")) for group in found.get("groups") or ()}
-
-
-async def list_if_permitted(
-    client: Client, resource: Resource, namespace: str | None = None, field_selector: str | None = None
-) -> list[Obj] | None:
-    """Returns the objects of a resource, of one namespace or all (None); None where they may not be listed. Raises any other KubeError."""
-    try:
-        return (await client.list(resource, namespace, field_selector=field_selector)).items
-    except Forbidden:
-        return None
-
-
-async def get_permitted_queues(client: Client, names: Iterable[str]) -> list[Obj]:
-    """Returns the ClusterQueues of these names that are there and that may be read one by one, sorted. `_AT_ONCE` are read at a time.
-    Raises Failure for another error."""
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def get(name: str) -> Obj | None:
-        async with turns:
-            with suppress(Forbidden, NotFound):
-                return await client.get(r.CLUSTER_QUEUES, name)
-            return None
-
-    with report_in_a_line(f"get {r.CLUSTER_QUEUES}", r.CLUSTER_QUEUES):
-        try:
-            async with asyncio.TaskGroup() as group:
-                reads = [group.create_task(get(name)) for name in sorted(names)]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-    return [queue for read in reads if (queue := read.result()) is not None]
