@@ -1,4 +1,4 @@
 """The command `topogate`.
 
-Imported by `cli.planning`, `cli.reporting`.
+Imported by `cli.planning`, `cli.reading`, `cli.reporting`.
 """

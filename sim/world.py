@@ -20,11 +20,11 @@ from e2e.audit.recount_devices import add_claimed, add_offered
 from e2e.audit.recount_places import find_misplaced, find_split, find_unordered, get_family, get_named_family, is_well
 from e2e.audit.recount_promises import find_overbooked
 from e2e.standins.pods import has_condition
+from sim.apiserver.files import read_yaml
 from sim.apiserver.kinds import build_in, read_definitions
 from sim.apiserver.routes import find_kind
 from sim.apiserver.server import LEASES, MERGE, Change, Request, Server
 from sim.apiserver.webhooks import USER, Admission
-from sim.files import read_yaml
 from sim.loop import VirtualClock, VirtualLoop
 from sim.lowered import LoweredQuotas
 from sim.models import define_kinds, start_models

@@ -1,4 +1,4 @@
 """What commands print: of workloads, PodGroups and topologies.
 
-Imported by `cli`, `cli.planning`.
+Imported by `cli`, `cli.planning`, `cli.reading`.
 """

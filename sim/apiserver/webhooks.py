@@ -13,10 +13,10 @@ from typing import Any
 from core.api.admission_review import AdmissionRequest, GroupVersionKind, GroupVersionResource, UserInfo, patch_of
 from core.jobs.annotations import FALSE_VALUES
 from core.names import FIELD_MANAGER, MIN_PARALLELISM, QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY, WORKLOAD_ANNOTATION
+from sim.apiserver.files import read_yaml
 from sim.apiserver.kinds import Kind
 from sim.apiserver.patches import apply_json_patch
 from sim.apiserver.server import Refused, Request, Resource, Server
-from sim.files import read_yaml
 
 Json = dict[str, Any]
 Answer = Callable[[str, AdmissionRequest], Coroutine[Any, Any, Json]]
