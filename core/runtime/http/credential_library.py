@@ -5,7 +5,10 @@ import themselves, and removed again: whatever imports the library later gets th
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +37,8 @@ def import_credential_readers() -> CredentialReaders:
         module.__path__ = [str(Path(location, folder)) for location in spec.submodule_search_locations]
         sys.modules[module.__name__] = module
     try:
-        from kubernetes_asyncio.client.configuration import Configuration
+        with _import_when_used("urllib3"):  # which encodes passwords
+            from kubernetes_asyncio.client.configuration import Configuration
 
         bare[1].__dict__.update(Configuration=Configuration, ApiClient=object)  # the latter for a function that is not called here
         return _import_readers()
@@ -44,6 +48,22 @@ def import_credential_readers() -> CredentialReaders:
     finally:
         if sys.modules.get(_NAME) is bare[0]:
             _remove_modules()
+
+
+@contextmanager
+def _import_when_used(name: str) -> Iterator[None]:
+    """What imports a module meanwhile imports it when it first asks for one of its attributes."""
+    if name in sys.modules:
+        yield
+        return
+    later = ModuleType(name)
+    vars(later)["__getattr__"] = lambda attribute: getattr(import_module(name), attribute)
+    sys.modules[name] = later
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is later:
+            del sys.modules[name]
 
 
 def _import_readers() -> CredentialReaders:

@@ -19,6 +19,16 @@ assert [name for name in sys.modules if name.startswith("kubernetes_asyncio")] =
 import kubernetes_asyncio
 assert kubernetes_asyncio.client.CoreV1Api and kubernetes_asyncio.client.ApiClient is not object
 """
+PASSWORD_LATER = """
+import sys
+from core.runtime.http.credential_library import import_credential_readers
+configuration = import_credential_readers().configuration()
+assert "urllib3" not in sys.modules
+configuration.username, configuration.password = "ann", "secret"
+assert configuration.get_basic_auth_token() == "Basic YW5uOnNlY3JldA=="
+import urllib3
+assert urllib3.util.make_headers
+"""
 ALREADY_THERE = """
 import kubernetes_asyncio
 from core.runtime.http.credential_library import import_credential_readers
@@ -39,6 +49,6 @@ assert readers.configuration is kubernetes_asyncio.client.Configuration
 """
 
 
-@pytest.mark.parametrize("program", [IN_PART, ALREADY_THERE, OTHER_VERSION])
+@pytest.mark.parametrize("program", [IN_PART, PASSWORD_LATER, ALREADY_THERE, OTHER_VERSION])
 def test_readers_of_credentials_are_imported_in_part_where_that_is_possible(program: str):
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
