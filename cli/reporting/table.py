@@ -22,7 +22,7 @@ def print_remark(remark: str) -> None:
 
 def remove_controls(text: str) -> str:
     """Returns a text as one line without control characters: what is in objects must not steer a terminal."""
-    return replace_controls(" ".join(text.split()))
+    return text if text.isalnum() else replace_controls(" ".join(text.split()))
 
 
 def replace_controls(text: str) -> str:

@@ -170,8 +170,9 @@ def read_terms(spec: Json, kind: str, namespace: str, labels: Labels | None) -> 
     With `labels`, the pod's own, the selectors contain what `matchLabelKeys` and `mismatchLabelKeys` mean; with None, these fields are not
     read.
     """
-    terms = ((spec.get("affinity") or {}).get(kind) or {}).get(_REQUIRED) or ()
-    return tuple(_read_term(term, namespace, labels) for term in terms)
+    affinity = spec.get("affinity")
+    terms = (affinity.get(kind) or {}).get(_REQUIRED) if affinity else None
+    return tuple(_read_term(term, namespace, labels) for term in terms) if terms else ()
 
 
 def _read_term(term: Json, namespace: str, labels: Labels | None) -> PodTerm:

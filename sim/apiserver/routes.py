@@ -35,7 +35,7 @@ def find_request(
 
 def _parse(body: bytes) -> Any:
     try:
-        return from_json(body, cache_strings="keys")
+        return from_json(body, cache_strings="all")
     except ValueError:  # half of a surrogate pair, or very deep
         return json.loads(body)
 

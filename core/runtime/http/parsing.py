@@ -35,7 +35,7 @@ def encode(value: Any) -> bytes:
 def parse_object(data: bytes) -> Obj:
     """Returns the JSON object in a text. Raises ServerError if the text is something else."""
     try:
-        parsed = from_json(data, cache_strings="keys")
+        parsed = from_json(data, cache_strings="all")
     except ValueError:
         parsed = _parse_slowly(data)
     if not isinstance(parsed, dict):
