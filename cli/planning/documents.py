@@ -225,7 +225,8 @@ def sort_out(
 
 def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
     """Returns a copy of an object, of our stored version, with what an API server adds to each, where it is missing: namespace, uid
-    (`KIND/NAME`) and resourceVersion. A node with a status but no conditions becomes ready. Raises Unconvertible for an object of v1beta1
+    (`KIND/NAME`) and resourceVersion, and KubeRay's default of a RayJob's `submissionMode`, by which it has a pod more. A node with a
+    status but no conditions becomes ready. Raises Unconvertible for an object of v1beta1
     that cannot be converted."""
     if obj["apiVersion"] == OLD_API_VERSION:
         obj = convert(obj, API_VERSION)
@@ -237,6 +238,8 @@ def complete(obj: Obj, resource: Resource, namespace: str) -> Obj:
     if resource == r.NODES and isinstance(obj.get("status"), dict) and "conditions" not in obj["status"]:
         # A node that was written by hand is meant to work; a kubelet always sets conditions.
         obj = {**obj, "status": {**obj["status"], "conditions": [{"type": "Ready", "status": "True"}]}}
+    if resource.kind == "RayJob" and isinstance(obj.get("spec"), dict):
+        obj = {**obj, "spec": {"submissionMode": "K8sJobMode", **obj["spec"]}}
     return {**obj, "metadata": metadata}
 
 

@@ -17,6 +17,7 @@ from cli.reporting.report import Report
 from cli.reporting.table import replace_controls
 from core.model.quantity import show_count
 from core.names import MIN_PARALLELISM
+from core.placement.refusals import TOPOLOGY_DOMAIN
 
 Line = str | Text
 _SHOWN_DOMAINS = 12
@@ -123,6 +124,8 @@ def describe_excluded(excluded: Report, total: int) -> str:
     """Returns a text on how many of all `total` nodes an attempt left out, and why: they have too few of a free resource, or `reason` as it
     is. `excluded` has `count` and `reason`."""
     nodes = f"{excluded['count']} of {show_count(total, 'node')}"
+    if excluded["reason"] == TOPOLOGY_DOMAIN:
+        return f"{nodes} are out of the domain in which all pods must be"
     resource = _RESOURCE.fullmatch(excluded["reason"])
     return f"{nodes} have too few free {resource[1]}" if resource is not None else f"{nodes} cannot be used: {excluded['reason']}"
 

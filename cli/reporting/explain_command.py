@@ -24,6 +24,7 @@ from cli.reporting.draw import (
 )
 from cli.reporting.report import Report, describe_state, report_admission, report_choices, report_found, report_refusal
 from cli.reporting.waiting_report import render_waiting, report_former_position, report_local_turn, report_refused, report_waiting
+from core.model.quantity import show_count
 from core.names import (
     ADMITTED,
     DEACTIVATION_TARGET,
@@ -50,6 +51,7 @@ from reconciler.measure.outlook import Outlook
 
 _PRIORITY_BEFORE = re.compile(r"priority (-?[0-9]{1,10}) -> (-?[0-9]{1,10})")
 _UID = re.compile(r"\(UID: ([^,)]+)")
+_SHOWN = 3  # nodes that are named
 _STYLES = {"admitted": GOOD, "finished": GOOD, "deactivated": BAD, "stopping": BAD}
 
 
@@ -91,8 +93,17 @@ def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) 
         report["queuedAgainAt"] = facts.requeue_at
     if facts.unhealthy_nodes:
         report["failedNodes"] = sorted(facts.unhealthy_nodes)
+    report |= _report_end_of_job(outlook, workload, facts)
     report |= _place(outlook, facts, events, knows_nodes=r.NODES not in reading.unreadable)
     return report | (_report_outlook(outlook, facts) if reading.is_whole else report_local_turn(outlook, facts))
+
+
+def _report_end_of_job(outlook: Outlook, workload: Obj, facts: WorkloadFacts) -> Report:
+    """Of a workload whose job has finished and left pods that run: how the job ended, and how many these are."""
+    found = outlook.observed.find_job(workload)
+    over = found[0].find_finish(found[1]) if found is not None else None
+    left = len(outlook.observed.list_live_pods(facts.pods_key)) if over is not None else 0
+    return {"jobFinished": {"succeeded": over.succeeded, "podsLeft": left}} if over is not None and left else {}
 
 
 def find_reported_condition(workload: Obj, facts: WorkloadFacts) -> Any:
@@ -136,6 +147,9 @@ def _place(outlook: Outlook, facts: WorkloadFacts, events: Iterable[Obj], *, kno
     gone = sum(bool(pod.node) and outlook.observed.nodes.store.get(pod.node) is None for pod in pods)
     if gone and knows_nodes:
         report["pods"]["onNodesThatAreGone"] = gone
+    not_ready = [pod.node for pod in pods if pod.node in outlook.state.nodes and not outlook.state.nodes[pod.node].state.ready]
+    if not_ready:
+        report["pods"] |= {"onNodesNotReady": len(not_ready), "nodesNotReady": sorted(set(not_ready))}
     borrowed = list_borrowed(outlook.state, facts)
     if borrowed:
         report["borrowed"] = [{"of": key, "nodes": list(nodes)} for key, nodes in borrowed]
@@ -237,6 +251,10 @@ def render(console: Console, report: Report) -> None:
         write(console, format_labelled("queued again at", report["queuedAgainAt"], WAITING), indent=1)
     if "failedNodes" in report:
         write(console, format_labelled("failed nodes", ", ".join(report["failedNodes"]), BAD), indent=1)
+    if "jobFinished" in report:
+        left = show_count(report["jobFinished"]["podsLeft"], "pod")
+        text = f"it has finished, and {left} of it still run: its quota and its nodes are free once they have ended; delete them or the job"
+        write(console, format_labelled("job", text, WAITING), indent=1)
     _render_place(console, report)
     render_waiting(console, report)
     _render_outlook(console, report)
@@ -268,6 +286,9 @@ def _render_place(console: Console, report: Report) -> None:
         write(console, format_labelled("why there, as things are now", sentence), indent=1)
     pods = report["pods"]
     gone = f" ({pods['onNodesThatAreGone']} of them on nodes that are gone)" if "onNodesThatAreGone" in pods else ""
+    if "onNodesNotReady" in pods:
+        named = ", ".join(pods["nodesNotReady"][:_SHOWN]) + (", ..." if len(pods["nodesNotReady"]) > _SHOWN else "")
+        gone += f" ({pods['onNodesNotReady']} of them on nodes that are not ready: {named})"
     write(console, format_labelled("pods", f"{pods['live']} live, {pods['bound']} on nodes{gone}, {pods['gated']} gated"), indent=1)
     if "podWarning" in report:
         warning = report["podWarning"]

@@ -149,6 +149,8 @@ def _change(change: SuggestedChange) -> Report:
         report["level"] = change.level
     if change.preferred:
         report["preferred"] = True
+    if change.slices is not None:
+        report["slices"] = change.slices
     if change.pods is not None:
         report["pods"] = change.pods
     if change.nodes:

@@ -32,9 +32,8 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
     in_queue = [
         each for each in waiting if each.cluster_queue == own.cluster_queue and (queue is not None or each.workload.queue == facts.queue)
     ]
-    turn: Report = {
-        "position": in_queue.index(own) + 1,
-        "waiting": len(in_queue),
+    turn: Report = {"position": in_queue.index(own) + 1, "waiting": len(in_queue)} if queue is not None else {}
+    turn |= {
         "localPosition": own.local_position,
         "localWaiting": sum(each.workload.queue == facts.queue for each in in_queue),
     }

@@ -152,11 +152,13 @@ class SuggestedChange:
     level: str | None = None  # required at this higher level
     preferred: bool = False  # its level preferred instead of required
     pods: int | None = None  # so many pods instead of what was asked
+    slices: str | None = None  # each slice in one domain of this higher level
     nodes: Sequence[NodeFix] = ()
 
     def __str__(self) -> str:
         parts = [f"in one {self.level}"] if self.level is not None else []
         parts += ["with its level preferred instead of required"] if self.preferred else []
+        parts += [f"with each slice in one {self.slices}"] if self.slices is not None else []
         parts += [f"with {show_count(self.pods, 'pod')}"] if self.pods is not None else []
         parts += [f"if {self.nodes}"] if self.nodes else []
         return " ".join(parts)

@@ -11,6 +11,7 @@ from core.placement.changes import Amount, Never, SuggestedChange
 
 MAX_MESSAGE = 1024  # unbounded condition messages hurt every reader of the object
 _MOST_REASONS = 8  # of exclusion that a sentence names
+TOPOLOGY_DOMAIN = "topologyDomain"  # nodes out of the domain in which all must be
 _SINGLE = ("NotReady", "unschedulable", "taint")  # reasons that are about single nodes, so that one is worth naming
 
 

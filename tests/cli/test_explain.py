@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.names import (
+    ADMITTED,
     COMPONENT_WORKLOAD_INDEX,
     FINISHED,
     IS_GROUP_WORKLOAD,
@@ -17,6 +18,7 @@ from core.names import (
     MIN_PARALLELISM,
     SPARE_NODES,
     SPARES_HELD,
+    WORKLOAD_ANNOTATION,
 )
 from tests.cli.commands import BLOCK, RACK, Commands, build_job, build_nodes, build_queues
 from tests.cli.lives import NOW, build_queued_job, decide_documents
@@ -403,3 +405,55 @@ def test_explain_of_a_message_with_control_characters_sends_none_to_the_terminal
     ran = topogate.run("explain", "workload", workload["metadata"]["name"], "--nodes", file, "-o", "json")
     assert "\x9b" not in ran.out
     assert json.loads(ran.out)["condition"]["message"] == get_condition(workload, "QuotaReserved")["message"]
+
+
+def build_running(job_status: dict[str, Any] | None = None) -> list[Any]:
+    """A job of two pods that run on one node, which is not ready."""
+    documents = decide_documents([*build_nodes(), *build_queues(), *build_queued_job(build_job("a", 2, gpus=4, required=RACK))])
+    workload = get_workload(documents, "a")
+    job = next(d for d in documents if d["kind"] == "Job")
+    workload["status"]["conditions"].append(
+        {"type": ADMITTED, "status": "True", "lastTransitionTime": NOW, "reason": "Admitted", "message": ""}
+    )
+    job["status"] = job_status or {}
+    node = next(d for d in documents if d["kind"] == "Node")
+    node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    template = job["spec"]["template"]
+    notes = {**(template["metadata"].get("annotations") or {}), WORKLOAD_ANNOTATION: workload["metadata"]["name"]}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": job["metadata"]["uid"], "controller": True}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"a-{i}", "namespace": "default", "annotations": notes, "ownerReferences": [owner]},
+            "spec": {**template["spec"], "schedulingGates": [], "nodeName": node["metadata"]["name"]},
+            "status": {"phase": "Running"},
+        }
+        for i in range(2)
+    ]
+    return [*documents, *pods]
+
+
+def test_explain_of_a_workload_with_pods_on_a_node_that_is_not_ready_names_the_node(topogate: Commands):
+    """It said nothing for the five minutes until Kubernetes deletes the pods."""
+    file = topogate.write("cluster.yaml", *build_running())
+    pods = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["pods"]
+    assert (pods["live"], pods["onNodesNotReady"], pods["nodesNotReady"]) == (2, 2, ["n-0-0-0"])
+    assert "(2 of them on nodes that are not ready: n-0-0-0)" in topogate.run("explain", "job", "a", "--nodes", file).out
+
+
+def test_explain_of_a_job_that_has_finished_with_pods_that_run_reports_them(topogate: Commands):
+    """`explain` called it admitted, and only an event had the reason for the quota that it holds."""
+    over = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": NOW}]}
+    file = topogate.write("cluster.yaml", *build_running(over))
+    told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
+    assert told["jobFinished"] == {"succeeded": True, "podsLeft": 2}
+    assert "job: it has finished, and 2 pods of it still run" in topogate.run("explain", "job", "a", "--nodes", file).out
+
+
+def test_explain_of_a_job_without_a_local_queue_has_no_position_in_a_cluster_queue(topogate: Commands):
+    documents = [d for d in [*build_nodes(), *build_queues()] if d["kind"] != "LocalQueue"]
+    file = topogate.write("cluster.yaml", *decide_documents([*documents, *build_queued_job(build_job("a", 1))]))
+    told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
+    assert (told["turn"].get("position"), told["turn"]["localPosition"]) == (None, 1)
+    assert "in the ClusterQueue" not in topogate.run("explain", "job", "a", "--nodes", file).out

@@ -46,6 +46,13 @@ def test_a_job_that_fits_is_placed_as_the_engine_places_it(topogate: Commands, m
     assert [len(domain["values"]) for domain in pod_set["domains"]] == [3] * len(pod_set["domains"])
 
 
+def test_plan_of_a_ray_job_counts_the_pod_that_submits_it(topogate: Commands):
+    """KubeRay's CRD fills in the mode by which there is one, and no file has it."""
+    file = topogate.write("nodes.yaml", *build_nodes(), *build_queues())
+    (planned,) = topogate.run("plan", "-f", EXAMPLES / "kinds" / "rayjob.yaml", "--nodes", file, "-o", "json").data["jobs"]
+    assert [(pod_set["name"], pod_set["count"]) for pod_set in planned["podSets"]] == [("head", 1), ("workers", 8), ("submitter", 1)]
+
+
 def test_plan_of_a_job_with_unjudged_fields_names_them(topogate: Commands):
     spread = build_job("a", 4, required=RACK)
     constraint = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}

@@ -114,6 +114,11 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
         'topology "default" allows to fit only 1 out of 2 slice(s). It would fit in one cloud/block, or with 6 pods. Best '
         "cloud/rack b0/b0-r0: 1 of 2 slices, short of 4 cpu; best cloud/block b0: all 2 slices.",
     ),
+    "slices are larger than any domain of theirs": (
+        lambda: refuse(request(9, Mode.REQUIRED, BLOCK, slices=[(RACK, 9)])),
+        'topology "default" doesn\'t allow to fit any of 1 slice(s). A slice is 9 pods in one cloud/rack; the best has room for 8. '
+        "It would fit with each slice in one cloud/block. No cloud/block holds any slice.",
+    ),
     "amounts are in use": (
         lambda: fill(request(20, Mode.REQUIRED, RACK), b0_r0_n0=4, b0_r0_n1=4),
         'topology "default" allows to fit only 12 out of 20 pod(s). Total nodes: 5; excluded: resource "cpu": 2. It would fit '
@@ -156,9 +161,9 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
     ),
     "pod sets in one domain": (
         lambda: refuse(request(5, name="a"), request(5, name="b"), together=TIE),
-        'topology "default" allows to fit only 3 out of 5 pod(s). Total nodes: 4; excluded: resource "cpu": 3. All pod sets '
-        "(a, b) must be in one cloud/rack (annotation topogate.dev/workload-required-topology). It would fit with 3 pods. Best "
-        "kubernetes.io/hostname b0/b0-r1/b0-r1-n1: 3 of 5 pods, short of 2 cpu.",
+        'topology "default" allows to fit only 3 out of 5 pod(s). Total nodes: 4; excluded: resource "cpu": 1, '
+        "topologyDomain: 2. All pod sets (a, b) must be in one cloud/rack (annotation topogate.dev/workload-required-topology). "
+        "It would fit with 3 pods. Best kubernetes.io/hostname b0/b0-r1/b0-r1-n1: 3 of 5 pods, short of 2 cpu.",
     ),
     "no node for the leader": (
         lambda: refuse(*group(request(1, Mode.REQUIRED, RACK, name="leader", cpu=5000), request(2, Mode.REQUIRED, RACK, name="workers"))),

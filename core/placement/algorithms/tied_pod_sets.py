@@ -82,7 +82,7 @@ def _place_in_one(
         domains = domains if spread is None or spread.deepest > level else spread.order(level, domains)
     before = view.free if free is None else free
     refusal: NotFit | None = None
-    inside, quiet = before, view.set_explains(False)
+    inside, tried, quiet = before, view, view.set_explains(False)
     for domain in domains[:_MOST_DOMAINS].tolist():
         if refusal is not None and not view.budget.spend(view.pass_steps):
             break
@@ -92,7 +92,7 @@ def _place_in_one(
         decision = in_order(quiet, requests, inside)
         if decision.refusal is None:
             return decision
-        refusal = decision.refusal
+        refusal, tried = decision.refusal, view.copy_with_domain(span) if view.explains else view
     placements = find_joint_fit(view, requests, free, level) if len(domains) else None
     if placements is not None:
         return Decision(placements, looked_ahead=True)
@@ -101,7 +101,7 @@ def _place_in_one(
         lacking = next((request for request, held in zip(requests, pods, strict=True) if (held < request.count).all()), requests[largest])
         refusal = in_order(view, [_require_level(lacking, label)], free).refusal or in_order(view, requests, np.zeros_like(before)).refusal
     elif view.explains:  # the trials gave no reasons: the last of them does
-        refusal = in_order(view, requests, inside).refusal
+        refusal = in_order(tried, requests, inside).refusal
     assert refusal is not None
     return Decision((), refusal)
 

@@ -17,7 +17,7 @@ from core.placement.algorithms.spreading import find_closed_nodes
 from core.placement.changes import Amount, show_taint
 from core.placement.explain.never_fits import find_never
 from core.placement.explain.suggested_changes import WHOLE, Refused, find_changes
-from core.placement.refusals import Exclusion, Explanation, LevelFact, NotFit, RefusalKind, show_exclusions
+from core.placement.refusals import TOPOLOGY_DOMAIN, Exclusion, Explanation, LevelFact, NotFit, RefusalKind, show_exclusions
 from core.placement.topology.free_capacity import FreeCapacity, Matrix, sum_amounts, with_pod
 from core.placement.topology.node_eligibility import InvalidSelector
 from core.placement.topology.tree import Flags, Indices
@@ -43,7 +43,7 @@ def refuse(refused: Refused) -> NotFit:
         fit = int(refused.count_units(fits, WHOLE).sum())
         short = _compute_short(view, request, eligible, free, slice(0, len(view.tree))) if fit else ()
         facts.append(LevelFact("", 1, (), fit, wanted, shape.unit, short))
-    notes = list(_list_leader_notes(refused, asked))
+    notes = [*_list_slice_notes(refused, fit), *_list_leader_notes(refused, asked)]
     if shape.tail and fit == wanted - 1 and refused.count_largest(fit, asked) >= request.count - shape.tail:
         notes.append(f"cannot place the partial slice of PodSet {request.name} in a single topology domain")
     notes += _list_caveats(request, lends)
@@ -59,6 +59,16 @@ def refuse(refused: Refused) -> NotFit:
         None if changes else find_never(refused),
     )
     return NotFit(RefusalKind.NOT_FIT, request.name, "", fit, wanted, shape.unit, explanation)
+
+
+def _list_slice_notes(refused: Refused, fit: int) -> Iterator[str]:
+    """How many pods of a slice the best domain has room for, where none has room for one slice."""
+    shape, tree = refused.shape, refused.view.tree
+    if fit or shape.slice_size == 1 or refused.own is not None:
+        return
+    most = int(tree.sum_nodes(shape.slice_level, refused.room).max(initial=0))
+    if 0 < most < shape.slice_size:
+        yield f"A slice is {shape.slice_size} pods in one {tree.declared[shape.slice_level]}; the best has room for {most}"
 
 
 def _list_leader_notes(refused: Refused, level: int) -> Iterator[str]:
@@ -191,6 +201,8 @@ def find_exclusions(view: FreeCapacity, request: PodSetRequest, free: Matrix) ->
     exclude("affinity", ~view.match_labels({}, request.affinity))
     for port in request.traits.host_ports:
         exclude(f"host port {port}", view.around.find_taken_port(port))
+    if view.elsewhere is not None:
+        exclude(TOPOLOGY_DOMAIN, view.elsewhere)
     for resource, amount in sorted(with_pod(request.requests).items()):
         row = view.axis.get(resource)
         short = np.ones_like(left) if row is None else free[row] < amount

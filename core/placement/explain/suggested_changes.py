@@ -1,9 +1,9 @@
 """Looks for the smallest changes that would make a refused pod set fit.
 
-Three kinds: a higher level instead of the one required (or, where no domain of any level is enough, preferring it),
-fewer pods, and changes to nodes: ready, uncordoned, a taint less, so much freed. The smallest takes the fewest levels,
+Four kinds: a higher level instead of the one required (or, where no domain of any level is enough, preferring it), slices at a
+higher level, fewer pods, and changes to nodes: ready, uncordoned, a taint less, so much freed. The smallest takes the fewest levels,
 pods or nodes; of equal ones level goes before pods and pods before nodes, since the first two are the owner's to change.
-Only where none of the three is enough by itself, a higher level and nodes are named together.
+Only where none of them is enough by itself, a higher level and nodes are named together.
 
 Nodes are chosen in the domain that needs the fewest of them, then the one that lacks fewest pods, then by level
 values. Of its nodes those that gain most go first, then those on which the least share of a node must be freed, then
@@ -87,6 +87,8 @@ class Refused:
             return self.view.allocatable
         if self.free_before is not None:
             others_gone: Matrix = self.view.allocatable - (self.free_before - self.free)
+            if self.view.elsewhere is not None:  # there `free` is nothing
+                others_gone[:, self.view.elsewhere] = self.view.allocatable[:, self.view.elsewhere]
             return others_gone
         emptied: Matrix = self.free + self.view.allocatable - np.maximum(self.view.free, self.free)
         if self.own is not None:
@@ -197,6 +199,8 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
         changes.append(_suggest_raised(refused, asked, wider))
     if is_new and (largest := refused.count_largest(fit, asked)):
         changes.append(SuggestedChange(refused.request.count - largest, pods=largest))
+    if is_new and (slices_at := _find_level_for_slices(refused, asked)) is not None:
+        changes.append(SuggestedChange(shape.slice_level - slices_at, slices=refused.view.tree.declared[slices_at]))
     nodes = find_nodes(refused, asked)
     if nodes is not None:
         changes.append(SuggestedChange(len(nodes), nodes=nodes))
@@ -208,6 +212,22 @@ def find_changes(refused: Refused, fit: int) -> tuple[SuggestedChange, ...]:
             raised = _suggest_raised(refused, asked, level)
             return (SuggestedChange(raised.size + len(nodes), raised.level, raised.preferred, nodes=nodes),)
     return ()
+
+
+def _find_level_for_slices(refused: Refused, asked: int) -> int | None:
+    """The lowest level above that of the slices, and not above the one asked for, at which slices of the same size all fit; None where
+    there is none, or the slices have layers, a leader, rules of spreading or other pods that decide."""
+    shape, tree = refused.shape, refused.view.tree
+    is_simple = shape.slice_size > 1 and not shape.tail and sum(size > 1 for size in shape.sizes) == 1
+    if not is_simple or refused.group is not None or refused.is_particular or refused.request.spreading:
+        return None
+    for level in range(shape.slice_level - 1, (0 if shape.auto else shape.start) - 1, -1):
+        held = tree.sum_nodes(level, refused.room) // shape.slice_size
+        for above in range(level - 1, asked - 1, -1):
+            held = tree.sum_children(above, held) if above != WHOLE else held.sum(keepdims=True)
+        if held.max(initial=0) >= refused.wanted:
+            return level
+    return None
 
 
 def _suggest_raised(refused: Refused, asked: int, level: int) -> SuggestedChange:

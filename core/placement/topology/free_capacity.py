@@ -91,6 +91,7 @@ class FreeCapacity:
         self.company: tuple[Company, ...] = ()
         self.inside: tuple[tuple[PodTraits, Flags], ...] = ()  # pods that a solve confines to some nodes
         self.closed: Flags | None = None  # nodes that a solve may not have whatever is freed on them
+        self.elsewhere: Flags | None = None  # nodes out of the domain that a solve is confined to
         self.explains = True  # whether a refusal has reasons
         self.budget: StepBudget = UNLIMITED  # of the decision that asks
         self._observe_all([states[name] for name in tree.names])
@@ -293,6 +294,15 @@ class FreeCapacity:
         with all nodes. Good for one solve. What fits does not change."""
         other = self._copy()
         other.closed = nodes if nodes is None or self.closed is None else self.closed | nodes
+        return other
+
+    def copy_with_domain(self, inside: slice) -> "FreeCapacity":
+        """Returns a copy that shares all arrays, with the nodes of one domain as those that a refusal is about and suggests. Good for one
+        solve. What fits does not change."""
+        elsewhere = np.ones(len(self.tree), dtype=bool)
+        elsewhere[inside] = False
+        other = self.close_nodes(elsewhere)
+        other.elsewhere = elsewhere
         return other
 
     def copy_with_budget(self, budget: StepBudget) -> "FreeCapacity":

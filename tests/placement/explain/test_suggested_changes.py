@@ -51,6 +51,8 @@ def apply(cluster: Cluster, asked: PodSetRequest, change: SuggestedChange) -> tu
         topology = replace(topology, level=change.level)
     if change.preferred:
         topology = replace(topology, mode=Mode.PREFERRED)
+    if change.slices is not None:
+        topology = replace(topology, slices=(replace(topology.slices[0], level=change.slices),))
     nodes, used = {node.name: node for node in cluster.nodes}, list(cluster.used)
     for fix in change.nodes:
         node = nodes[fix.node]
@@ -69,6 +71,8 @@ def lesser(change: SuggestedChange) -> Iterator[SuggestedChange]:
         yield replace(change, level=None)
     if change.preferred:
         yield replace(change, preferred=False)
+    if change.slices is not None:
+        yield replace(change, slices=None)
     if change.pods is not None:
         yield replace(change, pods=None)
     for i, fix in enumerate(change.nodes):
@@ -107,7 +111,7 @@ def check(cluster: Cluster, asked: PodSetRequest, explanation: Explanation) -> N
     if asked.topology.mode is not Mode.REQUIRED:
         anywhere = asked
     could = fits(build_emptied_cluster(cluster), anywhere)
-    assert bool(explanation.changes) == (could or explanation.largest_fit > 0)
+    assert any(change.slices is None for change in explanation.changes) == (could or explanation.largest_fit > 0)
     assert bool(explanation.changes) == (explanation.never is None)
 
 
