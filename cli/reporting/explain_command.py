@@ -99,7 +99,7 @@ def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) 
 
 
 def _report_end_of_job(outlook: Outlook, workload: Obj, facts: WorkloadFacts) -> Report:
-    """Of a workload whose job has finished and left pods that run: how the job ended, and how many these are."""
+    """Of a workload of a job that has finished and left pods that run: how the job ended, and how many these are."""
     found = outlook.observed.find_job(workload)
     over = found[0].find_finish(found[1]) if found is not None else None
     left = len(outlook.observed.list_live_pods(facts.pods_key)) if over is not None else 0
