@@ -19,6 +19,7 @@ from core.model.gates import DEVICES, DEVICES_ON_NODES, ELASTIC_JOBS, ELASTIC_JO
 from core.model.node_health_rules import StormRules
 from core.model.pods_ready_rules import PodsReadyRules, Scope
 from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
+from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.ordering.portions import MOST_S
 from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
 from e2e import manifests
@@ -324,25 +325,9 @@ class Scenario:
         if problems:
             raise Broken("; ".join(problems))
 
-    def _has_ties(self) -> bool:
-        """Whether workloads that wait in one StrictFIFO queue have been there since the same second: after a start the order of names
-        decides (core/queueing/ordering/queue_order.py)."""
-        strict = {queue["metadata"]["name"] for queue in self.world.objects(KUEUE, "clusterqueues") if _is_strict(queue)}
-        waiting = [each for each in self.world.objects(*WORKLOADS) if _get_reason(each) and each["metadata"]["namespace"] in strict]
-        times = [(each["metadata"]["namespace"], time) for each in waiting for time in _list_times(each)]
-        return len(set(times)) < len(times)
-
-    def _has_ties_with_promises(self) -> bool:
-        """Whether a workload that waits until evicted ones are gone came in the same second as another that waits: those behind it see its
-        room as taken, and after a start the order of names says which those are."""
-        waiting = [each for each in self.world.objects(*WORKLOADS) if _get_reason(each)]
-        times = {each["metadata"]["uid"]: _list_times(each) for each in waiting}
-        promised = {each["metadata"]["uid"] for each in waiting if _waits_for_evicted(each)}
-        return any(times[one] & times[other] for one in promised for other in times if one != other)
-
     def _check_with_a_fresh_process(self) -> None:
         """Raises Broken where a reconciler that has seen nothing else decides otherwise, or gives another reason to those that wait."""
-        begin, has_ties, may_see_other_room = self.world.server.version, self._has_ties(), self._has_ties_with_promises()
+        begin = self.world.server.version
         before, spares = self._count_slots(), any(map(_spares_others, self.world.objects(*WORKLOADS)))
         for replica in self.world.replicas:
             replica.kill()
@@ -357,12 +342,12 @@ class Scenario:
         told_anew = [] if self._has_size_limit or spares else told
         self.stale_reasons = sorted(f"{change.last['metadata']['name']}: {_get_reason(change.old)}" for change in told_anew)
         others = sorted({f"{change.resource[1]} {change.last['metadata']['name']}" for change in written if change not in told})
-        excuses = {"workloads of one second": has_ties, "a limit of size": self._has_size_limit, "spared workloads": spares}
+        excuses = {"a limit of size": self._has_size_limit, "spared workloads": spares}
         if others:
             self._excuse(f"{len(others)} objects changed by a fresh process: {', '.join(others[:5])}", excuses)
         if self.stale_reasons:
             told_late = f"{len(self.stale_reasons)} reasons are out of date: {'; '.join(self.stale_reasons)}"
-            self._excuse(told_late, excuses | {"promised room": may_see_other_room})
+            self._excuse(told_late, excuses)
 
     def _excuse(self, problem: str, excuses: Mapping[str, bool]) -> None:
         """Raises Broken with a problem unless one of the excuses holds; notes those that do."""
@@ -402,7 +387,7 @@ class Scenario:
         state = deciding.observed.state
 
         async def list_now() -> list[WaitingWorkload]:  # what is held back is looked at again later, by the loop
-            return list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=held_back)
+            return list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=held_back, is_stopped=make_stop_check(state))
 
         return self.world.loop.run_until_complete(list_now())
 

@@ -70,8 +70,8 @@ def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) 
     report |= {"localQueue": (workload.get("spec") or {}).get("queueName") or ""}
     if facts is None:  # written past all checks
         return report | {"state": "unreadable", "message": "the Workload cannot be read; the reconciler leaves it alone"}
-    queue = outlook.state.find_cluster_queue(facts)
-    report |= {"clusterQueue": queue.name if queue is not None else "", "priority": facts.priority, "state": describe_state(facts)}
+    local = outlook.state.local_queues.get(facts.queue)
+    report |= {"clusterQueue": local.cluster_queue if local is not None else "", "priority": facts.priority, "state": describe_state(facts)}
     reported = find_reported_condition(workload, facts)
     if reported is not None:
         report["condition"] = {name: reported.get(name, "") for name in ("type", "status", "reason", "message", "lastTransitionTime")}

@@ -14,8 +14,19 @@ from core.model.quantity import show_count
 from reconciler.execute.tracing import parse_time
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_ADVICE = ("It would fit", "Can never fit", "No node has", "One pod is larger", "No eligible node")  # how sentences of a refusal begin
 _PREFIX = re.compile(r"couldn't assign flavors to pod set [^:]{1,63}: ")  # as Kueue begins it; the reason comes after
 _UNKNOWN = "?"
+
+
+def _bring_advice_forward(reason: str) -> str:
+    """What a user can do first: a line is cut at its end."""
+    name, colon, message = reason.partition(": ")
+    parts = message.split(". ")
+    advice = [part.rstrip(".") for part in parts if part.startswith(_ADVICE)]
+    if not colon or not advice:
+        return reason
+    return f"{name}: {'. '.join([*advice, *(part.rstrip('.') for part in parts if not part.startswith(_ADVICE))])}"
 
 
 def format_age(since: str, now: datetime) -> str:
@@ -58,6 +69,8 @@ class _Drawing:
         if "inactive" in report:
             self._write_labelled("inactive", report["inactive"]["message"], BAD)
         self._render_waiting(report["waiting"])
+        if "notConsidered" in report:
+            self._render_inactive(report["notConsidered"])
         self._render_holding(report["holding"])
         if "quota" in report:
             self._render_quota(report["quota"])
@@ -84,11 +97,22 @@ class _Drawing:
             cohort = row["cohortPosition"]
             positions += [row["localPosition"], cohort if cohort is not None else _UNKNOWN]
         reason = ": ".join(filter(None, (row["reason"], _PREFIX.sub("", row["message"], count=1))))
+        if not self._is_wide:
+            reason = _bring_advice_forward(reason)
         if "notPreempted" in row:
             reason = f"{reason.replace(':', ', may not preempt:', 1)}; {', '.join(row['notPreempted'])}"
         age = format_age(row["queuedSince"], self._now)
         rest = [row["priority"], age, *([row["pods"]] if self._is_wide else []), _join(row["asks"]), reason]
         return [str(cell) for cell in (*positions, *self._list_names(row), *rest)]
+
+    def _render_inactive(self, inactive: Report) -> None:
+        rows = [
+            [*self._list_names(row), row["state"], _bring_advice_forward(": ".join(filter(None, (row["reason"], row["message"]))))]
+            for row in inactive["workloads"]
+        ]
+        self._write_labelled("not considered", _count(len(rows), inactive["others"]["count"]))
+        names = ["NAMESPACE", "LOCALQUEUE", "JOB", "WORKLOAD"] if self._is_wide else ["NAMESPACE", "JOB"]
+        self._render_table([*names, "STATE", "REASON"], rows)
 
     def _list_names(self, row: Report) -> list[str]:
         job = f"{row['job']['kind'].lower()}/{row['job']['name']}" if "job" in row else f"workload/{row['name']}"

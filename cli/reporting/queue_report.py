@@ -10,7 +10,7 @@ from cli.reporting.report import Report, describe_state
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity, parse_canonical
 from core.model.quota_tree import FlavorResource
-from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_QUOTA
+from core.names import DEACTIVATION_TARGET, EVICTED, QUOTA_RESERVED, REASON_WAITING_FOR_QUOTA
 from core.plan.steps import api_resources as r
 from core.queueing.cycle.queue_view import HoldingWorkload, QueueView, build_queue_views
 from core.queueing.flavors.quota_shortage import compute_usage
@@ -88,7 +88,8 @@ def _describe_missing(
 def report_queues(reading: ClusterReading, selection: Selection) -> list[Report]:
     """Returns a report on each queue that is selected, sorted by name. `waiting` and `holding` have the workloads that are named
     (`workloads`), in order, and of all others number and amounts (`others`); None where that is not known. Amounts are quantities as the
-    API writes them. `notRead` has a sentence for each thing of the queue that could not be read. One that waits for quota has
+    API writes them. `notConsidered` has those that are deactivated or on hold, if there
+    are any. `notRead` has a sentence for each thing of the queue that could not be read. One that waits for quota has
     `notPreempted`, the settings that are Never and protect workloads of a lower priority from it."""
     settings, state = reading.outlook.settings, reading.outlook.state
     later = reading.outlook.list_later()
@@ -99,7 +100,7 @@ def report_queues(reading: ClusterReading, selection: Selection) -> list[Report]
         is_held_back=later.__contains__,
         chosen=selection.cluster_queues,
     )
-    shown = (view for view in views if view.name or any(selection.has(each.workload) for each in view.waiting))
+    shown = (view for view in views if view.name or any(map(selection.has, (*(each.workload for each in view.waiting), *view.inactive))))
     return [_Reporter(reading, selection, view, later).report() for view in shown]
 
 
@@ -138,6 +139,9 @@ class _Reporter:
         if problem is not None:
             report["inactive"] = {"reason": problem[0], "message": problem[1]}
         report["waiting"] = self._report_waiting()
+        inactive = self._report_inactive()
+        if inactive is not None:
+            report["notConsidered"] = inactive
         report["holding"] = self._report_holding()
         quota = self._report_quota()
         if quota is not None:
@@ -198,6 +202,20 @@ class _Reporter:
         if condition is None or condition.get("status") == "True":
             return "", _NO_DECISION
         return str(condition.get("reason") or ""), str(condition.get("message") or "")
+
+    def _report_inactive(self) -> Report | None:
+        """Workloads that are not considered until a user changes that; None where there are none."""
+        named = [each for each in self._view.inactive if self._selection.has(each)]
+        if not self._view.inactive or (not named and self._reading.namespace is not None):
+            return None
+        return {"workloads": list(map(self._report_one_inactive, named)), "others": {"count": len(self._view.inactive) - len(named)}}
+
+    def _report_one_inactive(self, workload: WorkloadFacts) -> Report:
+        obj = self._observed.workloads.store.get(workload.key) or {"metadata": {}}
+        found = (find_condition(obj, kind) for kind in (EVICTED, DEACTIVATION_TARGET, QUOTA_RESERVED))
+        condition = next((each for each in found if each is not None and each.get("message")), {})
+        reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+        return {**_name(workload, obj), "state": describe_state(workload), "reason": reason, "message": message}
 
     def _report_holding(self) -> Report:
         named = [each for each in self._view.holding if self._selection.has(each.workload)]

@@ -10,6 +10,7 @@ from cli.reporting.report import Report, describe_owner
 from cli.reporting.table import remove_controls
 from core.model.quantity import format_quantity
 from core.placement.refusals import LevelFact
+from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.flavors.outcome import CURABLE, Attempt, NotAdmissible
 from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
 from core.queueing.preemption.missing_quota import MissingQuota, explain_no_preemption, list_missing_quota
@@ -110,7 +111,13 @@ def report_former_position(outlook: Outlook, facts: WorkloadFacts, priority: int
 
 def _list_waiting(outlook: Outlook) -> list[WaitingWorkload]:
     settings, later = outlook.settings, outlook.list_later()
-    return list_all_waiting(outlook.state, rules=settings.pods_ready, sharing=settings.fair_sharing, is_held_back=later.__contains__)
+    return list_all_waiting(
+        outlook.state,
+        rules=settings.pods_ready,
+        sharing=settings.fair_sharing,
+        is_held_back=later.__contains__,
+        is_stopped=make_stop_check(outlook.state),
+    )
 
 
 def report_refused(outlook: Outlook, waiting: Report, refusal: NotAdmissible) -> Report:

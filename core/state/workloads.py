@@ -26,8 +26,6 @@ class Workloads:
         self._counts_spares = counts_spares  # nodes that are kept free for a workload use quota, too
         self.facts: dict[str, WorkloadFacts] = {}
         self._assumed: dict[str, _Assumed] = {}
-        self._arrivals: dict[str, int] = {}
-        self._arrived = 0
         self._heirs = Heirs()
         self._indexes = StandingIndexes()  # kept in step with facts and decisions by `_update`
 
@@ -43,15 +41,11 @@ class Workloads:
         if facts is None:
             self.facts.pop(key, None)
             self._assumed.pop(key, None)
-            self._arrivals.pop(key, None)
             self._update(key)
             return
         known = self.facts.get(key)
         if known is not None and known.uid != facts.uid:
             self._assumed.pop(key, None)
-        if known is None or known.uid != facts.uid:
-            self._arrived += 1
-            self._arrivals[key] = self._arrived
         self.facts[key] = facts
         self._settle(key)
 
@@ -215,11 +209,6 @@ class Workloads:
         """Returns the facts of active workloads with an observed admission and nodes in `status.unhealthyNodes`; evicted ones are left out,
         and so are those with a decision on its way."""
         return list(self._indexes.unhealthy.values())
-
-    def get_arrival(self, key: str) -> int:
-        """Returns the place of a workload among all in the order in which they were first seen; a higher number came later. One with
-        the same name and another uid counts anew. Raises KeyError for one that is not there."""
-        return self._arrivals[key]
 
     def list_pending(self) -> Iterable[WorkloadFacts]:
         """Returns the facts of workloads that wait for a decision: active, without quota, not finished, being deleted, on hold or replaced.

@@ -423,3 +423,33 @@ cli.program.main(["queue", "--kubeconfig", "/none", "-o", "wide"])  # which pars
 print([name for name in {heavy!r} if name in sys.modules])"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_deactivated_workload_is_shown_apart_with_its_reason(topogate: Commands):
+    """Found by a new user, who looked for a suspended job and found nothing."""
+    documents = build_cluster()
+    workload = next(d for d in documents if d["kind"] == "Workload" and d["metadata"]["ownerReferences"][0]["name"] == "j5")
+    workload["spec"]["active"] = False
+    workload["status"] = {
+        "conditions": [
+            {
+                "type": "Evicted",
+                "status": "True",
+                "reason": "Deactivated",
+                "message": "by its user",
+                "lastTransitionTime": "2026-02-03T04:05:06Z",
+            }
+        ]
+    }
+    file = topogate.write("cluster.yaml", *documents)
+    (queue,) = topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]
+    (row,) = queue["notConsidered"]["workloads"]
+    assert (row["job"]["name"], row["state"], row["reason"], row["message"]) == ("j5", "deactivated", "Deactivated", "by its user")
+    assert [row["job"]["name"] for row in queue["waiting"]["workloads"]] == ["j3", "j1"]
+    assert "  not considered: 1 workload\n" in topogate.run("queue", "--nodes", file).out
+
+
+def test_reason_on_a_narrow_terminal_begins_with_what_would_help(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = topogate.run("queue", "--nodes", topogate.write("cluster.yaml", *build_cluster())).out
+    assert shown.count("TopologyPlacementFailed: It would fit in one") == 3

@@ -42,6 +42,7 @@ from core.model.pods_ready_rules import PodsReadyRules, RequeueTime, Scope
 from core.placement.algorithms.profile import ContradictingProfile, read_profiles
 
 _UNSERVED = Ignored("topogate does not serve it yet")
+_OF_VISIBILITY = Ignored("the flag --visibility-port of the reconciler says where the visibility API listens")
 _READY, _HEALTH = PodsReadyRules(), HealthRules()  # the defaults
 _MANAGED = Ignored("the label topogate.dev/managed=true on a namespace says the same of its jobs")
 
@@ -511,8 +512,8 @@ class ConfigurationFile(Strict):
     admission_fair_sharing: Annotated[Any, _UNSERVED] = None
     object_retention_policies: Annotated[Any, _UNSERVED] = None
     queue_visibility: Annotated[Any, Ignored("it is v1beta1's, and gone from Kueue")] = None
-    visibility: Annotated[Any, _UNSERVED] = None
-    visibility_server: Annotated[Any, Ignored("the flag --visibility-port of the reconciler says where the visibility API listens")] = None
+    visibility: Annotated[Any, _OF_VISIBILITY] = None
+    visibility_server: Annotated[Any, _OF_VISIBILITY] = None
 
     @field_validator("topogate")
     @classmethod

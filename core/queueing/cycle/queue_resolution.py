@@ -1,5 +1,7 @@
 """From a LocalQueue to the ClusterQueue that serves it, and what can be wrong on the way."""
 
+from collections.abc import Callable
+from functools import cache
 from itertools import takewhile
 
 from core.names import (
@@ -52,6 +54,12 @@ def resolve_queue(state: ClusterState, local_queue: str) -> tuple[ClusterQueueFa
     if state.pause.admissions is not None:  # reported last: other problems can be removed meanwhile
         return None, NotAdmissible(REASON_ADMISSIONS_PAUSED, state.pause.admissions.sentence, ())
     return queue, None
+
+
+def make_stop_check(state: ClusterState) -> Callable[[str], bool]:
+    """Returns a function that says whether a LocalQueue, given by its key, admits none now (`resolve_queue`). It looks once for each, so
+    that it is good for as long as the state does not change."""
+    return cache(lambda local_queue: resolve_queue(state, local_queue)[1] is not None)
 
 
 def _describe_stop(policy: str) -> str:

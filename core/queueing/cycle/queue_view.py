@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from core.model.configuration import FairSharing
 from core.model.pods_ready_rules import PodsReadyRules
 from core.model.quota_tree import Amounts, FlavorResource, Quota
-from core.queueing.cycle.queue_resolution import find_inactive_reason
+from core.queueing.cycle.queue_resolution import find_inactive_reason, make_stop_check
 from core.queueing.ordering.waiting_order import IsHeldBack, WaitingWorkload, list_all_waiting
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
@@ -47,13 +47,14 @@ class QuotaUse:
 @dataclass(frozen=True, slots=True)
 class QueueView:
     """A ClusterQueue with its workloads. `facts` is None where it does not exist; its name is empty for workloads with a LocalQueue that
-    does not exist. `problem`: reason and message why it admits none, if so. Workloads that hold quota are in the order in which they got
-    it."""
+    does not exist. `problem`: reason and message why it admits none, if so. `inactive` workloads hold nothing and are not considered; they
+    are sorted by key. Workloads that hold quota are in the order in which they got it."""
 
     name: str
     facts: ClusterQueueFacts | None
     problem: tuple[str, str] | None
     waiting: tuple[WaitingWorkload, ...]
+    inactive: tuple[WorkloadFacts, ...]
     holding: tuple[HoldingWorkload, ...]
     quota: tuple[QuotaUse, ...]
 
@@ -69,13 +70,28 @@ def build_queue_views(
     """Returns a view of each ClusterQueue, sorted by name: those that exist, and those that a LocalQueue or a waiting workload names. With
     `chosen` only those with one of these names. The other parameters are those of `list_all_waiting`. The state is as before."""
     waiting = defaultdict[str, list[WaitingWorkload]](list)
-    for each in list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=is_held_back):
+    for each in list_all_waiting(state, rules=rules, sharing=sharing, is_held_back=is_held_back, is_stopped=make_stop_check(state)):
         waiting[each.cluster_queue].append(each)
-    names = {*state.cluster_queues, *waiting, *(local.cluster_queue for local in state.local_queues.values())}
-    return [_build_view(state, name, tuple(waiting[name])) for name in sorted(names if chosen is None else names.intersection(chosen))]
+    inactive = _list_inactive(state)
+    names = {*state.cluster_queues, *waiting, *inactive, *(local.cluster_queue for local in state.local_queues.values())}
+    shown = sorted(names if chosen is None else names.intersection(chosen))
+    return [_build_view(state, name, tuple(waiting[name]), tuple(inactive[name])) for name in shown]
 
 
-def _build_view(state: ClusterState, name: str, waiting: tuple[WaitingWorkload, ...]) -> QueueView:
+def _list_inactive(state: ClusterState) -> Mapping[str, list[WorkloadFacts]]:
+    """Workloads that hold nothing and are not considered: deactivated, or on hold."""
+    found = defaultdict[str, list[WorkloadFacts]](list)
+    for key, facts in state.workloads.facts.items():
+        if (facts.active and not facts.on_hold) or facts.finished or facts.deleting or state.workloads.find_holding(key) is not None:
+            continue
+        local = state.local_queues.get(facts.queue)
+        found[local.cluster_queue if local is not None else ""].append(facts)
+    for workloads in found.values():
+        workloads.sort(key=lambda facts: facts.key)
+    return found
+
+
+def _build_view(state: ClusterState, name: str, waiting: tuple[WaitingWorkload, ...], inactive: tuple[WorkloadFacts, ...]) -> QueueView:
     queue = state.cluster_queues.get(name)
     holding = list[HoldingWorkload]()
     for workload in sorted(state.workloads.list_holders(name), key=lambda workload: (workload.reserved_at or "~", workload.key)):
@@ -83,8 +99,9 @@ def _build_view(state: ClusterState, name: str, waiting: tuple[WaitingWorkload, 
         if admission is not None:
             holding.append(HoldingWorkload(workload, compute_admission_usage(admission)))
     if queue is None:
-        return QueueView(name, None, None, waiting, tuple(holding), ())
-    return QueueView(name, queue, find_inactive_reason(state, queue), waiting, tuple(holding), _list_quota(state, queue, holding))
+        return QueueView(name, None, None, waiting, inactive, tuple(holding), ())
+    quota = _list_quota(state, queue, holding)
+    return QueueView(name, queue, find_inactive_reason(state, queue), waiting, inactive, tuple(holding), quota)
 
 
 def _list_quota(state: ClusterState, queue: ClusterQueueFacts, holding: list[HoldingWorkload]) -> tuple[QuotaUse, ...]:

@@ -53,7 +53,7 @@ class _Line:
         self.reckoned: dict[_Amounts, _Reckoned] = {}
         self.may_borrow = False  # whether its head does
         self.standings: list[_Standing] = []
-        self.standing_of_tree: tuple[bool, bool, Order] = (True, True, (0, "", "", 0))
+        self.standing_of_tree: tuple[bool, bool, Order] = (True, True, (0, "", "", ""))
         self.winner: _Line | None = self
 
 

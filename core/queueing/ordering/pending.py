@@ -13,13 +13,12 @@ from core.state.facts import PodSetFacts, WorkloadFacts
 from core.state.workloads import Workloads
 
 MOST_ADDED = 2_000  # new workloads that one `sync` adds, in some 30 ms
-Order = tuple[int, str, str, int]  # lower goes first; no two are equal
+Order = tuple[int, str, str, str]  # lower goes first; no two are equal
 
 
-def build_order(workloads: Workloads, workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> Order:
-    """Returns the place of a workload among all, as a sort key: that of `queue_order`, then the order in which `workloads` came. Raises
-    KeyError where it is none of these."""
-    return (*queue_order(workload, rules), workloads.get_arrival(workload.key))
+def build_order(workload: WorkloadFacts, rules: PodsReadyRules | None = None) -> Order:
+    """Returns the place of a workload among all, as a sort key: that of `queue_order`, then its key."""
+    return (*queue_order(workload, rules), workload.key)
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +140,7 @@ class Pending:
         group = self._groups.get(same)
         if group is None:
             group = self._groups[same] = EquivalenceClass(same)
-        order = build_order(self._workloads, workload, self._rules)
+        order = build_order(workload, self._rules)
         insort(group.members, (order, workload))
         self._regrouped[group] = None
         is_same = before is not None and before.order == order and before.workload.uid == workload.uid

@@ -124,7 +124,7 @@ class PendingOrder:
             if before is not None:
                 removed[before[1].queue].append(before)
             if now is not None:
-                member = self._members[key] = build_order(self._state.workloads, now, self._rules), now
+                member = self._members[key] = build_order(now, self._rules), now
                 added[now.queue].append(member)
         return removed, added
 

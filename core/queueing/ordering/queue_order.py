@@ -1,8 +1,7 @@
-"""The order in a queue: priority, then time, then order of creation.
+"""The order in a queue: priority, then time, then namespace and name.
 
-Times have whole seconds. Within one second, workloads are ordered as they were first observed, which is the order in
-which the API server created them. Workloads that existed before this process are ordered as in the first list. KEP-2724
-leaves ties open; no workload may overtake the blocked head of a StrictFIFO queue by chance.
+Times have whole seconds. KEP-2724 leaves ties of one second open. Names decide them, so that every process, and `topogate queue`, has the
+same order whatever it has seen first, and no workload overtakes the blocked head of a StrictFIFO queue by chance.
 """
 
 from core.model.pods_ready_rules import PodsReadyRules, RequeueTime

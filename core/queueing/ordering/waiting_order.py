@@ -5,7 +5,8 @@ of the cycle's turns (`iteration_order`, `fair_order`) as if each workload were 
 first if quota for one workload were free now. A workload that has to borrow comes after those that need not, with those behind it in its
 queue. The flavors that it would get are not searched for: they are estimated as fair sharing estimates them.
 
-A workload that may be queued again only later is not considered before: it comes after all others of its queue.
+A workload that may be queued again only later is not considered before: it comes after all others of its queue. So does one of a queue
+that admits none now.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
 IsHeldBack = Callable[[str], bool]
+IsStopped = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,11 @@ def list_all_waiting(
     rules: PodsReadyRules | None = None,
     sharing: FairSharing | None = None,
     is_held_back: IsHeldBack = lambda uid: False,
+    is_stopped: IsStopped = lambda local_queue: False,
 ) -> list[WaitingWorkload]:
     """Returns all workloads that wait, in the order in which they are considered, with all their positions. Within a ClusterQueue it is
-    that of `pending.build_order`; those with a uid that `is_held_back` come last. `rules` are those of waitForPodsReady. `sharing`: None
+    that of `pending.build_order`; those with a uid that `is_held_back` come last, and after them those of a LocalQueue (by its key) that
+    `is_stopped`. `rules` are those of waitForPodsReady. `sharing`: None
     where fair sharing is off. The state is as before."""
     pending = Pending(state.workloads, rules)
     try:
@@ -55,11 +59,11 @@ def list_all_waiting(
     finally:
         pending.close()
     in_order = list(_list_turns(state, pending.list_classes(), sharing))
-    late = [workload for workload in in_order if is_held_back(workload.uid)]
+    in_order.sort(key=lambda workload: (is_stopped(workload.queue), is_held_back(workload.uid)))
     counted = Counter[tuple[str, str]]()
     found = []
     roots = dict[str, str]()
-    for workload in [workload for workload in in_order if not is_held_back(workload.uid)] + late:
+    for workload in in_order:
         local = state.local_queues.get(workload.queue)
         name = local.cluster_queue if local is not None else ""
         if name not in roots:

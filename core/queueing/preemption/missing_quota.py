@@ -63,12 +63,23 @@ def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: Clus
 
 def _list_holders_of(state: ClusterState, queue: ClusterQueueFacts, name: FlavorResource) -> tuple[QuotaHolder, ...]:
     tree, found = state.quota, list[QuotaHolder]()
-    for other in (queue.name, *(each for each in tree.list_relatives(queue.name) if tree.is_using_others(queue.name, each, name))):
+    for other in (queue.name, *(each for each in tree.list_relatives(queue.name) if _is_in_the_way(state, queue.name, each, name))):
         for workload in state.workloads.list_holders(other):
             admission = state.workloads.find_holding(workload.key)
             amount = compute_admission_usage(admission).get(name, 0) if admission is not None else 0
             found += [QuotaHolder(workload, other, amount)] if amount else []
     return tuple(sorted(found, key=lambda holder: (-holder.amount, holder.workload.key)))
+
+
+def _is_in_the_way(state: ClusterState, queue: str, other: str, name: FlavorResource) -> bool:
+    """Whether another ClusterQueue uses more than its own, and the queue could use more if it did not: its limits may leave it none of what
+    others borrow."""
+    if not state.quota.is_using_others(queue, other, name):
+        return False
+    tree = state.quota.copy_around(queue)
+    before = tree.compute_available(queue, name)
+    tree.add(other, {name: tree.get_usage(other).get(name, 0)}, -1)
+    return tree.compute_available(queue, name) > before
 
 
 def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[str, int], ...]:
@@ -120,12 +131,11 @@ def _explain_others(state: ClusterState, workload: WorkloadFacts, queue: Cluster
         return
     asked = compute_asked(state, workload, queue)
     names = [(f, r) for group in queue.groups for f in group.flavors for r in group.resources if any(each.get(r) for each in asked)]
-    tree = state.quota
-    beyond = [o for o in tree.list_relatives(queue.name) if any(tree.is_using_others(queue.name, o, name) for name in names)]
+    beyond = [o for o in state.quota.list_relatives(queue.name) if any(_is_in_the_way(state, queue.name, o, name) for name in names)]
     holders = [other for name in beyond for other in _list_running(state, name)]
     setting = f"reclaimWithinCohort of ClusterQueue {queue.name} is {policy.reclaim}"
     if not holders:
-        yield f"no other ClusterQueue of cohort {cohort} uses more than its own quota, so that there is nothing to reclaim"
+        yield f"no other ClusterQueue of cohort {cohort} borrows quota that this one could use, so that there is nothing to reclaim"
         return
     borrowers = f"{show_count(len(beyond), 'other ClusterQueue')} ({beyond[0]}{' and others' if len(beyond) > 1 else ''})"
     may_go = sum(may_reclaim(policy.reclaim, workload, other) for other in holders)
@@ -150,7 +160,7 @@ def _is_beyond_nominal(state: ClusterState, queue: ClusterQueueFacts, name: Flav
 def list_never_preempted(state: ClusterState, queue: ClusterQueueFacts, borrowers: Iterable[str]) -> list[tuple[int, str]]:
     """Returns the settings of a ClusterQueue that are Never, as text, each with the lowest priority of the workloads that it protects from
     all workloads of the queue. One without such workloads is left out. `borrowers`: other ClusterQueues that use more than their own."""
-    beyond = [other for other in borrowers if any(state.quota.is_using_others(queue.name, other, name) for name in queue.quota)]
+    beyond = [other for other in borrowers if any(_is_in_the_way(state, queue.name, other, name) for name in queue.quota)]
     policies = (
         ("withinClusterQueue", queue.preemption.within_queue, [queue.name]),
         ("reclaimWithinCohort", queue.preemption.reclaim, beyond),

@@ -163,7 +163,7 @@ def test_former_head_behind_another_one_waits_for_it_and_is_judged_anew_at_the_h
 
 def test_former_head_among_others_that_are_alike_waits_for_the_new_head_too():
     scene = build_crowded_scene(strict=True)
-    for name in ("alike", "like it", "like them"):
+    for name in ("like it", "like them", "of a kind"):
         scene.submit(name, 8)
     assert get_refusals(scene.run())["head"].reason == REASON_TOPOLOGY_PLACEMENT_FAILED
     scene.submit("urgent", 9, priority=5)

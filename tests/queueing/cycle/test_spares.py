@@ -115,7 +115,7 @@ def test_two_in_one_cycle_do_not_get_the_same() -> None:
 def test_the_spare_takes_the_pods_of_a_lost_node_though_another_waits_for_room() -> None:
     scene = build_sparing_scene()
     scene.ask("w", 2, 1)
-    scene.submit("other", 1, cpu="4")
+    scene.submit("x", 1, cpu="4")
     scene.run()
     scene.submit("waits", 1, cpu="4")
     assert list_admitted(scene.run()) == set()
@@ -454,10 +454,10 @@ def test_workload_with_quota_for_its_pods_but_not_for_its_spares_waits() -> None
 def test_quota_used_by_spares_counts_for_the_next_workload_of_the_cycle() -> None:
     scene = build_counting_scene(quota="15")
     scene.ask("w", 2, 1)
-    scene.submit("next", 1, cpu="4")
+    scene.submit("x", 1, cpu="4")
     outcome = scene.run()
     assert list_admitted(outcome) == {"w"}
-    refused = outcome["next"]
+    refused = outcome["x"]
     assert isinstance(refused, NotAdmissible)
     (shortage,) = list_shortages(refused)
     assert (shortage.wanted, shortage.available, shortage.used, shortage.nominal) == (4000, 3000, 12000, 15000)
@@ -515,7 +515,7 @@ def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rac
     """The spare fails first, then the node with all pods."""
     scene = build_sparing_scene(4, 4)
     scene.ask("w", 2, 1, cpu="2")
-    scene.ask("others", 2, 0)
+    scene.ask("x", 2, 0)
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r0-n0": 2}, ("r0-n1",))
     for node in ("r0-n1", "r0-n0"):
@@ -525,7 +525,7 @@ def test_spares_of_a_required_rack_are_given_back_where_all_pods_get_another_rac
     scene.run()
     assert (scene.where("w"), scene.held("w")) == ({"r1-n0": 2}, ())
     assert scene.keep("w").serving == ("r1-n1",)
-    check(scene, ["w", "others"])
+    check(scene, ["w", "x"])
 
 
 def check(scene: Sparing, everybody: list[str]) -> None:

@@ -53,11 +53,11 @@ def list_expected(scene: Scene, pending: Pending, cluster_queue: str) -> list[tu
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_pending_workloads_are_listed_by_priority_time_and_arrival(strict: bool):
+def test_pending_workloads_are_listed_by_priority_time_and_name(strict: bool):
     scene, order, pending = build_scene(strict=strict)
     add(scene, "late", second=9)
-    add(scene, "early", second=1)
     add(scene, "same-second", second=1, queue="b")
+    add(scene, "early", second=1)
     add(scene, "urgent", priority=7, second=30, queue="b")
     found = [(one.workload.key, one.in_cluster_queue, one.in_local_queue) for one in list_pending(sync(order), "cq")]
     names = [("urgent", 0, 0), ("early", 1, 0), ("same-second", 2, 1), ("late", 3, 1)]

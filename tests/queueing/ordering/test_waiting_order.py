@@ -147,7 +147,7 @@ def test_order_shown_is_the_order_of_admissions_with_quota_for_one_at_a_time(mad
         assert each.cohort_position == len(expected[root])
     for queue in QUEUES:
         own = [each.workload for each in shown if each.cluster_queue == queue]
-        assert own == sorted(own, key=lambda workload: build_order(made.state.workloads, workload))
+        assert own == sorted(own, key=lambda workload: build_order(workload))
     admitted: dict[str, list[str]] = {}
     while True:
         heads = {get_root(made, each.cluster_queue): each for each in reversed(list_all_waiting(made.state, sharing=made.sharing))}
@@ -159,3 +159,22 @@ def test_order_shown_is_the_order_of_admissions_with_quota_for_one_at_a_time(mad
         if not now:
             break
     assert admitted == expected
+
+
+def test_workloads_of_one_second_are_ordered_by_name_whatever_was_seen_first():
+    """Found by a new user: jobs z to a of one `kubectl apply` were admitted from z on, and shown from a on."""
+    made = build_scene()
+    made.pool("a", "1")
+    for name in ("z", "y", "x"):
+        made.submit(name, queue="a", created="2026-01-01T00:00:01Z")
+    assert get_names(list_all_waiting(made.state)) == ["x", "y", "z"]
+
+
+def test_workload_of_a_local_queue_that_admits_none_comes_last_also_in_its_cohort():
+    made = build_scene()
+    made.pool("a", "4", "cohort")
+    made.pool("b", "4", "cohort")
+    made.submit("stopped", queue="a", priority=9)
+    made.submit("waits", queue="b")
+    shown = list_all_waiting(made.state, is_stopped=lambda local_queue: local_queue.endswith("/a"))
+    assert [(*get_names([each]), each.cohort_position) for each in shown] == [("waits", 1), ("stopped", 2)]

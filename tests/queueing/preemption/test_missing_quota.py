@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.queueing.flavors.outcome import NotAdmissible
-from core.queueing.preemption.missing_quota import explain_no_preemption, list_missing_quota
+from core.queueing.preemption.missing_quota import explain_no_preemption, list_missing_quota, list_never_preempted
 from tests.builders import NAMESPACE
 from tests.queueing.shared import Shared
 
@@ -170,5 +170,23 @@ def test_queue_with_relatives_within_their_own_quota_has_nothing_to_reclaim():
     made.run()
     made.submit("new", 4, queue="a", topology=ANYWHERE)
     assert explain(made, "new") == [
-        "no other ClusterQueue of cohort cohort uses more than its own quota, so that there is nothing to reclaim"
+        "no other ClusterQueue of cohort cohort borrows quota that this one could use, so that there is nothing to reclaim"
     ]
+
+
+def test_borrowers_are_not_in_the_way_of_a_queue_that_may_not_use_what_they_borrow():
+    """Found by a new user: `reclaimWithinCohort is Never` was the reason for a queue that has all of its own quota and may not borrow."""
+    made = Shared()
+    made.rack("r", 16)
+    made.pool("lender", "6", "cohort")
+    made.pool("borrower", "0", "cohort")
+    made.pool("closed", "2", "cohort", borrowingLimit="0", lendingLimit="0")
+    made.submit("big", 6, queue="borrower", topology=ANYWHERE)
+    made.submit("own", 2, queue="closed", priority=9, topology=ANYWHERE)
+    made.run()
+    made.submit("new", 2, queue="closed", topology=ANYWHERE)
+    closed = made.state.cluster_queues["closed"]
+    (missing,) = list_missing_quota(made.state, made.state.workloads.facts[f"{NAMESPACE}/new"], closed)
+    assert [holder.cluster_queue for holder in missing.holders] == ["closed"]
+    assert list_never_preempted(made.state, closed, ["borrower"]) == [(9, "withinClusterQueue is Never")]
+    assert list_never_preempted(made.state, made.state.cluster_queues["lender"], ["borrower"]) == [(0, "reclaimWithinCohort is Never")]
