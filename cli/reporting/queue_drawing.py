@@ -19,8 +19,8 @@ _PREFIX = re.compile(r"couldn't assign flavors to pod set [^:]{1,63}: ")  # as K
 _UNKNOWN = "?"
 
 
-def _bring_advice_forward(reason: str) -> str:
-    """What a user can do first: a line is cut at its end."""
+def _move_advice_forward(reason: str) -> str:
+    """Returns a reason with its sentences of advice first: a line is cut at its end."""
     name, colon, message = reason.partition(": ")
     parts = message.split(". ")
     advice = [part.rstrip(".") for part in parts if part.startswith(_ADVICE)]
@@ -98,7 +98,7 @@ class _Drawing:
             positions += [row["localPosition"], cohort if cohort is not None else _UNKNOWN]
         reason = ": ".join(filter(None, (row["reason"], _PREFIX.sub("", row["message"], count=1))))
         if not self._is_wide:
-            reason = _bring_advice_forward(reason)
+            reason = _move_advice_forward(reason)
         if "notPreempted" in row:
             reason = f"{reason.replace(':', ', may not preempt:', 1)}; {', '.join(row['notPreempted'])}"
         age = format_age(row["queuedSince"], self._now)
@@ -107,7 +107,7 @@ class _Drawing:
 
     def _render_inactive(self, inactive: Report) -> None:
         rows = [
-            [*self._list_names(row), row["state"], _bring_advice_forward(": ".join(filter(None, (row["reason"], row["message"]))))]
+            [*self._list_names(row), row["state"], _move_advice_forward(": ".join(filter(None, (row["reason"], row["message"]))))]
             for row in inactive["workloads"]
         ]
         self._write_labelled("not considered", _count(len(rows), inactive["others"]["count"]))

@@ -449,7 +449,7 @@ def test_deactivated_workload_is_shown_apart_with_its_reason(topogate: Commands)
     assert "  not considered: 1 workload\n" in topogate.run("queue", "--nodes", file).out
 
 
-def test_reason_on_a_narrow_terminal_begins_with_what_would_help(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
+def test_reason_on_a_narrow_terminal_begins_with_the_change_that_would_help(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "120")
     shown = topogate.run("queue", "--nodes", topogate.write("cluster.yaml", *build_cluster())).out
     assert shown.count("TopologyPlacementFailed: It would fit in one") == 3

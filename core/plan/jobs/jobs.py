@@ -309,7 +309,8 @@ def _deactivate(f: JobFacts, workload: Obj, message: str, before: tuple[Step, ..
 def _plan_user_suspension(f: JobFacts, workload: Obj) -> Plan:
     """Suspending a running job by hand gives its capacity back; it asks again when unsuspended."""
     evict = plan_eviction_of(workload, REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER, f.now, follows=True)
-    return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER), evict)
+    event = report(f.build_event(EVENT_STOPPED, SUSPENDED_BY_USER))
+    return make_plan(plan_deactivation(workload, REASON_SUSPENDED_BY_USER), evict, event)
 
 
 def _plan_early_suspension(f: JobFacts, workload: Obj) -> Plan:

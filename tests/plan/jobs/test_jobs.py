@@ -113,7 +113,7 @@ ENDED = {"status": {"conditions": [{"type": "Complete", "status": "True", "messa
         (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED), pods=has_pods()), (), pacing.STOP_POLL_S),
         (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED)), (RESTORE, RELEASE), None),
         (make_facts(make_job(), make_workload(*RUNS, EVICTED)), (RELEASE,), None),
-        (make_facts(make_job(started=True), make_workload(*RUNS)), (DEACTIVATE, EVICT), None),
+        (make_facts(make_job(started=True), make_workload(*RUNS)), (DEACTIVATE, EVICT, "report"), None),
         (make_facts(make_job(started=True), make_workload(*RUNS), writers=frozenset({FIELD_MANAGER})), (RESTORE,), None),
         (make_facts(make_job(started=True), make_workload(*RUNS, EVICTED), writers=frozenset({"kubectl"})), (EVICT,), None),
         (make_facts({**make_job(), **ENDED}, make_workload(*RUNS)), (FINISH, "report", DROP_FINALIZER), None),
@@ -160,7 +160,8 @@ def test_job_without_its_templates_waits_for_them_and_can_be_stopped():
 
 def test_job_suspended_by_its_user_is_evicted_for_that_as_the_deactivation_left_it():
     plan = plan_job(make_facts(make_job(started=True), make_workload(*RUNS)))
-    deactivate, evict = (step.write for step in plan.steps)
+    deactivate, evict, _ = (step.write for step in plan.steps)
+    assert [event.reason for event in plan.steps[-1].events] == ["Stopped"], "at the suspension, not once the job is unsuspended"
     assert isinstance(deactivate, Patch)
     assert deactivate.evicts_for == REASON_SUSPENDED_BY_USER
     assert not isinstance(evict, Patch)

@@ -161,7 +161,7 @@ def test_order_shown_is_the_order_of_admissions_with_quota_for_one_at_a_time(mad
     assert admitted == expected
 
 
-def test_workloads_of_one_second_are_ordered_by_name_whatever_was_seen_first():
+def test_workloads_of_one_second_are_ordered_by_name_and_not_by_time_of_arrival():
     """Found by a new user: jobs z to a of one `kubectl apply` were admitted from z on, and shown from a on."""
     made = build_scene()
     made.pool("a", "1")

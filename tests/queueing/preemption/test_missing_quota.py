@@ -174,7 +174,7 @@ def test_queue_with_relatives_within_their_own_quota_has_nothing_to_reclaim():
     ]
 
 
-def test_borrowers_are_not_in_the_way_of_a_queue_that_may_not_use_what_they_borrow():
+def test_borrowers_are_not_in_the_way_of_a_queue_without_a_right_to_borrow():
     """Found by a new user: `reclaimWithinCohort is Never` was the reason for a queue that has all of its own quota and may not borrow."""
     made = Shared()
     made.rack("r", 16)
