@@ -27,6 +27,7 @@ from cli.reporting.waiting_report import render_waiting, report_former_position,
 from core.model.quantity import show_count
 from core.names import (
     ADMITTED,
+    CHECK_PENDING,
     DEACTIVATION_TARGET,
     EVENT_UPDATED_WORKLOAD,
     EVICTED,
@@ -45,7 +46,7 @@ from core.queueing.flavors.outcome import Admissible
 from core.queueing.flavors.spare_lending import list_borrowed, list_loans
 from core.resource import Obj
 from core.runtime.watch.store import build_object_key
-from core.state.facts import WorkloadFacts, find_condition, find_controller
+from core.state.facts import CheckState, WorkloadFacts, find_condition, find_controller
 from core.state.owners import read_owner, show_owner
 from reconciler.measure.outlook import Outlook
 
@@ -82,7 +83,9 @@ def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) 
     if broken:
         report["notKept"] = broken
     if facts.checks:
-        report["admissionChecks"] = [{"name": check.name, "state": check.state} for check in facts.checks]
+        report["admissionChecks"] = [
+            {"name": check.name, "state": check.state, **_name_controller(outlook, check)} for check in facts.checks
+        ]
     former = find_former(workload.get("status") or {})
     if former and (reported or {}).get("type") != EVICTED:
         report["before"] = former
@@ -96,6 +99,12 @@ def explain(reading: ClusterReading, workload: Obj, events: Iterable[Obj] = ()) 
     report |= _report_end_of_job(outlook, workload, facts)
     report |= _place(outlook, facts, events, knows_nodes=r.NODES not in reading.unreadable)
     return report | (_report_outlook(outlook, facts) if reading.is_whole else report_local_turn(outlook, facts))
+
+
+def _name_controller(outlook: Outlook, check: CheckState) -> Report:
+    """The controller that is to answer a check, where it has not."""
+    known = outlook.state.checks.get(check.name)
+    return {"waitsFor": known.controller} if known is not None and check.state in ("", CHECK_PENDING) else {}
 
 
 def _report_end_of_job(outlook: Outlook, workload: Obj, facts: WorkloadFacts) -> Report:
@@ -240,7 +249,8 @@ def render(console: Console, report: Report) -> None:
     for broken in report.get("notKept", ()):
         write(console, format_labelled(f"{broken['type']}=False, {broken['reason']}", broken["message"], BAD), indent=1)
     for check in report.get("admissionChecks", ()):
-        write(console, format_labelled(f"admission check {check['name']}", check["state"]), indent=1)
+        answer = f", controller {check['waitsFor']} is to answer" if "waitsFor" in check else ""
+        write(console, format_labelled(f"admission check {check['name']}", f"{check['state']}{answer}"), indent=1)
     if "before" in report:
         write(console, format_labelled("before", report["before"]), indent=1)
     if "lastChange" in report:

@@ -29,6 +29,10 @@ def _move_advice_forward(reason: str) -> str:
     return f"{name}: {'. '.join([*advice, *(part.rstrip('.') for part in parts if not part.startswith(_ADVICE))])}"
 
 
+def _describe_state(row: Report) -> str:
+    return f"{row['state']}, waits for check {', '.join(row['waitsForChecks'])}" if "waitsForChecks" in row else str(row["state"])
+
+
 def format_age(since: str, now: datetime) -> str:
     """Returns how long ago a time of the API was, in its largest whole unit (`45s`, `3m`, `2h`, `5d`): `0s` for one to come, and a question
     mark for none."""
@@ -123,7 +127,7 @@ class _Drawing:
         self._write_labelled("holding quota", _count(len(holding["workloads"]), others["count"]))
         names = ["NAMESPACE", "LOCALQUEUE", "JOB", "WORKLOAD"] if self._is_wide else ["NAMESPACE", "JOB"]
         rows = [
-            [*self._list_names(row), str(row["priority"]), age, str(row["pods"]), row["state"], _join_held(row["holds"])]
+            [*self._list_names(row), str(row["priority"]), age, str(row["pods"]), _describe_state(row), _join_held(row["holds"])]
             for row, age in ((row, format_age(row["since"], self._now)) for row in holding["workloads"])
         ]
         self._render_table([*names, "PRIORITY", "SINCE", "PODS", "STATE", "HOLDS"], rows)

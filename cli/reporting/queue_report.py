@@ -10,7 +10,7 @@ from cli.reporting.report import Report, describe_state
 from core.model.pod_resources import PODS
 from core.model.quantity import format_quantity, parse_canonical
 from core.model.quota_tree import FlavorResource
-from core.names import DEACTIVATION_TARGET, EVICTED, QUOTA_RESERVED, REASON_WAITING_FOR_QUOTA
+from core.names import CHECK_READY, DEACTIVATION_TARGET, EVICTED, QUOTA_RESERVED, REASON_WAITING_FOR_QUOTA
 from core.plan.steps import api_resources as r
 from core.queueing.cycle.queue_view import HoldingWorkload, QueueView, build_queue_views
 from core.queueing.flavors.quota_shortage import compute_usage
@@ -238,7 +238,8 @@ class _Reporter:
         workload = each.workload
         obj = self._observed.workloads.store.get(workload.key) or {"metadata": {}}
         rest = {"since": workload.reserved_at, "pods": _count_pods(workload), "holds": _show_held(each.amounts)}
-        return {**_name(workload, obj), **rest, "state": describe_state(workload)}
+        checks = [check.name for check in workload.checks if check.state != CHECK_READY and not workload.admitted]
+        return {**_name(workload, obj), **rest, "state": describe_state(workload), **({"waitsForChecks": checks} if checks else {})}
 
     def _sum_asked(self, workloads: Iterable[WorkloadFacts]) -> dict[str, int]:
         """Of quota, as far as the queue is known."""

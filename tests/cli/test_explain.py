@@ -20,6 +20,7 @@ from core.names import (
     SPARES_HELD,
     WORKLOAD_ANNOTATION,
 )
+from tests.builders import build_condition_json
 from tests.cli.commands import BLOCK, RACK, Commands, build_job, build_nodes, build_queues
 from tests.cli.lives import NOW, build_queued_job, decide_documents
 
@@ -457,3 +458,25 @@ def test_explain_of_a_job_without_a_local_queue_has_no_position_in_a_cluster_que
     told = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data
     assert (told["turn"].get("position"), told["turn"]["localPosition"]) == (None, 1)
     assert "in the ClusterQueue" not in topogate.run("explain", "job", "a", "--nodes", file).out
+
+
+def test_explain_of_a_workload_that_waits_for_a_check_names_the_controller_that_is_to_answer(topogate: Commands):
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "budget"},
+        "spec": {"controllerName": "example.com/budgets"},
+        "status": {"conditions": [build_condition_json("Active")]},
+    }
+    queues = build_queues(admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]})
+    documents = decide_documents([*build_nodes(), *queues, check, *build_queued_job(build_job("a", 1))])
+    get_workload(documents, "a")["status"]["admissionChecks"] = [
+        {"name": "budget", "state": "Pending", "message": "", "lastTransitionTime": NOW}
+    ]
+    file = topogate.write("cluster.yaml", *documents)
+    (shown,) = topogate.run("explain", "job", "a", "--nodes", file, "-o", "json").data["admissionChecks"]
+    assert shown == {"name": "budget", "state": "Pending", "waitsFor": "example.com/budgets"}
+    (queue,) = topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]
+    (row,) = queue["holding"]["workloads"]
+    assert (row["state"], row["waitsForChecks"]) == ("quota reserved", ["budget"])
+    assert "quota reserved, waits for check budget" in topogate.run("queue", "--nodes", file).out

@@ -37,7 +37,7 @@ class Timed:
             self.refused.discard(number)
 
     def ask(self, number: int, key: Key = MINE, *, is_strict: bool = False) -> DecisionRequest:
-        return DecisionRequest(key, (0, "", "", number), self.come[number], is_strict)
+        return DecisionRequest(key, (0, "", "", f"{number:03}"), self.come[number], is_strict)
 
     def decide(self, number: int, seconds: float, key: Key = MINE, *, is_strict: bool = False) -> None:
         self.refused.add(number)
