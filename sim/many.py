@@ -185,6 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
     use_fixed_hashes("sim.many", arguments or sys.argv[1:])
     for line in state.describe():
         print(line, flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ^C
     until, has_played = time.monotonic() + 60 * options.minutes, False
     try:
         for told in play_and_tell(state, options.seeds, options.processes, until):

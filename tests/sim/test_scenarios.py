@@ -198,7 +198,7 @@ def test_seeds_of_which_something_was_excused_are_counted_once(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_program_that_is_ended_leaves_no_process(tmp_path: Path, sent: int, code: int):
     command = [sys.executable, "-m", "sim.many", "--state", str(tmp_path / "state.json"), "--seeds", "10000", "--processes", "2"]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
@@ -206,7 +206,8 @@ def test_program_that_is_ended_leaves_no_process(tmp_path: Path, sent: int, code
     os.kill(running.pid, sent)
     told, _ = running.communicate(timeout=600)
     wait_for("the end of all processes", lambda: not list_group(running.pid))
-    assert (running.returncode, "Traceback" in told) == (code, False)
+    assert running.returncode == code
+    assert sent == signal.SIGKILL or "Traceback" not in told, told  # a process that is just starting complains that its parent is gone
 
 
 @pytest.mark.parametrize(
