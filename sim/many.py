@@ -149,19 +149,25 @@ def run_many(state: State, last: int, processes: int, until: float) -> Iterator[
     pieces = chain([(seed, 1) for seed in state.again], following)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, end_with_parent, max_tasks_per_child=PIECES_PER_PROCESS) as pool:
-        try:
-            begun = [pool.submit(run_some, *piece, until) for piece in islice(pieces, 2 * processes)]
-            while begun:
-                done = begun.pop(0).result()
-                if done.next > done.first:
-                    yield done
-                piece = next(pieces, None) if time.monotonic() < until else None
-                if piece is not None:
-                    begun.append(pool.submit(run_some, *piece, until))
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.kill()  # what it plays is played again
-            raise
+        begun = [pool.submit(run_some, *piece, until) for piece in islice(pieces, 2 * processes)]
+        while begun:
+            done = begun.pop(0).result()
+            if done.next > done.first:
+                yield done
+            piece = next(pieces, None) if time.monotonic() < until else None
+            if piece is not None:
+                begun.append(pool.submit(run_some, *piece, until))
+
+
+def end_at_signal(state: State) -> None:
+    """From now on ^C and SIGTERM end the process at once, and with it those that play: what they play is played again."""
+
+    def end(*_: object) -> None:
+        os.write(1, f"interrupted; started again it goes on with seed {state.next}\n".encode())
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -185,15 +191,11 @@ def main(arguments: list[str] | None = None) -> int:
     use_fixed_hashes("sim.many", arguments or sys.argv[1:])
     for line in state.describe():
         print(line, flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ^C
+    end_at_signal(state)
     until, has_played = time.monotonic() + 60 * options.minutes, False
-    try:
-        for told in play_and_tell(state, options.seeds, options.processes, until):
-            print(told, flush=True)
-            has_played = True
-    except KeyboardInterrupt:
-        print(f"interrupted; started again it goes on with seed {state.next}")
-        return 130
+    for told in play_and_tell(state, options.seeds, options.processes, until):
+        print(told, flush=True)
+        has_played = True
     is_left = bool(state.again) or state.next <= options.seeds
     if is_left and time.monotonic() >= until:
         print(f"the limit of {options.minutes:g} minutes was reached; started again it goes on with seed {state.next}", flush=True)

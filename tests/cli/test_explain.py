@@ -479,4 +479,4 @@ def test_explain_of_a_workload_that_waits_for_a_check_names_the_controller_that_
     (queue,) = topogate.run("queue", "--nodes", file, "-o", "json").data["queues"]
     (row,) = queue["holding"]["workloads"]
     assert (row["state"], row["waitsForChecks"]) == ("quota reserved", ["budget"])
-    assert "quota reserved, waits for check budget" in topogate.run("queue", "--nodes", file).out
+    assert "quota reserved, waits for check budget" in topogate.run("queue", "--nodes", file, "-o", "wide").out
