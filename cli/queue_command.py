@@ -22,14 +22,15 @@ def show_queues(asked: str | None, source: ClusterSource, decisions: DecisionInp
 
     async def read_live() -> None:
         async with connect(target) as client:
-            listed, _ = await asyncio.gather(list_queues(client, settings.namespace, namespace), asyncio.to_thread(import_module, _OUTPUT))
-            from cli.queue_output import QueueOutput, read_queues, watch_queues
-
-            output = QueueOutput(asked, source, namespace, form)
             if is_watched:
-                await watch_queues(output, client, settings, kinds)
-            else:
-                output.show(read_queues(listed, client, settings, kinds))
+                from cli.queue_output import QueueOutput, watch_queues
+
+                await watch_queues(QueueOutput(asked, source, namespace, form), client, settings, kinds)
+                return
+            listed, _ = await asyncio.gather(list_queues(client, settings.namespace, namespace), asyncio.to_thread(import_module, _OUTPUT))
+            from cli.queue_output import QueueOutput, read_queues
+
+            QueueOutput(asked, source, namespace, form).show(read_queues(listed, client, settings, kinds))
 
     if source.files:
         from cli import cluster_view

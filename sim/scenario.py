@@ -18,7 +18,7 @@ from core.model.configuration import FairSharing
 from core.model.gates import DEVICES, DEVICES_ON_NODES, ELASTIC_JOBS, ELASTIC_JOBS_WITH_TOPOLOGY, ChosenGates
 from core.model.node_health_rules import StormRules
 from core.model.pods_ready_rules import PodsReadyRules, Scope
-from core.names import QUOTA_RESERVED, REASON_WAITING_FOR_PREEMPTED
+from core.names import QUOTA_RESERVED
 from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.ordering.portions import MOST_S
 from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
@@ -419,13 +419,6 @@ def _is_strict(queue: Json) -> bool:
     return bool(queue["spec"].get("queueingStrategy") == "StrictFIFO")
 
 
-def _list_times(workload: Json) -> set[str]:
-    """When a workload was created, and evicted last: one of these is since when it waits."""
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    evicted = {c["lastTransitionTime"] for c in conditions if c["type"] in ("Evicted", "Requeued")}
-    return {workload["metadata"]["creationTimestamp"], *evicted}
-
-
 def _get_reason(workload: Json | None) -> str:
     """Why a workload waits, as it says."""
     conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
@@ -436,12 +429,6 @@ def _spares_others(workload: Json) -> bool:
     """Whether it preempts none for which it was evicted before: a process that begins anew does not know of that (docs/queues.md)."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return any("for which it was evicted itself" in each.get("message", "") for each in conditions if each["type"] == QUOTA_RESERVED)
-
-
-def _waits_for_evicted(workload: Json) -> bool:
-    """Whether a workload waits until evicted ones are gone, as it says."""
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == QUOTA_RESERVED and c["reason"] == REASON_WAITING_FOR_PREEMPTED for c in conditions)
 
 
 def _has_another_reason(change: Change) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from core.model.quantity import show_count
-from core.model.quota_tree import FlavorResource
+from core.model.quota_tree import FlavorResource, QuotaTree
 from core.queueing.ordering.partial_admission import build_smallest
 from core.queueing.ordering.standing_refusals import compute_asked
 from core.queueing.preemption.preemption_policy import may_preempt_within, may_reclaim
@@ -63,7 +63,7 @@ def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: Clus
 
 def _list_holders_of(state: ClusterState, queue: ClusterQueueFacts, name: FlavorResource) -> tuple[QuotaHolder, ...]:
     tree, found = state.quota, list[QuotaHolder]()
-    for other in (queue.name, *(each for each in tree.list_relatives(queue.name) if _is_in_the_way(state, queue.name, each, name))):
+    for other in (queue.name, *_list_in_the_way(state, queue.name, tree.list_relatives(queue.name), [name])):
         for workload in state.workloads.list_holders(other):
             admission = state.workloads.find_holding(workload.key)
             amount = compute_admission_usage(admission).get(name, 0) if admission is not None else 0
@@ -71,27 +71,30 @@ def _list_holders_of(state: ClusterState, queue: ClusterQueueFacts, name: Flavor
     return tuple(sorted(found, key=lambda holder: (-holder.amount, holder.workload.key)))
 
 
-def _is_in_the_way(state: ClusterState, queue: str, other: str, name: FlavorResource) -> bool:
-    """Whether another ClusterQueue uses more than its own, and the queue could use more if it did not: its limits may leave it none of what
-    others borrow."""
-    if not state.quota.is_using_others(queue, other, name):
-        return False
+def _list_in_the_way(state: ClusterState, queue: str, others: Iterable[str], names: Iterable[FlavorResource]) -> list[str]:
+    """Of other ClusterQueues those that use more than their own, and without which the queue could use more: its limits may leave it none
+    of what others borrow."""
+    names = list(names)
+    beyond = {other: [name for name in names if state.quota.is_using_others(queue, other, name)] for other in others}
+    if not any(beyond.values()):
+        return []
     tree = state.quota.copy_around(queue)
-    before = tree.compute_available(queue, name)
-    tree.add(other, {name: tree.get_usage(other).get(name, 0)}, -1)
-    return tree.compute_available(queue, name) > before
+    return [other for other, used in beyond.items() if any(_compute_gain(tree, queue, other, name) > 0 for name in used)]
+
+
+def _compute_gain(tree: QuotaTree, queue: str, other: str, name: FlavorResource) -> int:
+    """How much more a queue could use if another used nothing. The tree is as before."""
+    used, before = tree.get_usage(other).get(name, 0), tree.compute_available(queue, name)
+    tree.add(other, {name: used}, -1)
+    gained = tree.compute_available(queue, name) - before
+    tree.add(other, {name: used})
+    return gained
 
 
 def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[str, int], ...]:
-    tree, found = state.quota.copy_around(queue), list[tuple[str, int]]()
-    before = tree.compute_available(queue, name)
-    for other in tree.list_relatives(queue):
-        used = tree.get_usage(other).get(name, 0)
-        if used and not tree.is_using_others(queue, other, name):
-            tree.add(other, {name: used}, -1)
-            gained = tree.compute_available(queue, name) - before
-            tree.add(other, {name: used})
-            found += [(other, gained)] if gained > 0 else []
+    tree = state.quota.copy_around(queue)
+    owners = [o for o in tree.list_relatives(queue) if tree.get_usage(o).get(name) and not tree.is_using_others(queue, o, name)]
+    found = [(other, gained) for other in owners if (gained := _compute_gain(tree, queue, other, name)) > 0]
     return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
 
 
@@ -131,7 +134,7 @@ def _explain_others(state: ClusterState, workload: WorkloadFacts, queue: Cluster
         return
     asked = compute_asked(state, workload, queue)
     names = [(f, r) for group in queue.groups for f in group.flavors for r in group.resources if any(each.get(r) for each in asked)]
-    beyond = [o for o in state.quota.list_relatives(queue.name) if any(_is_in_the_way(state, queue.name, o, name) for name in names)]
+    beyond = _list_in_the_way(state, queue.name, state.quota.list_relatives(queue.name), names)
     holders = [other for name in beyond for other in _list_running(state, name)]
     setting = f"reclaimWithinCohort of ClusterQueue {queue.name} is {policy.reclaim}"
     if not holders:
@@ -160,7 +163,7 @@ def _is_beyond_nominal(state: ClusterState, queue: ClusterQueueFacts, name: Flav
 def list_never_preempted(state: ClusterState, queue: ClusterQueueFacts, borrowers: Iterable[str]) -> list[tuple[int, str]]:
     """Returns the settings of a ClusterQueue that are Never, as text, each with the lowest priority of the workloads that it protects from
     all workloads of the queue. One without such workloads is left out. `borrowers`: other ClusterQueues that use more than their own."""
-    beyond = [other for other in borrowers if any(_is_in_the_way(state, queue.name, other, name) for name in queue.quota)]
+    beyond = _list_in_the_way(state, queue.name, borrowers, queue.quota) if queue.preemption.reclaim == NEVER else []
     policies = (
         ("withinClusterQueue", queue.preemption.within_queue, [queue.name]),
         ("reclaimWithinCohort", queue.preemption.reclaim, beyond),
