@@ -38,8 +38,9 @@ MOST_OBJECTS = 20_000
 """Of one resource. Where a cluster has more, nothing of that resource is known, and so no warning is given."""
 AGAIN_S = 600.0
 """After that a resource is listed again that had too many objects, or for which the watch has failed, and not by the API server."""
-SILENT_S = 40.0
-"""Nothing is known by a watch that has been silent for so long: no warning is better than a false one."""
+SILENT_S = 60.0
+"""Nothing is known by a watch that has been silent for so long, broken or not: no warning is better than a false one. Twice the time of a
+stream, as a stream that breaks just before its bookmark is no reason to fall silent."""
 _POLICY = WatchPolicy(timeout_s=30)  # API servers send a bookmark two seconds before the end of each stream
 MOST_WARNINGS = 4
 _MOST_COMPARED, _MOST_LOOKED_AT = 16, 2_000  # names; comparing two takes up to 0.3 ms, and nothing else is served meanwhile
@@ -103,7 +104,7 @@ class _Known(Generic[Value]):
     @property
     def is_known(self) -> bool:
         """Whether there was a whole list, and the API server has answered since, the last time at most `SILENT_S` seconds ago."""
-        if self._found is None or self._watcher is None or self._watcher.trouble is not None:
+        if self._found is None or self._watcher is None:
             return False
         return (self._watcher.compute_event_age() or 0.0) <= SILENT_S
 

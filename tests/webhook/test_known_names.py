@@ -233,6 +233,18 @@ async def test_names_are_unknown_before_the_first_list_and_while_the_api_server_
         assert await ask(names, build_job("mian")) == []
 
 
+async def test_names_stay_known_while_a_watch_that_broke_is_begun_again(harness: Harness):
+    """On a slow machine a page of the documents drew no warning: a watch had broken, and counted as broken until its next bookmark."""
+    async with watching(harness) as names:
+        await asyncio.sleep(300)
+        harness.faults.is_cut = True
+        await asyncio.sleep(5)
+        assert len(await ask(names, build_job("mian"))) == 1
+        harness.faults.is_cut = False
+        await asyncio.sleep(5)
+        assert len(await ask(names, build_job("mian"))) == 1
+
+
 async def test_names_are_unknown_while_a_watch_is_silent(harness: Harness):
     """A queue that was made after the watch fell silent drew a warning for two minutes."""
     async with watching(harness) as names:
