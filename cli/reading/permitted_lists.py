@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cli.failures import report_in_a_line
+from cli.failures import Failure, describe_missing_right, report_in_a_line
 from core.names import PAUSE_CONFIG_MAP
 from core.plan.steps import api_resources as r
 from core.resource import Obj, Resource
@@ -44,7 +44,9 @@ async def list_queues(client: Client, system_namespace: str, namespace: str) -> 
             found = await list_if_permitted(client, resource) if only is None else None
             if found is None:
                 only = namespace
-                found = (await client.list(resource, namespace)).items
+                found = await list_if_permitted(client, resource, namespace)
+            if found is None:
+                raise Failure(describe_missing_right(resource, namespace))
         objects[resource] = found
     for resource in (*_CLUSTER_WIDE, r.LIMIT_RANGES):
         with report_in_a_line(f"list {resource}", resource):

@@ -80,7 +80,7 @@ def _describe_missing(
     what += "" if kind == r.CLUSTER_QUEUES.kind else f"{'' if kind else ', and no LocalQueue of that name'} in namespace {namespace}"
     if r.CLUSTER_QUEUES in reading.unreadable and kind != r.LOCAL_QUEUES.kind:
         what += ", or it may not be read: ClusterQueues may not be listed"
-    there = [*(cluster_queues if kind != r.LOCAL_QUEUES.kind else ()), *(local_queues if kind != r.CLUSTER_QUEUES.kind else ())]
+    there = {*(cluster_queues if kind != r.LOCAL_QUEUES.kind else ()), *(local_queues if kind != r.CLUSTER_QUEUES.kind else ())}
     near = get_close_matches(name, there, n=_SHOWN) or sorted(there)[:_SHOWN]
     return f"{what}; there {'are ' + ', '.join(near) if near else 'is none'}"
 

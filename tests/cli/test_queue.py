@@ -156,6 +156,13 @@ def test_name_of_a_cluster_queue_and_of_a_local_queue_is_refused(topogate: Comma
     assert (ran.code, ran.err.count("clusterqueue/research or localqueue/research")) == (2, 1)
 
 
+def test_unknown_name_lists_a_name_of_two_queues_once(topogate: Commands):
+    documents = build_cluster()
+    next(d for d in documents if d["kind"] == "LocalQueue")["metadata"]["name"] = "research"
+    ran = topogate.run("queue", "nowhere", "--nodes", topogate.write("cluster.yaml", *documents))
+    assert (ran.code, ran.err.count("research")) == (1, 1)
+
+
 def test_namespace_without_queues_is_reported(topogate: Commands):
     ran = topogate.run("queue", "-n", "empty", "--nodes", topogate.write("cluster.yaml", *build_cluster()))
     assert (ran.code, ran.out.count("\n")) == (0, 1)
@@ -302,7 +309,7 @@ def test_user_of_one_namespace_with_the_cluster_queue_sees_others_as_counts_and_
 def test_user_without_any_right_gets_one_line(topogate: Commands):
     ran = run_limited(topogate, lambda path: build_status(403, "Forbidden", "no"))
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("topogate: cannot list localqueues.kueue.x-k8s.io: no permission: no")
+    assert ran.err.startswith("topogate: you may not list localqueues.kueue.x-k8s.io in namespace default; the ClusterRole topogate-viewer")
 
 
 def test_nodes_and_pods_are_not_read(topogate: Commands):

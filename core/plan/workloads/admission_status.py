@@ -22,6 +22,7 @@ from core.names import (
     REASON_NO_RESERVATION,
     REASON_ON_HOLD,
     REASON_PENDING_EVALUATION,
+    REASON_SUSPENDED,
     REASON_PREEMPTED,
     REASON_WAIT_FOR_RECOVERY,
     REASON_WAIT_FOR_START,
@@ -203,12 +204,12 @@ def _end_admission(status: dict[str, Any], now: str) -> dict[str, Any]:
     return status
 
 
-def build_released_status(
-    workload: Json, message: str, now: str, place: str = "", reason: str = REASON_PENDING_EVALUATION
-) -> dict[str, Any]:
-    """Returns a status without quota and domains, after the job has stopped; `reason` and `message` are those of QuotaReserved. `place` is
-    where the workload was: it is added to the reason of an eviction that stands. A backoff that is not over by `now` is named in the
-    message."""
+def build_released_status(workload: Json, message: str, now: str, place: str = "", reason: str | None = None) -> dict[str, Any]:
+    """Returns a status without quota and domains, after the job has stopped; `reason` and `message` are those of QuotaReserved: by default
+    PendingEvaluation, and Suspended where `spec.active` is false. `place` is where the workload was: it is added to the reason of an
+    eviction that stands. A backoff that is not over by `now` is named in the message."""
+    if reason is None:
+        reason = REASON_SUSPENDED if workload["spec"].get("active", True) is False else REASON_PENDING_EVALUATION
     status = read_managed_status(workload)
     for condition in status["conditions"]:
         if place and condition["type"] == EVICTED and condition["status"] == "True":

@@ -8,7 +8,16 @@ import pytest
 
 from core.model.admission import Admission, PodSetAdmission
 from core.model.configuration import ResourceRules, Transformation
-from core.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED
+from core.names import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    QUOTA_RESERVED,
+    REASON_PENDING_EVALUATION,
+    REASON_SUSPENDED,
+    REQUEUED,
+)
 from core.plan.steps.conditions import Condition, has_condition, set_conditions
 from core.plan.steps.managed_status import MANAGED_CONDITIONS, read_managed_status
 from core.plan.workloads.admission_status import (
@@ -118,6 +127,14 @@ def test_former_place_is_added_only_to_the_eviction_condition():
     assert group_by_type(status)[QUOTA_RESERVED]["message"] == "stopped"
     over = build_condition_json(EVICTED, False, message="Previously: for another")
     assert group_by_type(build_released_status(build_workload(over), "stopped", NOW, "rack r1"))[EVICTED] == over, "it was not evicted"
+
+
+@pytest.mark.parametrize(("active", "reason"), [(True, REASON_PENDING_EVALUATION), (False, REASON_SUSPENDED)])
+def test_released_workload_is_suspended_where_nothing_considers_it(active: bool, reason: str):
+    wire = build_workload()
+    wire["spec"]["active"] = active
+    reserved = group_by_type(build_released_status(wire, "stopped", NOW))[QUOTA_RESERVED]
+    assert (reserved["status"], reserved["reason"], reserved["message"]) == ("False", reason, "stopped")
 
 
 def test_waiting_status_contains_the_resource_requests():
