@@ -28,7 +28,7 @@ from e2e.topogate import Topogate
 from tests.bench.parts.meter import Meter, Used
 
 TIMEOUT_S = 1200.0
-_COUNTED = "workloads|events|clusterqueues|localqueues|cohorts"
+_COUNTED = "workloads|events|clusterqueues|localqueues|cohorts|jobs|pods"
 _CALLS = re.compile(rf'^apiserver_request_total\{{[^}}]*resource="({_COUNTED})"[^}}]*verb="(\w+)"[^}}]*\}} (\S+)')
 PEER = {None: {"wall_s": 263, "cpu_s": 76, "rss_mb": 451}, 50.0: {"wall_s": 391, "cpu_s": 97, "rss_mb": 742}}
 

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -39,8 +40,8 @@ AT_ONCE, TRIES = 8, 5  # jobs being applied, and how often each is if it fails
 CONFLICT = 409  # it arrived all the same
 STILL_S = 180.0  # nothing gets on: the bench gives up, and says what waits
 # Heartbeats of 2,560 pretended nodes every 10 s would be most of what the API server does. Nobody fails here.
-_QUIET_KWOK = {"node-lease-duration-seconds": "400"}
-_QUIET_MANAGER = {"node-monitor-grace-period": "600s", "node-monitor-period": "10s"}
+QUIET_KWOK = {"node-lease-duration-seconds": "400"}
+QUIET_MANAGER = {"node-monitor-grace-period": "600s", "node-monitor-period": "10s"}
 
 
 class Stuck(Exception):
@@ -50,20 +51,26 @@ class Stuck(Exception):
 def measure(load: Load) -> dict[str, Any]:
     """One run on a control plane of its own."""
     planned = load.plan()
-    with Cluster(kwok_flags=_QUIET_KWOK, controller_manager_flags=_QUIET_MANAGER) as cluster:
+    with Cluster(kwok_flags=QUIET_KWOK, controller_manager_flags=QUIET_MANAGER) as cluster:
         _say(f"adding {load.gpus // 8} nodes")
         cluster.add_nodes(load.pool, timeout_s=600)
         with Topogate(cluster, leader_election=False) as topogate:
-            return _measure(cluster, topogate, load, planned)
+            open_queues(cluster, load)
+            assert topogate.webhook is not None
+            assert topogate.reconciler is not None
+            return play(cluster, {"webhook": topogate.webhook.pid, "reconciler": topogate.reconciler.pid}, load, planned)
 
 
-def _measure(cluster: Cluster, topogate: Topogate, load: Load, planned: list[Planned]) -> dict[str, Any]:
+def open_queues(cluster: Cluster, load: Load) -> None:
+    """Namespace and queues of a load."""
     cluster.create_namespace(NAMESPACE)
     for obj in load.configuration():
         cluster.api.create(manifests.get_path(obj), obj)
-    assert topogate.webhook is not None
-    assert topogate.reconciler is not None
-    ours = {"webhook": topogate.webhook.pid, "reconciler": topogate.reconciler.pid, "load generator": os.getpid()}
+
+
+def play(cluster: Cluster, managers: Mapping[str, int], load: Load, planned: list[Planned]) -> dict[str, Any]:
+    """Plays the jobs, and returns what came of them; `managers` are process ids by name. Raises Stuck where nothing gets on any more."""
+    ours = {**managers, "load generator": os.getpid()}
     nodes, queues = cluster.api.list("/api/v1/nodes"), cluster.api.list("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
     applied: dict[str, float] = {}
     with History(cluster, NAMESPACE) as history:

@@ -42,13 +42,13 @@ _WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 
 
 def measure(nodes: int, pods: int) -> dict[str, Any]:
-    pool = NodePool(max(1, nodes // 500), 10, min(50, max(1, nodes // 10)), labels={"pool": "failover"})
+    pool = build_pool(nodes)
     with Cluster() as cluster, Topogate(cluster) as topogate:
         names = cluster.add_nodes(pool, timeout_s=600)
-        _open(cluster, pool)
+        open_queue(cluster, pool)
         for part in ("kube-scheduler", "kube-controller-manager", "kwok"):
             cluster.stop_part(part)
-        _fill(cluster.api, names, pods)
+        fill(cluster.api, names, pods)
         first = topogate.reconciler
         assert first is not None
         health, metrics = find_free_ports(2)
@@ -110,7 +110,13 @@ def _lags(port: int) -> dict[str, float]:
     return {"lag_p99_at_most_s": p99, "lag_longest_at_most_s": longest, "lags": total, "lags_too_long": total - in_time}
 
 
-def _open(cluster: Cluster, pool: NodePool) -> None:
+def build_pool(nodes: int) -> NodePool:
+    """Racks of up to 50 nodes, in blocks of ten racks."""
+    return NodePool(max(1, nodes // 500), 10, min(50, max(1, nodes // 10)), labels={"pool": "failover"})
+
+
+def open_queue(cluster: Cluster, pool: NodePool) -> None:
+    """Namespace and a queue over all nodes of the pool."""
     cluster.create_namespace(NAMESPACE)
     for obj in (
         manifests.build_topology(NAMESPACE, pool.levels),
@@ -121,7 +127,7 @@ def _open(cluster: Cluster, pool: NodePool) -> None:
         cluster.api.create(manifests.get_path(obj), obj)
 
 
-def _fill(api: Api, names: list[str], pods: int) -> None:
+def fill(api: Api, names: list[str], pods: int) -> None:
     """Pods of nobody's queue, on all nodes alike."""
     requests = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 

@@ -15,6 +15,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -39,45 +40,64 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 def measure(nodes: int, jobs: int, share: float) -> dict[str, Any]:
     """A row of the table."""
-    pool = NodePool(max(1, nodes // 100), 10, max(1, min(10, nodes // 10)), labels={"pool": NAMESPACE})
+    pool = build_pool(nodes)
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
         names = cluster.add_nodes(pool, timeout_s=600)
         open_queue(cluster, pool)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            list(threads.map(lambda number: submit(cluster.api, f"job-{number:04}"), range(jobs)))
-        wait_for("all jobs to run", lambda: len(placed(cluster.api)) == jobs * PODS_OF_A_JOB, PATIENCE_S, poll_s=2)
-        before = placed(cluster.api)
-        chosen = set(random.Random(SEED).sample(names, int(share * len(names))))
-        hit = {pod["metadata"]["ownerReferences"][0]["name"] for pod in before.values() if pod["spec"]["nodeName"] in chosen}
+        before = run_jobs(cluster.api, jobs)
         assert topogate.reconciler is not None
         meter, calls = Meter.of({"reconciler": topogate.reconciler.pid}), count_calls(cluster)
-        began = time.monotonic()
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            list(threads.map(lambda name: cluster.set_node_ready(name, ready=False), sorted(chosen)))
-            failed_s = time.monotonic() - began
-            ended = [pod["metadata"]["name"] for pod in before.values() if pod["spec"]["nodeName"] in chosen]
-            list(threads.map(lambda name: cluster.api.delete(f"{_PODS}/{name}", grace_period_s=0), ended))
-        what = "every affected workload to be whole or evicted"
-        evicted = wait_for(what, lambda: _settled(cluster.api, hit, chosen), PATIENCE_S, poll_s=0.5) - {NOBODY}
-        settled_s = time.monotonic() - began
+        row = fail_nodes(cluster, names, before, share)
         used, more = meter.read()["reconciler"], count_calls(cluster)
-        after = placed(cluster.api)
-        moved = [name for name, pod in before.items() if pod["spec"]["nodeName"] not in chosen and name not in after]
         return {
             "nodes": len(names),
-            "failed": len(chosen),
-            "in_s": round(failed_s, 1),
             "workloads": jobs,
-            "affected": len(hit),
-            "pods_lost": len(ended),
-            "settled_s": round(settled_s, 1),
-            "evicted": len(evicted),
-            "healthy_pods_gone": len([name for name in moved if _job_of(before[name]) not in evicted]),
+            **row,
             "cpu_s": used.cpu_s,
             "peak_mb": used.peak_mb,
-            "broken": recount(cluster.api),
             "calls": {name: more[name] - calls.get(name, 0) for name in sorted(more) if more[name] > calls.get(name, 0)},
         }
+
+
+def build_pool(nodes: int) -> NodePool:
+    """Racks of ten nodes, in blocks of ten racks."""
+    return NodePool(max(1, nodes // 100), 10, max(1, min(10, nodes // 10)), labels={"pool": NAMESPACE})
+
+
+def run_jobs(api: Api, jobs: int) -> dict[str, Any]:
+    """Returns the pods of so many jobs, by name, once all of them run."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        list(threads.map(lambda number: submit(api, f"job-{number:04}"), range(jobs)))
+    wait_for("all jobs to run", lambda: len(placed(api)) == jobs * PODS_OF_A_JOB, PATIENCE_S, poll_s=2)
+    return placed(api)
+
+
+def fail_nodes(cluster: Cluster, names: Sequence[str], before: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """Lets a share of the nodes fail, and returns what became of it once every affected workload is whole or evicted. `before`: the pods
+    that run, by name."""
+    chosen = set(random.Random(SEED).sample(names, int(share * len(names))))
+    hit = {pod["metadata"]["ownerReferences"][0]["name"] for pod in before.values() if pod["spec"]["nodeName"] in chosen}
+    began = time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        list(threads.map(lambda name: cluster.set_node_ready(name, ready=False), sorted(chosen)))
+        failed_s = time.monotonic() - began
+        ended = [pod["metadata"]["name"] for pod in before.values() if pod["spec"]["nodeName"] in chosen]
+        list(threads.map(lambda name: cluster.api.delete(f"{_PODS}/{name}", grace_period_s=0), ended))
+    what = "every affected workload to be whole or evicted"
+    evicted = wait_for(what, lambda: _settled(cluster.api, hit, chosen), PATIENCE_S, poll_s=0.5) - {NOBODY}
+    settled_s = time.monotonic() - began
+    after = placed(cluster.api)
+    moved = [name for name, pod in before.items() if pod["spec"]["nodeName"] not in chosen and name not in after]
+    return {
+        "failed": len(chosen),
+        "in_s": round(failed_s, 1),
+        "affected": len(hit),
+        "pods_lost": len(ended),
+        "settled_s": round(settled_s, 1),
+        "evicted": len(evicted),
+        "healthy_pods_gone": len([name for name in moved if _job_of(before[name]) not in evicted]),
+        "broken": recount(cluster.api),
+    }
 
 
 def _settled(api: Api, hit: set[str], gone: set[str]) -> set[str] | None:

@@ -34,28 +34,26 @@ PODS_A_NODE = 100
 _COUNTED = re.compile(
     r'^apiserver_request_total\{(?=[^}]*resource="pods")[^}]*subresource="(\w*)"[^}]*verb="(PATCH|APPLY|PUT|DELETE)"[^}]*\} (\S+)'
 )
-_TIMEOUT_S = 900.0
+TIMEOUT_S = 900.0
 _UNGATED = re.compile(r'"pods ungated".*"count": (\d+)')
 _PARTS = ("kube-apiserver", "etcd", "kube-controller-manager", "kwok")
 
 
 def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> dict[str, Any]:
     """Starts a control plane, fills it with gated pods and ungates them all."""
-    racks = -(-pods // (PODS_A_NODE * 16))
-    allocatable = {"cpu": "1000", "memory": "1Ti", "pods": str(PODS_A_NODE)}
-    pool = NodePool(1, racks, 16, labels={"pool": "bench"}, allocatable=allocatable)
+    pool = build_pool(pods)
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
-        _open(cluster, pool, pods)
+        open_queue(cluster, pool, pods)
         api = cluster.api
         job = manifests.build_job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
         api.create(manifests.get_path(job), job)
         path = f"{manifests.get_path(job)}/large"
         wait_for("the job to be started", lambda: not api.get(path)["spec"].get("suspend") or None, 60)
         topogate.kill_reconciler()
-        wait_for("all pods to be there", lambda: _active(api.get(path)) >= pods or None, _TIMEOUT_S, 1.0)
+        wait_for("all pods to be there", lambda: count_active(api.get(path)) >= pods or None, TIMEOUT_S, 1.0)
         if not scheduler:
             cluster.stop_part("kube-scheduler")
-        gated, before = _gated(api), _writes(api)
+        gated, before = count_gated(api), _writes(api)
         topogate.start_reconciler(options=["--nominate-nodes"] if nominate else [])
         assert topogate.reconciler is not None
         pids = {name: pid for name, pid in cluster.pids.items() if name in _PARTS} | {"reconciler": topogate.reconciler.pid}
@@ -63,10 +61,10 @@ def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> di
         log = topogate.reconciler.log
         start = time.monotonic()  # its state is complete; the first batch is gathered for a second
         # By its log, since asking the API server for its metrics costs it some 50 ms each time.
-        wait_for("all to be ungated", lambda: sum(map(int, _UNGATED.findall(log.read_text()))) >= gated or None, _TIMEOUT_S, 0.05)
+        wait_for("all to be ungated", lambda: sum(map(int, _UNGATED.findall(log.read_text()))) >= gated or None, TIMEOUT_S, 0.05)
         seconds = time.monotonic() - start - pacing.UNGATING_BATCH_S
         cpu = {name: round(1000 * (_cpu_s(pid) - used[name]) / gated, 2) for name, pid in pids.items()}
-        wait_for("no pod to be gated", lambda: _gated(api) == 0 or None, _TIMEOUT_S, 1.0)
+        wait_for("no pod to be gated", lambda: count_gated(api) == 0 or None, TIMEOUT_S, 1.0)
         writes = _writes(api) - before
     return {
         "pods": gated,
@@ -77,13 +75,21 @@ def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> di
     }
 
 
+def build_pool(pods: int) -> NodePool:
+    """Racks of 16 nodes with room for so many pods."""
+    racks = -(-pods // (PODS_A_NODE * 16))
+    allocatable = {"cpu": "1000", "memory": "1Ti", "pods": str(PODS_A_NODE)}
+    return NodePool(1, racks, 16, labels={"pool": "bench"}, allocatable=allocatable)
+
+
 def _cpu_s(pid: int) -> float:
     """Processor time of a process so far, its children not included (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _open(cluster: Cluster, pool: NodePool, pods: int) -> None:
+def open_queue(cluster: Cluster, pool: NodePool, pods: int) -> None:
+    """Nodes, namespace and a queue for so many pods."""
     cluster.add_nodes(pool)
     cluster.create_namespace(NAMESPACE)
     for obj in (
@@ -95,15 +101,18 @@ def _open(cluster: Cluster, pool: NodePool, pods: int) -> None:
         cluster.api.create(manifests.get_path(obj), obj)
 
 
-def _gated(api: Api) -> int:
-    return sum(_is_gated(pod) for pod in api.list(f"/api/v1/namespaces/{NAMESPACE}/pods"))
+def count_gated(api: Api) -> int:
+    """Pods that have the gate."""
+    return sum(is_gated(pod) for pod in api.list(f"/api/v1/namespaces/{NAMESPACE}/pods"))
 
 
-def _active(job: dict[str, Any]) -> int:
+def count_active(job: dict[str, Any]) -> int:
+    """Pods of a job that are there and have not ended, as its status counts them."""
     return int((job.get("status") or {}).get("active") or 0)
 
 
-def _is_gated(pod: dict[str, Any]) -> bool:
+def is_gated(pod: dict[str, Any]) -> bool:
+    """Whether a pod waits for its place."""
     return any(gate["name"] == TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 

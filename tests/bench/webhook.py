@@ -170,7 +170,9 @@ def _made(name: str) -> tuple[str, dict[str, Any]]:
     return action, make()
 
 
-async def measure_through(session: aiohttp.ClientSession, server: str, token: str, seconds: float) -> list[Row]:
+async def measure_through(
+    session: aiohttp.ClientSession, server: str, token: str, seconds: float, rates: Sequence[int] = RATES
+) -> list[Row]:
     headers = {"Authorization": f"Bearer {token}"}
     job = manifests.build_job("train", NAMESPACE, pods=4, required=RACK)
     job["metadata"] = {**job["metadata"], "generateName": "train-"}
@@ -186,7 +188,7 @@ async def measure_through(session: aiohttp.ClientSession, server: str, token: st
             failed += reply.status != 201
 
     rows = []
-    for rate in RATES:
+    for rate in rates:
         failed = 0
         took, lasted = await steady(create, rate / 2, seconds)
         row = summary(f"Job through the API server, {rate} reviews/s asked", took, lasted)

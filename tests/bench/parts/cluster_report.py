@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +55,7 @@ def summarise(load: Load, planned: list[Planned], applied: Mapping[str, float], 
         "steady_s": [round(full - began), round(ended - began)],
         "asked": round(_mean(asked, full, ended) / load.gpus, 3),
         "in_use": round(_mean(in_use, full, ended) / load.gpus, 3),
+        "free_racks": round(_mean(_free_racks(facts, load.pool.blocks * load.pool.racks), full, ended), 2),
         "in_use_by_tenth": [
             round(_mean(in_use, began + i * (ended - began) / TENTHS, began + (i + 1) * (ended - began) / TENTHS) / load.gpus, 2)
             for i in range(TENTHS)
@@ -134,6 +135,25 @@ def _in_use(facts: Iterable[Fact]) -> Steps:
     return steps
 
 
+def _free_racks(facts: Iterable[Fact], racks: int) -> Steps:
+    """Racks without any pod that has not ended, from all of them on."""
+    held: dict[str, str] = {}  # pod -> rack
+    pods: Counter[str] = Counter()
+    steps: Steps = [(float("-inf"), racks)]
+    for fact in facts:
+        if not isinstance(fact, PodFact):
+            continue
+        before, now = held.get(fact.uid, ""), fact.node.rpartition("-")[0] if fact.node and not fact.ended and not fact.gone else ""
+        if before == now:
+            continue
+        for rack, by in ((before, -1), (now, 1)):
+            pods[rack] += by
+            if rack and pods[rack] == (1 if by > 0 else 0):
+                steps.append((fact.at, -by))
+        held[fact.uid] = now
+    return steps
+
+
 def _mean(steps: Steps, since: float, until: float) -> float:
     """Of what the steps add up to, over a time."""
     until = max(until, since + 1e-9)
@@ -165,7 +185,8 @@ def describe(row: Mapping[str, Any]) -> str:
     lines += [
         "",
         "step by step, p50 / p99: " + ", ".join(f"{stage} {p50} / {p99}" for stage, (p50, p99) in row["stages"].items()),
-        f"GPUs from {since} s (ramp-up) to {until} s (the last job comes): {row['in_use']:.1%} in use, {row['asked']:.1%} with what waits",
+        f"GPUs from {since} s (ramp-up) to {until} s (the last job comes): {row['in_use']:.1%} in use, {row['asked']:.1%} with what waits; "
+        f"racks without a pod in the mean: {row['free_racks']}",
         "in use by tenths of the time in which jobs come: " + " ".join(f"{share:.0%}" for share in row["in_use_by_tenth"]),
         f"all over after {row['lasted_s']} s; {row['evictions']} evictions; promises broken at any moment: {len(row['broken'])}",
         *(f"  {sentence}" for sentence in row["broken"][:10]),

@@ -43,6 +43,7 @@ def test_the_figures_are_those_of_the_history():
     assert row["waits"]["all"]["to_bound_s"] == [3.0, 3.0]
     assert row["waits"]["all"]["jobs"] == 2
     assert row["stages"]["made"] == [2.0, 2.0]
+    assert row["free_racks"] == pytest.approx(0.5), "one rack, which has pods from 3 to 8 of the 10 s that count"
     assert row["in_use_by_tenth"] == [pytest.approx(plan[0].in_all / load.gpus * (3 <= second < 8), abs=0.005) for second in range(10)]
     table = describe(row | {"lasted_s": 20, "broken": [], "processes": {"etcd": {"cpu_s": 10.0, "peak_mb": 1}}})
     assert "promises broken at any moment: 0" in table
@@ -50,4 +51,4 @@ def test_the_figures_are_those_of_the_history():
 
 
 def _pod(workload: str, number: int, at: float, gpus: int, *, ended: bool = False) -> PodFact:
-    return PodFact(0, at, f"{workload}-{number}", "", workload, "main", "n", False, ended, False, {GPU: gpus})
+    return PodFact(0, at, f"{workload}-{number}", "", workload, "main", "rack-1", False, ended, False, {GPU: gpus})

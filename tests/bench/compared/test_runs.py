@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from e2e.perf_load import CLASSES, Load, build_workload
-from tests.bench.kueue import PAGE
-from tests.bench.parts.comparison import (
+from tests.bench.compared.runs import (
+    ALL,
     BEGIN,
     END,
     FLOOR,
     KUEUE,
-    SUBJECTS,
+    MANAGER_CPU,
     TOPOGATE,
     Run,
+    Title,
     UnequalRuns,
     list_missing_runs,
     read_runs,
@@ -24,30 +25,31 @@ from tests.bench.parts.comparison import (
     replace_report,
     write_runs,
 )
+from tests.bench.kueue import PAGE, TITLES, list_measures
 from tests.bench.parts.floor import build_admission
 
 SETTINGS = {"share": 0.2, "Kueue": "v0.19.2"}
+CASES = {"a": Title("The rig", "workload", ALL), "c": Title("Reviews", "job")}
+MEMORY = "peak memory of the manager, MB"
 RUN = Run(
+    case="a",
     subject=KUEUE,
     round=1,
     date="2026-11-28 07:00",
-    workloads=300,
-    wall_s=60.0,
-    evictions=3,
-    to_admission_s={"large": 1.0, "small": 4.0},
-    manager_cpu_s=10.0,
-    manager_peak_mb=400,
-    apiserver_cpu_s=50.0,
-    etcd_cpu_s=5.0,
-    load_cpu_s=7.0,
+    done=300,
+    figures={"wall time, s": 60.0, "evictions": 3, MANAGER_CPU: 10.0, MEMORY: 400},
     calls={"workloads apply": 2.0, "events post": 1.5},
     gauge_s=[0.1, 0.1],
     load=[0.2, 3.0],
 )
 OURS = replace(
-    RUN, subject=TOPOGATE, wall_s=30.0, manager_cpu_s=10.0, manager_peak_mb=300, gauge_s=[0.2, 0.2], calls={"workloads apply": 3.0}
+    RUN,
+    subject=TOPOGATE,
+    figures={"wall time, s": 30.0, "evictions": 3, MANAGER_CPU: 10.0, MEMORY: 300},
+    gauge_s=[0.2, 0.2],
+    calls={"workloads apply": 3.0},
 )
-LEAST = replace(RUN, subject=FLOOR, wall_s=25.0, manager_cpu_s=0.0, manager_peak_mb=0, evictions=0)
+LEAST = replace(RUN, subject=FLOOR, figures={"wall time, s": 25.0, "evictions": 0})
 ROUND = [LEAST, RUN, OURS]
 
 
@@ -57,13 +59,15 @@ def find_row(report: str, name: str) -> list[str]:
 
 
 def test_missing_runs_of_a_new_comparison_are_all_subjects_in_turn():
-    assert list_missing_runs(2, []) == [(number, subject) for number in (1, 2) for subject in SUBJECTS]
+    of_c = [("c", number, subject) for number in (1, 2) for subject in (KUEUE, TOPOGATE)]
+    assert list_missing_runs(CASES, 2, []) == [*(("a", number, subject) for number in (1, 2) for subject in ALL), *of_c]
 
 
 def test_missing_runs_of_a_resumed_comparison_are_those_not_kept():
-    assert list_missing_runs(2, [*ROUND, replace(LEAST, round=2)]) == [(2, KUEUE), (2, TOPOGATE)]
-    assert list_missing_runs(1, ROUND) == []
-    assert list_missing_runs(1, [RUN]) == [(1, FLOOR), (1, TOPOGATE)]
+    only = {"a": CASES["a"]}
+    assert list_missing_runs(only, 2, [*ROUND, replace(LEAST, round=2)]) == [("a", 2, KUEUE), ("a", 2, TOPOGATE)]
+    assert list_missing_runs(only, 1, ROUND) == []
+    assert list_missing_runs(only, 1, [RUN]) == [("a", 1, FLOOR), ("a", 1, TOPOGATE)]
 
 
 def test_runs_written_to_a_file_are_read_back(tmp_path: Path):
@@ -90,37 +94,53 @@ def test_runs_of_a_damaged_file_are_not_read(tmp_path: Path, text: str | None):
 
 
 def test_report_of_a_round_has_amounts_with_ratios():
-    report = render_report(SETTINGS, ROUND)
-    assert report.startswith("Case (a), measured 2026-11-28: 300 workloads, 1 round; share 0.2, Kueue v0.19.2.")
-    assert find_row(report, "wall time, s") == ["25.0", "60.0", "30.0", "0.50", "1.20"]
-    assert find_row(report, "peak memory of the manager, MB") == ["", "400", "300", "0.75", ""]
+    report = render_report(SETTINGS, CASES, ROUND)
+    head = "With share 0.2, Kueue v0.19.2.\n\n### (a) The rig\n\nMeasured 2026-11-28, 1 round; 300 workloads.\n"
+    assert report.startswith(head)
+    assert find_row(report, "wall time, s") == ["25", "60", "30", "0.50", "1.20"]
+    assert find_row(report, MEMORY) == ["", "400", "300", "0.75", ""]
 
 
 def test_report_of_a_slower_machine_has_the_ratio_at_one_speed():
-    report = render_report(SETTINGS, ROUND)
-    assert find_row(report, "CPU of the manager, s") == ["", "10.0", "10.0", "1.00", ""]
-    assert find_row(report, "CPU of the manager, in gauges") == ["", "100.0", "50.0", "0.50", ""]
+    report = render_report(SETTINGS, CASES, ROUND)
+    assert find_row(report, "CPU of the manager, s") == ["", "10", "10", "1.00", ""]
+    assert find_row(report, "CPU of the manager, in gauges") == ["", "100", "50", "0.50", ""]
+
+
+def add_to_wall(run: Run, seconds: float) -> dict[str, float]:
+    return {**run.figures, "wall time, s": run.figures["wall time, s"] + seconds}
+
+
+def test_report_of_two_cases_has_a_table_of_each_without_a_floor_where_there_is_none():
+    reviews = [replace(run, case="c", figures={"50 reviews a second, p50, ms": 1.5}, calls={}) for run in (RUN, OURS)]
+    report = render_report(SETTINGS, CASES, [*reviews, *ROUND])
+    assert [line for line in report.splitlines() if line.startswith("###")] == ["### (a) The rig", "### (c) Reviews"]
+    assert "| median | Kueue | topogate | topogate / Kueue |" in report
+    assert find_row(report, "50 reviews a second, p50, ms") == ["1.50", "1.50", "1.00"]
+
+
+def test_every_case_of_the_comparison_is_measured():
+    assert list_measures(0.2, unique_hostnames=False).keys() == TITLES.keys()
 
 
 def test_report_of_two_rounds_has_medians_with_every_run():
-    second = [replace(run, round=2, wall_s=run.wall_s + 10, date="2026-11-29 01:00") for run in ROUND]
-    report = render_report(SETTINGS, [*ROUND, *second])
-    assert "measured 2026-11-28 to 2026-11-29: 300 workloads, 2 rounds" in report
-    assert find_row(report, "wall time, s") == ["30.0", "65.0", "35.0", "0.54", "1.17"]
+    second = [replace(run, round=2, figures=add_to_wall(run, 10), date="2026-11-29 01:00") for run in ROUND]
+    report = render_report(SETTINGS, CASES, [*ROUND, *second])
+    assert "Measured 2026-11-28 to 2026-11-29, 2 rounds; 300 workloads." in report
+    assert find_row(report, "wall time, s") == ["30", "65", "35", "0.54", "1.17"]
     begun = [line.split(" | ")[:2] for line in report.splitlines() if line.startswith(("| 1 |", "| 2 |"))]
-    assert begun == [[f"| {number}", subject] for number in (1, 2) for subject in SUBJECTS]
+    assert begun == [[f"| {number}", subject] for number in (1, 2) for subject in ALL]
 
 
 def test_report_leaves_cells_empty_for_amounts_that_are_missing_or_nothing():
-    report = render_report(SETTINGS, ROUND)
+    report = render_report(SETTINGS, CASES, ROUND)
     assert find_row(report, "`events post` per workload") == ["1.50", "1.50", "", "", ""]
-    assert find_row(report, "average time to admission, medium, s") == ["", "", "", "", ""]
     assert find_row(report, "evictions") == ["0", "3", "3", "1.00", ""]
 
 
 def test_report_of_different_numbers_of_workloads_is_refused():
-    with pytest.raises(UnequalRuns, match=r"different numbers of workloads: \[299, 300\]"):
-        render_report(SETTINGS, [*ROUND[:2], replace(OURS, workloads=299)])
+    with pytest.raises(UnequalRuns, match=r"case \(a\): the runs did different amounts of work, in workloads: \[299, 300\]"):
+        render_report(SETTINGS, CASES, [*ROUND[:2], replace(OURS, done=299)])
 
 
 def test_page_gets_a_report_in_place_of_the_one_before():
