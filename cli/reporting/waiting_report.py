@@ -1,5 +1,6 @@
 """Of a workload that waits: its position and the workloads before it, what holds what it lacks, and why it preempts none."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -8,13 +9,15 @@ from rich.console import Console
 from cli.reporting.draw import GOOD, QUIET, WAITING, format_labelled, write
 from cli.reporting.report import Report, describe_owner
 from cli.reporting.table import remove_controls
-from core.model.quantity import format_quantity
+from core.model.quantity import format_quantity, show_count
 from core.placement.refusals import LevelFact
 from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.flavors.outcome import CURABLE, Attempt, NotAdmissible
+from core.queueing.ordering.standing_refusals import compute_asked
 from core.queueing.ordering.waiting_order import WaitingWorkload, list_all_waiting
 from core.queueing.preemption.missing_quota import MissingQuota, explain_no_preemption, list_missing_quota
 from core.state.facts import WorkloadFacts
+from core.state.queue_facts import NEVER, ClusterQueueFacts
 from reconciler.measure.outlook import Outlook
 
 _SHOWN = 5  # workloads that are named
@@ -49,6 +52,7 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
         return report
     missing = list_missing_quota(state, facts, queue)
     if missing:
+        ahead = _sum_asked(outlook, queue, (each.workload for each in before))
         report["missing"] = [
             {
                 "flavor": lack.flavor,
@@ -64,25 +68,44 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
                     for holder in lack.holders[:_SHOWN]
                 ],
                 "holders": len(lack.holders),
-                **_report_owners(lack, queue.name),
+                **_report_owners(lack, queue, facts.priority, ahead[lack.resource], len(before)),
             }
             for lack in missing
         ]
     return report | {"mayNotPreempt": explain_no_preemption(state, facts, queue, by_share=settings.fair_sharing is not None)}
 
 
-def _report_owners(lack: MissingQuota, queue: str) -> Report:
-    """ClusterQueues that use their own quota, and what would unblock where none of the quota can be preempted: it is theirs, or of none."""
-    more = f"{format_quantity(lack.resource, lack.wanted - lack.available)} {lack.resource}"
-    remedies = [f"{more} more as nominalQuota of ClusterQueue {queue} in flavor {lack.flavor}"]
-    if lack.owners:
-        names = _join([name for name, _ in lack.owners[:_SHOWN]], len(lack.owners))
-        remedies.insert(
-            0, f"the end of workloads of ClusterQueue {names}: they use quota of their own queue, so that none is preempted for it"
+def _report_owners(lack: MissingQuota, queue: ClusterQueueFacts, priority: int, ahead: int, count: int) -> Report:
+    """ClusterQueues that use their own quota, and what would unblock a workload of a priority. `count` workloads are before it, which ask
+    for `ahead` of the same."""
+    name, short = lack.resource, lack.wanted - lack.available
+    lower = sum(h.amount for h in lack.holders if h.cluster_queue == queue.name and h.workload.priority < priority)
+    remedies = []
+    if queue.preemption.within_queue == NEVER and lower >= short:
+        remedies.append(
+            f"withinClusterQueue LowerPriority in ClusterQueue {queue.name}: it could preempt workloads of a lower priority, which hold "
+            f"{format_quantity(name, lower)} {name}"
         )
-    owners = [{"clusterQueue": name, "amount": format_quantity(lack.resource, amount)} for name, amount in lack.owners[:_SHOWN]]
+    if lack.owners and lack.of_owners >= short:
+        names = _join([owner for owner, _ in lack.owners[:_SHOWN]], len(lack.owners))
+        remedies.append(
+            f"the end of workloads of ClusterQueue {names}: they use quota of their own queue, so that none is preempted for it"
+        )
+    before = f", and {format_quantity(name, ahead)} for {show_count(count, 'workload')} before it" if ahead else ""
+    more = f"{format_quantity(name, short)} {name} more as nominalQuota"
+    remedies.append(f"{more} of ClusterQueue {queue.name} in flavor {lack.flavor}{before}")
+    owners = [{"clusterQueue": owner, "amount": format_quantity(name, amount)} for owner, amount in lack.owners[:_SHOWN]]
     report: Report = {"usedByOwners": owners, "owners": len(lack.owners)} if owners else {}
-    return report | ({"wouldHelp": remedies} if owners or not lack.holders else {})
+    return report | {"wouldHelp": remedies}
+
+
+def _sum_asked(outlook: Outlook, queue: ClusterQueueFacts, waiting: Iterable[WorkloadFacts]) -> Counter[str]:
+    """Canonical amounts by resource that workloads of a queue ask for."""
+    total: Counter[str] = Counter()
+    for workload in waiting:
+        for unit in compute_asked(outlook.state, workload, queue):
+            total.update(unit)
+    return total
 
 
 def report_local_turn(outlook: Outlook, facts: WorkloadFacts) -> Report:

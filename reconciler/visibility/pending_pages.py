@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Never
 
 from core.model.pods_ready_rules import PodsReadyRules
+from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.ordering.pending_order import PendingOrder, PendingWorkload, list_pending, list_pending_of_local_queue
 from core.resource import Obj
 from core.runtime.clock import Clock
@@ -31,7 +32,7 @@ class PendingPages:
         self, state: ClusterState, workloads: Store, rules: PodsReadyRules | None = None, watchers: Sequence[Watcher] = ()
     ) -> None:
         self._state, self._workloads, self._watchers = state, workloads, watchers
-        self._order = PendingOrder(state, rules)
+        self._order = PendingOrder(state, rules, make_stop_check)
         self.is_complete = False  # whether all workloads of the start are in the order
 
     async def run(self, clock: Clock) -> Never:

@@ -101,6 +101,30 @@ def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedi
     assert "no workload holds it" not in shown
 
 
+def test_end_of_what_owners_use_is_no_remedy_where_it_is_not_enough(topogate: Commands):
+    documents = build_queues(gpus=32, cohortName="teams")
+    vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
+    vision["metadata"]["name"] = "vision"
+    local = deepcopy(next(d for d in documents if d["kind"] == "LocalQueue"))
+    local["metadata"]["name"], local["spec"]["clusterQueue"] = "vision", "vision"
+    documents = decide_documents([*build_nodes(), *documents, vision, local, *build_queued_job(build_job("own", 1, queue="vision"))])
+    file = topogate.write("cluster.yaml", *decide_documents([*documents, *build_queued_job(build_job("large", 9))]))
+    (lack,) = topogate.run("explain", "job", "large", "--nodes", file, "-o", "json").data["missing"]
+    assert lack["usedByOwners"] == [{"clusterQueue": "vision", "amount": "8"}]
+    assert lack["wouldHelp"] == ["16 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu"]
+
+
+def test_quota_that_would_help_counts_the_workloads_before(topogate: Commands):
+    """What was advised gave the quota to the job before."""
+    file = topogate.write("cluster.yaml", *build_full_queue())
+    (lack,) = topogate.run("explain", "job", "last", "--nodes", file, "-o", "json").data["missing"]
+    assert lack["wouldHelp"][-1] == (
+        "8 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu, and 24 for 1 workload before it"
+    )
+    (first,) = topogate.run("explain", "job", "high", "--nodes", file, "-o", "json").data["missing"]
+    assert first["wouldHelp"][-1] == "24 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu"
+
+
 def test_explain_of_a_workload_without_a_place_shows_the_workloads_on_the_best_domain(topogate: Commands):
     queued = [d for name, pods in (("small", 2), ("large", 4)) for d in build_queued_job(build_job(name, pods, required=RACK))]
     running = decide_documents([*build_nodes(blocks=1, racks=1), *build_queues(), *queued[:2]])
@@ -109,7 +133,12 @@ def test_explain_of_a_workload_without_a_place_shows_the_workloads_on_the_best_d
     (domain,) = told["occupied"]
     assert (domain["domain"], domain["level"], domain["holders"]) == ("b0/b0-r0", RACK, 1)
     assert (domain["heldBy"][0]["of"], domain["heldBy"][0]["amounts"]) == ("default/job/small", {"nvidia.com/gpu": "16"})
-    assert told["notPreempted"] == ["withinClusterQueue of ClusterQueue research is Never"]
+    (sentence,) = told["notPreempted"]
+    assert re.fullmatch(
+        r"no workload that holds quota of ClusterQueue research has a priority below 0: the lowest is 0 \(default/job-small-\w+\); "
+        "withinClusterQueue of ClusterQueue research is Never",
+        sentence,
+    )
     shown = topogate.run("explain", "job", "large", "--nodes", file).out
     assert f"on {RACK} b0/b0-r0: default/job/small 16 nvidia.com/gpu (priority 0)" in shown
 

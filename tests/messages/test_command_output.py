@@ -171,7 +171,8 @@ OBJECTS: Cases = {
     "no preemption": (
         explain(fill_rack, "job", "large"),
         "no preemption",
-        "no preemption: withinClusterQueue of ClusterQueue research is Never",
+        "no preemption: no workload that holds quota of ClusterQueue research has a priority below 0: the lowest is 0 "
+        "(default/job-small-b7a01); withinClusterQueue of ClusterQueue research is Never",
     ),
     "on a rack": (
         explain(fill_rack, "job", "large"),

@@ -169,7 +169,11 @@ JOBS: Cases = {
         "the job's pod sets have changed",
     ),
     "another number of pods": (lambda: run_job(*of_jobs.RUNS, parallelism=3), "the job's pod counts have changed while it ran"),
-    "deactivated": (lambda: run_job(*of_jobs.RUNS, active=False), "The workload is deactivated"),
+    "deactivated": (
+        lambda: run_job(*of_jobs.RUNS, active=False),
+        "The workload is deactivated: its spec.active is false. To run it again, delete its job and create it again; or have an "
+        "administrator (ClusterRole topogate-batch-admin) set spec.active of the Workload to true",
+    ),
     "suspended by its user": (
         lambda: step_job(of_jobs.make_job(started=True), of_jobs.make_workload(*of_jobs.RUNS)),
         "The job was suspended by its user; unsuspend it to queue it again",

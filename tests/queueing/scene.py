@@ -59,8 +59,10 @@ class Scene:
     def queue(self, name: str, quotas: Mapping[str, str], **options: Any) -> None:
         self.state.observe_cluster_queue(name, ClusterQueueFacts.read(build_cluster_queue_json(name, quotas, **options)))
 
-    def local_queue(self, name: str, cluster_queue: str) -> None:
-        self.state.observe_local_queue(f"{NAMESPACE}/{name}", LocalQueueFacts.read(build_local_queue_json(name, cluster_queue)))
+    def local_queue(self, name: str, cluster_queue: str, stop_policy: str = "None") -> None:
+        queue = build_local_queue_json(name, cluster_queue)
+        queue["spec"]["stopPolicy"] = stop_policy
+        self.state.observe_local_queue(f"{NAMESPACE}/{name}", LocalQueueFacts.read(queue))
 
     def rack(self, name: str, nodes: int, *, cpu: int = 4, **labels: str) -> None:
         for i in range(nodes):

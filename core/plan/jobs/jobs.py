@@ -75,6 +75,7 @@ from core.plan.steps.actions import Amend
 from core.plan.steps.conditions import Condition
 from core.plan.steps.reserved import CHANGED_WHILE_RESERVED, must_ask_anew
 from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, describe_owner, make_plan, report, wait
+from core.plan.workloads.activity import DEACTIVATED
 from core.plan.workloads.admission_status import build_waiting_status
 from core.plan.workloads.desired_workload import (
     MissingFlavor,
@@ -195,7 +196,7 @@ def _with_workload(f: JobFacts, workload: Obj) -> Plan:
     elif admitted and active:
         plan = _plan_while_running(f, workload)
     elif admitted:
-        plan = make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, "The workload is deactivated", f.now))
+        plan = make_plan(plan_eviction_of(workload, REASON_DEACTIVATED, DEACTIVATED, f.now))
     else:
         plan = _stop(f, workload, active=active)
     return plan.begin_with(*before)
@@ -204,8 +205,8 @@ def _with_workload(f: JobFacts, workload: Obj) -> Plan:
 def _plan_while_suspended(f: JobFacts, workload: Obj, *, admitted: bool, active: bool) -> Plan:
     is_evicted = is_condition_true(workload, EVICTED)
     if admitted and not active:
-        reason = REASON_SUSPENDED_BY_USER if f.started else REASON_DEACTIVATED
-        return make_plan(plan_eviction_of(workload, reason, "The workload is deactivated", f.now))
+        reason, message = (REASON_SUSPENDED_BY_USER, SUSPENDED_BY_USER) if f.started else (REASON_DEACTIVATED, DEACTIVATED)
+        return make_plan(plan_eviction_of(workload, reason, message, f.now))
     if admitted and f.started:
         # Stopped by topogate, for an admission before this one, or else by its user.
         return _restore(f, workload) if FIELD_MANAGER in f.writers else _plan_user_suspension(f, workload)

@@ -27,6 +27,7 @@ from core.names import (
     REASON_DEACTIVATED_BY_TIME,
     REASON_MAX_EXEC_TIME,
     REASON_REACTIVATED,
+    REASON_SUSPENDED,
     REQUEUED,
 )
 from core.plan.steps import api_resources as r
@@ -40,11 +41,12 @@ from core.resource import Obj
 from core.state.facts import build_object_key, find_condition, is_condition_true
 
 Json = Mapping[str, Any]
-DEACTIVATED = "The workload is deactivated"
+_IS_DEACTIVATED = "The workload is deactivated"
 ACTIVATE = (
     "To run it again, delete its job and create it again; or have an administrator (ClusterRole topogate-batch-admin) set spec.active of "
     "the Workload to true"
 )
+DEACTIVATED = f"{_IS_DEACTIVATED}: its spec.active is false. {ACTIVATE}"
 
 
 def plan_active_workload(workload: Obj, now: datetime, *, can_be_activated: bool, has_ended: bool) -> Plan:
@@ -89,7 +91,7 @@ def plan_activity(workload: Json, now: datetime) -> Action | None:
 
 def _stop(target: Json, state: Json) -> Evict:
     reason = f"{REASON_DEACTIVATED}DueTo{target.get('reason') or 'Unknown'}"
-    message = f"{DEACTIVATED} due to {target.get('message') or 'its condition DeactivationTarget'}. {ACTIVATE}"
+    message = f"{_IS_DEACTIVATED} due to {target.get('message') or 'its condition DeactivationTarget'}. {ACTIVATE}"
     return Evict(reason, message, (Condition(REQUEUED, False, reason, message),), _read_counted(state))
 
 
@@ -104,7 +106,7 @@ def _time(workload: Json, state: Json, now: datetime) -> Evict | Wait | None:
         return Wait((deadline - now).total_seconds())
     before = f", {past} s of them before it was last queued again" if past else ""
     over = f"it was admitted for its maximumExecutionTimeSeconds of {limit}{before}"
-    message = f"{DEACTIVATED}: {over}. {ACTIVATE}; both give it this time again"
+    message = f"{_IS_DEACTIVATED}: {over}. {ACTIVATE}; both give it this time again"
     target = Condition(DEACTIVATION_TARGET, True, REASON_MAX_EXEC_TIME, f"exceeding the maximum execution time of {limit} s")
     requeued = Condition(REQUEUED, False, REASON_DEACTIVATED_BY_TIME, message)
     return Evict(REASON_DEACTIVATED_BY_TIME, message, (target, requeued), _read_counted(state))
@@ -120,6 +122,9 @@ def _mark(workload: Json, state: Json) -> Amend:
     of_it = evicted.get("status") == "True" and str(evicted.get("reason") or "").startswith(REASON_DEACTIVATED)
     reason, message = (evicted["reason"], evicted.get("message") or DEACTIVATED) if of_it else (REASON_DEACTIVATED, DEACTIVATED)
     mark = () if _is_marked(workload) else (Condition(REQUEUED, False, reason, message),)
+    if find_condition(workload, DEACTIVATION_TARGET) is None and not is_condition_true(workload, EVICTED):
+        # A user has deactivated what waits: what it lacked before is no longer why it waits, and is not kept up to date.
+        mark = (*mark, Condition(QUOTA_RESERVED, False, REASON_SUSPENDED, message))
     return Amend(mark, _read_counted(state), (DEACTIVATION_TARGET,))
 
 

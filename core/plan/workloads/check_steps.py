@@ -11,6 +11,7 @@ from core.plan.steps import api_resources as r
 from core.plan.steps import writes as w
 from core.plan.steps.actions import from_time, to_time
 from core.plan.steps.steps import NOTHING, Event, Log, Plan, Span, Step, Then, make_plan, wait
+from core.plan.workloads.activity import DEACTIVATED
 from core.plan.workloads.admission_status import (
     BEFORE,
     MOST_OF_FORMER,
@@ -64,7 +65,7 @@ def plan_checked(f: CheckedWorkload) -> Plan:
     if facts.admitted:
         return _stop(f, plan_refused(checks))
     if not facts.active:
-        return _give_back(f, GiveBack("The workload is deactivated"), REASON_DEACTIVATED)
+        return _give_back(f, GiveBack(DEACTIVATED), REASON_DEACTIVATED)
     action = plan_checks(
         checks,
         f.needed,

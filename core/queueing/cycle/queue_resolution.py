@@ -107,7 +107,9 @@ def _find_problem(state: ClusterState, queue: ClusterQueueFacts) -> tuple[str, s
         return REASON_MULTIKUEUE_WITH_TOPOLOGY, f"{_CANNOT}: {why}"
     inactive = [name for name, _ in queue.checks if not state.checks[name].active]
     if inactive:
-        return REASON_CHECK_INACTIVE, f"{_CANNOT}: references inactive AdmissionCheck(s): {', '.join(inactive)}"
+        controllers = ", ".join(dict.fromkeys(state.checks[name].controller for name in inactive))
+        why = f"references inactive AdmissionCheck(s): {', '.join(inactive)}; {controllers} has to set the condition Active"
+        return REASON_CHECK_INACTIVE, f"{_CANNOT}: {why}"
     cycle = state.quota.find_cycle(queue.cohort)
     if cycle:
         return REASON_COHORT_CYCLE, f'{_CANNOT}: cohort "{queue.cohort}" is part of a cycle ({" -> ".join(cycle)})'

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 
 from core.model.pods_ready_rules import PodsReadyRules
-from core.queueing.ordering.pending import Order, build_order
+from core.queueing.ordering.pending import build_order
+from core.queueing.ordering.waiting_order import IsStopped
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 
 MOST_CHANGED = 1_000  # workloads that one `sync` folds in, in some 20 ms where 100,000 wait
-Member = tuple[Order, WorkloadFacts]
+Place = tuple[bool, int, str, str, str]  # whether its LocalQueue admits none now, and `pending.Order`: lower goes first
+Member = tuple[Place, WorkloadFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,13 @@ def _find_end(members: Sequence[Member], offset: int, limit: int | None) -> int:
 
 
 class PendingOrder:
-    """Keeps `lists` in step with the workloads and queues of a state, as of the last `sync`."""
+    """Keeps `lists` in step with the workloads and queues of a state, as of the last `sync`. Workloads of LocalQueues that admit none now
+    come last; `make_stop_check` returns what says that of a LocalQueue, good until the configuration changes."""
 
-    def __init__(self, state: ClusterState, rules: PodsReadyRules | None = None) -> None:
-        self._state, self._rules = state, rules
+    def __init__(self, state: ClusterState, rules: PodsReadyRules | None, make_stop_check: Callable[[ClusterState], IsStopped]) -> None:
+        self._state, self._rules, self._make_stop_check = state, rules, make_stop_check
+        self._is_stopped = make_stop_check(state)
+        self._stopped = dict[str, bool]()  # of each LocalQueue in the lists, as its members are placed
         self._changed = state.workloads.watch_pending()
         self._members: dict[str, Member] = {}  # by key of the workload
         self._config_changes = -1
@@ -95,12 +100,12 @@ class PendingOrder:
         is_config_same = self._config_changes == self._state.config_changes
         if not self._changed and is_config_same:
             return
-        removed, added = self._collect_changes()
         by_local_queue = dict(self.lists.by_local_queue)
         by_cluster_queue, cluster_queues = dict(self.lists.by_cluster_queue), dict(self.lists.cluster_queues)
         if not is_config_same:
-            self._config_changes = self._state.config_changes
+            self._config_changes, self._is_stopped = self._state.config_changes, self._make_stop_check(self._state)
             self._move_local_queues(by_local_queue, by_cluster_queue, cluster_queues)
+        removed, added = self._collect_changes()
         of_queues = _Edits()
         for local_queue in (*removed, *(name for name in added if name not in removed)):
             if local_queue not in cluster_queues:
@@ -110,6 +115,7 @@ class PendingOrder:
             _change(by_local_queue, local_queue, gone, new)
             if local_queue not in by_local_queue:
                 del cluster_queues[local_queue]
+                self._stopped.pop(local_queue, None)
         of_queues.apply(by_cluster_queue)
         self.lists = PendingLists(by_cluster_queue, by_local_queue, cluster_queues)
 
@@ -124,24 +130,31 @@ class PendingOrder:
             if before is not None:
                 removed[before[1].queue].append(before)
             if now is not None:
-                member = self._members[key] = build_order(now, self._rules), now
+                is_stopped = self._stopped.setdefault(now.queue, self._is_stopped(now.queue))
+                member = self._members[key] = (is_stopped, *build_order(now, self._rules)), now
                 added[now.queue].append(member)
         return removed, added
 
     def _move_local_queues(
         self,
-        by_local_queue: Mapping[str, Sequence[Member]],
+        by_local_queue: dict[str, Sequence[Member]],
         by_cluster_queue: dict[str, Sequence[Member]],
         cluster_queues: dict[str, str | None],
     ) -> None:
-        """Moves the workloads of LocalQueues that belong to another ClusterQueue now."""
+        """Moves the workloads of LocalQueues that belong to another ClusterQueue now, or have stopped or begun to admit."""
         moved = _Edits()
-        for local_queue, members in by_local_queue.items():
+        for local_queue, members in [*by_local_queue.items()]:
             before, now = cluster_queues[local_queue], self._find_cluster_queue(local_queue)
-            if before != now:
+            was_stopped, is_stopped = self._stopped[local_queue], self._is_stopped(local_queue)
+            placed = members
+            if was_stopped != is_stopped:
+                placed = by_local_queue[local_queue] = [((is_stopped, *place[1:]), workload) for place, workload in members]
+                self._stopped[local_queue] = is_stopped
+                self._members |= {member[1].key: member for member in placed}
+            if before != now or was_stopped != is_stopped:
                 cluster_queues[local_queue] = now
                 moved.add(before, members, ())
-                moved.add(now, (), members)
+                moved.add(now, (), placed)
         moved.apply(by_cluster_queue)
 
     def _find_cluster_queue(self, local_queue: str) -> str | None:

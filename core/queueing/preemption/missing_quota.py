@@ -10,7 +10,7 @@ from core.queueing.ordering.standing_refusals import compute_asked
 from core.queueing.preemption.preemption_policy import may_preempt_within, may_reclaim
 from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
-from core.state.queue_facts import LOWER_OR_NEWER, LOWER_PRIORITY, NEVER, ClusterQueueFacts
+from core.state.queue_facts import LOWER_OR_NEWER, NEVER, ClusterQueueFacts
 from core.state.workload_state import compute_admission_usage
 
 
@@ -29,7 +29,8 @@ class MissingQuota:
     those of queues that use it beyond their own; the largest first.
 
     `owners`: the other ClusterQueues that use quota of their own which they would lend, and how much more the queue could use without that;
-    the largest first. None of their workloads may be preempted for it.
+    the largest first. None of their workloads may be preempted for it. `of_owners`: how much more the queue could use without that of all
+    of them together.
     """
 
     flavor: str
@@ -38,6 +39,7 @@ class MissingQuota:
     available: int
     holders: tuple[QuotaHolder, ...]
     owners: tuple[tuple[str, int], ...] = ()
+    of_owners: int = 0
 
 
 def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts) -> list[MissingQuota]:
@@ -54,7 +56,7 @@ def list_missing_quota(state: ClusterState, workload: WorkloadFacts, queue: Clus
         if {flavor for flavor, _ in short} == set(group.flavors):
             missing += [
                 MissingQuota(
-                    *name, wanted[name[1]], left[name], _list_holders_of(state, queue, name), _list_owners(state, queue.name, name)
+                    *name, wanted[name[1]], left[name], _list_holders_of(state, queue, name), *_list_owners(state, queue.name, name)
                 )
                 for name in short
             ]
@@ -91,11 +93,15 @@ def _compute_gain(tree: QuotaTree, queue: str, other: str, name: FlavorResource)
     return gained
 
 
-def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[str, int], ...]:
+def _list_owners(state: ClusterState, queue: str, name: FlavorResource) -> tuple[tuple[tuple[str, int], ...], int]:
+    """See `MissingQuota`: `owners` and `of_owners`."""
     tree = state.quota.copy_around(queue)
     owners = [o for o in tree.list_relatives(queue) if tree.get_usage(o).get(name) and not tree.is_using_others(queue, o, name)]
     found = [(other, gained) for other in owners if (gained := _compute_gain(tree, queue, other, name)) > 0]
-    return tuple(sorted(found, key=lambda each: (-each[1], each[0])))
+    before = tree.compute_available(queue, name)
+    for other, _ in found:
+        tree.add(other, {name: tree.get_usage(other)[name]}, -1)
+    return tuple(sorted(found, key=lambda each: (-each[1], each[0]))), tree.compute_available(queue, name) - before
 
 
 def explain_no_preemption(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, *, by_share: bool = False) -> list[str]:
@@ -116,16 +122,14 @@ def _explain_own(state: ClusterState, workload: WorkloadFacts, queue: ClusterQue
     may_go = sum(may_preempt_within(policy, workload, other) for other in holders)
     if may_go:
         yield f"{setting}, so that it may preempt {show_count(may_go, 'workload')} of its queue, which would not be enough"
-    elif policy in (LOWER_PRIORITY, LOWER_OR_NEWER):
+    elif lowest.priority < workload.priority:
+        yield f"priority {workload.priority} waits behind {lowest.priority} ({lowest.key}) because {setting}"
+    else:
         equal = " and none of the same priority was queued later" if policy == LOWER_OR_NEWER else ""
         yield (
             f"no workload that holds quota of ClusterQueue {queue.name} has a priority below {workload.priority}{equal}:"
             f" the lowest is {lowest.priority} ({lowest.key}); {setting}"
         )
-    elif lowest.priority < workload.priority:
-        yield f"priority {workload.priority} waits behind {lowest.priority} ({lowest.key}) because {setting}"
-    else:
-        yield f"{setting}"
 
 
 def _explain_others(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, *, by_share: bool) -> Iterator[str]:

@@ -219,3 +219,14 @@ def test_the_domain_that_needs_the_fewest_nodes_is_named_though_another_looked_a
     assert refusal.explanation is not None
     (change,) = [change for change in refusal.explanation.changes if change.nodes and change.level is None]
     assert [fix.node for fix in change.nodes] == ["b0-r1-n0", "b0-r1-n1"]
+
+
+def test_of_domains_that_need_as_many_nodes_one_where_nothing_has_to_be_freed_is_named():
+    """All nodes have a taint and the first rack is full: to free it as well was advised."""
+    taint = ("team", "x", "NoSchedule")
+    nodes = tuple(replace(node, taints=(taint,)) for node in build_grid(1, 2, 2, cpu=4))
+    cluster = Cluster(THREE_LEVELS, nodes, tuple((node.name, {"cpu": 4000}, 1) for node in nodes[:2]))
+    explanation = refused(cluster, request(2, Mode.REQUIRED, RACK, cpu=4000))
+    assert explanation is not None
+    (change,) = [change for change in explanation.changes if change.nodes]
+    assert [(fix.node, fix.taints, list(fix.free)) for fix in change.nodes] == [(node.name, (taint,), []) for node in nodes[2:]]

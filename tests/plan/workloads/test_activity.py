@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait
-from core.plan.workloads.activity import plan_active_workload, plan_activity
+from core.plan.workloads.activity import DEACTIVATED, plan_active_workload, plan_activity
 from core.plan.workloads.admission_status import build_admitted_status, build_amended_status, build_evicted_status, build_released_status
 from core.state.facts import find_condition
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
@@ -129,6 +129,17 @@ def test_deactivation_goes_on_from_wherever_it_stopped():
     assert plan(build_workload(target, evicted, mark), 0) == Deactivate()
     assert plan(build_workload(target, evicted, mark, active=False), 0) == Amend((), {}, (DEACTIVATION_TARGET,))
     assert plan(build_workload(evicted, mark, active=False), 0) is None
+
+
+def test_waiting_workload_that_is_deactivated_by_hand_does_not_keep_its_former_reason():
+    waits = build_condition(QUOTA_RESERVED, False, reason="WaitingForQuota", message="needs 40 more")
+    amend = plan(build_workload(waits, active=False), 0)
+    assert isinstance(amend, Amend)
+    assert {condition.type: condition.reason for condition in amend.set} == {REQUEUED: "Deactivated", QUOTA_RESERVED: "Suspended"}
+    assert {condition.message for condition in amend.set} == {DEACTIVATED}
+    refused = plan(build_workload(waits, build_condition(DEACTIVATION_TARGET), active=False), 0)
+    assert isinstance(refused, Amend)
+    assert [condition.type for condition in refused.set] == [REQUEUED], "topogate has deactivated it, for the reason that stands there"
 
 
 def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_reactivation():

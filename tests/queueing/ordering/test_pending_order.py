@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.queueing.cycle.queue_resolution import make_stop_check
 from core.queueing.ordering import pending_order
 from core.queueing.ordering.pending import Pending
 from core.queueing.ordering.pending_order import PendingLists, PendingOrder, list_pending, list_pending_of_local_queue
@@ -23,7 +24,7 @@ def build_scene(*, strict: bool = False) -> tuple[Scene, PendingOrder, Pending]:
     scene.queue("other", {"tas": "100"})
     for name, cluster_queue in QUEUES.items():
         scene.local_queue(name, cluster_queue)
-    return scene, PendingOrder(scene.state), Pending(scene.state.workloads)
+    return scene, PendingOrder(scene.state, None, make_stop_check), Pending(scene.state.workloads)
 
 
 def add(scene: Scene, name: str, queue: str = "a", priority: int = 0, second: int = 0, **options: object) -> None:
@@ -40,11 +41,12 @@ def sync(order: PendingOrder) -> PendingLists:
 
 
 def list_expected(scene: Scene, pending: Pending, cluster_queue: str) -> list[tuple[str, int, int]]:
-    """Brute force, by the order that cycles have: all that wait, one queue after the other."""
+    """Brute force, by the order that cycles have: all that wait, one queue after the other, those of LocalQueues that admit none last."""
     pending.sync()
+    is_stopped = make_stop_check(scene.state)
     counts: dict[str, int] = {}
     found: list[tuple[str, int, int]] = []
-    for workload in pending:
+    for workload in sorted(pending, key=lambda workload: is_stopped(workload.queue)):
         queue = scene.state.find_cluster_queue(workload)
         if queue is not None and queue.name == cluster_queue:
             found.append((workload.key, len(found), counts.get(workload.queue, 0)))
@@ -63,6 +65,19 @@ def test_pending_workloads_are_listed_by_priority_time_and_name(strict: bool):
     names = [("urgent", 0, 0), ("early", 1, 0), ("same-second", 2, 1), ("late", 3, 1)]
     assert found == [(f"{NAMESPACE}/{name}", whole, local) for name, whole, local in names]
     assert found == list_expected(scene, pending, "cq")
+
+
+def test_workloads_of_a_stopped_local_queue_are_listed_last_until_it_admits_again():
+    scene, order, _ = build_scene()
+    add(scene, "urgent", priority=7)
+    add(scene, "other", queue="b")
+    sync(order)
+    scene.local_queue("a", "cq", "Hold")
+    add(scene, "late", second=30)
+    found = [(one.workload.key, one.in_cluster_queue, one.in_local_queue) for one in list_pending(sync(order), "cq")]
+    assert found == [(f"{NAMESPACE}/{name}", *at) for name, *at in (("other", 0, 0), ("urgent", 1, 0), ("late", 2, 1))]
+    scene.local_queue("a", "cq")
+    assert [one.workload.key for one in list_pending(sync(order), "cq")] == [f"{NAMESPACE}/{name}" for name in ("urgent", "other", "late")]
 
 
 def test_evicted_workload_is_listed_as_of_its_eviction():
@@ -117,7 +132,8 @@ def test_pending_lists_equal_brute_force_after_any_changes(seed: int, steps: int
             case 0:
                 scene.state.observe_workload(f"{NAMESPACE}/w{chance.randrange(12)}", None)
             case 1:
-                scene.local_queue(chance.choice("abcd"), chance.choice(["cq", "other", "missing"]))
+                policy = chance.choice(["None", "None", "Hold"])
+                scene.local_queue(chance.choice("abcd"), chance.choice(["cq", "other", "missing"]), policy)
             case 2:
                 scene.state.observe_cluster_queue("other", None)
             case 3:

@@ -102,7 +102,12 @@ def test_quota_beyond_a_borrowing_limit_is_used_by_no_owner():
     ("preemption", "priority", "says"),
     [
         ({}, 1000, "priority 1000 waits behind -10 (ns/low) because withinClusterQueue of ClusterQueue a is Never"),
-        ({}, -20, "withinClusterQueue of ClusterQueue a is Never"),
+        (
+            {},
+            -20,
+            "no workload that holds quota of ClusterQueue a has a priority below -20: the lowest is -10 (ns/low);"
+            " withinClusterQueue of ClusterQueue a is Never",
+        ),
         (
             {"withinClusterQueue": "LowerPriority"},
             -10,
