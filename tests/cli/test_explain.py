@@ -114,7 +114,7 @@ def test_end_of_what_owners_use_is_no_remedy_where_it_is_not_enough(topogate: Co
     assert lack["wouldHelp"] == ["16 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu"]
 
 
-def test_quota_that_would_help_counts_the_workloads_before(topogate: Commands):
+def test_quota_advised_to_a_waiting_workload_counts_the_workloads_before(topogate: Commands):
     """What was advised gave the quota to the job before."""
     file = topogate.write("cluster.yaml", *build_full_queue())
     (lack,) = topogate.run("explain", "job", "last", "--nodes", file, "-o", "json").data["missing"]

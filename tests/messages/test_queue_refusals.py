@@ -389,7 +389,8 @@ REFUSALS: dict[str, tuple[Callable[[], Outcome], str]] = {
     ),
     "flavor with other labels": (
         lambda: judge_flavor(build_pod_set(1, nodeSelector={"gen": "8"}), nodeLabels={"gen": "7"}),
-        "couldn't assign flavors to pod set main: the pod set's node selector or affinity does not match the node labels of flavor \"tas\"",
+        "couldn't assign flavors to pod set main: the pod set's node selector or affinity does not match the node labels of flavor \"tas\""
+        ": nodeSelector gen=8, where the flavor has gen=7",
     ),
     "flavor with a taint": (
         lambda: judge_flavor(build_pod_set(1), **TAINTED),

@@ -33,7 +33,7 @@ from core.plan.steps.actions import to_time
 from core.plan.steps.conditions import Condition, set_conditions
 from core.plan.steps.eviction_counts import build_eviction_stats
 from core.plan.steps.managed_status import read_managed_status
-from core.plan.workloads.checks import build_admitted_condition, reset_checks, sync_checks
+from core.plan.workloads.checks import build_admitted_condition, describe_awaited_checks, reset_checks, sync_checks
 from core.queueing.ordering.partial_admission import Shortfall
 from core.state.facts import WorkloadFacts, find_condition, is_condition_true, read_reclaimed_pods
 
@@ -71,7 +71,8 @@ def build_admitted_status(
     status.pop("unhealthyNodes", None)
     status.pop("resourceRequests", None)
     status["admission"] = encode_admission(admission)
-    reserved = f"Quota reserved in ClusterQueue {admission.cluster_queue}{_describe_fewer(workload, admission)}"
+    awaited = describe_awaited_checks(entries)
+    reserved = f"Quota reserved in ClusterQueue {admission.cluster_queue}{_describe_fewer(workload, admission)}{awaited}"
     conditions = [Condition(QUOTA_RESERVED, True, QUOTA_RESERVED, reserved)]
     for kind in (EVICTED, PREEMPTED, "BlockedOnPreemptionGates"):
         before = find_condition(workload, kind)

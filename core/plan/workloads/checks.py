@@ -153,6 +153,12 @@ def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tupl
     return tuple(known.get(name, {"name": name} | fresh) for name in needed)
 
 
+def describe_awaited_checks(checks: Iterable[Json]) -> str:
+    """Returns for a message which checks are not Ready, after a semicolon; empty where all are."""
+    names = [check["name"] for check in checks if check.get("state") != CHECK_READY]
+    return f"; it is admitted once AdmissionCheck(s) {', '.join(names)} are Ready" if names else ""
+
+
 def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:
     """Returns the same checks as Pending for the next attempt, without their results. Those that are Pending already stay as they are, and
     `retryCount` stays but for a check that was Rejected."""

@@ -46,7 +46,7 @@ from core.plan.workloads.admission_status import (
     is_returning,
 )
 from core.plan.workloads.check_steps import build_checked_span
-from core.plan.workloads.checks import find_ready_time
+from core.plan.workloads.checks import describe_awaited_checks, find_ready_time
 from core.plan.workloads.requeue import evict_for_lost_nodes
 from core.plan.workloads.workload_steps import plan_action
 from core.queueing.cycle.run import Verdict
@@ -230,7 +230,8 @@ def _admit(f: DecidedWorkload, found: Admissible) -> Plan:
     before = find_former(status, MOST_OF_FORMER) if is_returning(workload) else ""
     attributes = f.attributes | ({t.FORMER: before} if before else {})
     is_admitted = is_condition_true({"status": status}, ADMITTED)
-    events = [] if f.judged.verdict.is_second_pass else [_report_quota(f, is_minor=is_admitted)]
+    awaited = describe_awaited_checks(status.get("admissionChecks") or ())
+    events = [] if f.judged.verdict.is_second_pass else _report_quota(f, awaited, is_minor=is_admitted)
     if facts.admitted:
         events += _report_move(f, found)
     elif is_admitted:
@@ -259,10 +260,13 @@ def _name_spares(f: DecidedWorkload, found: Admissible) -> dict[str, str | None]
     return notes
 
 
-def _report_quota(f: DecidedWorkload, *, is_minor: bool) -> Event:
+def _report_quota(f: DecidedWorkload, awaited: str, *, is_minor: bool) -> list[Event]:
+    """`awaited`: which checks it waits for, as text; then what it was made for shows that, too."""
     waited = _count_seconds_since(f, f.facts.queued_since)
-    message = f"Quota reserved in ClusterQueue {f.attributes[t.CLUSTER_QUEUE]}, wait time since queued was {waited}s"
-    return Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)
+    message = f"Quota reserved in ClusterQueue {f.attributes[t.CLUSTER_QUEUE]}, wait time since queued was {waited}s{awaited}"
+    if awaited:
+        return _report_on_both(f.workload, QUOTA_RESERVED, QUOTA_RESERVED, message, warning=False)
+    return [Event(r.WORKLOADS, f.workload, QUOTA_RESERVED, message, is_minor=is_minor)]
 
 
 def _report_move(f: DecidedWorkload, found: Admissible) -> list[Event]:

@@ -481,7 +481,9 @@ def _find_mismatch(
     except InvalidSelector as error:
         return f"pod set {pod_set.name}: {error}"
     if not satisfied:
-        return f'the pod set\'s node selector or affinity does not match the node labels of flavor "{flavor.name}"'
+        odd = next(((k, v) for k, v in pod_set.node_selector.items() if flavor.node_labels.get(k, v) != v), None)
+        detail = f": nodeSelector {odd[0]}={odd[1]}, where the flavor has {odd[0]}={flavor.node_labels[odd[0]]}" if odd is not None else ""
+        return f'the pod set\'s node selector or affinity does not match the node labels of flavor "{flavor.name}"{detail}'
     taint = find_untolerated(read_taints({"taints": flavor.node_taints}), pod_set.tolerations + flavor.tolerations)
     if taint is not None:
         key, value, effect = taint

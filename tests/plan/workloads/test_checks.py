@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from core.plan.workloads.checks import Admit, GiveBack, Sync, WaitForChecks, plan_checks, plan_refused, reset_checks
+from core.plan.workloads.checks import (
+    Admit,
+    GiveBack,
+    Sync,
+    WaitForChecks,
+    describe_awaited_checks,
+    plan_checks,
+    plan_refused,
+    reset_checks,
+)
 from core.state.check_facts import RetryStrategy
 
 Json = dict[str, Any]
@@ -30,6 +39,12 @@ def test_all_ready_is_admitted_unless_a_place_is_to_be_found():
     assert plan(check(), awaits=False) == Admit()
     assert plan(check(), check("other", "Pending"), awaits=False) == WaitForChecks()
     assert plan(check(), after_s=4) == WaitForChecks(7.0), "whole seconds: what began at 0 may have begun almost at 1"
+
+
+def test_checks_that_are_awaited_are_named():
+    """A workload with quota that waits for its checks said no more than that it has quota."""
+    assert describe_awaited_checks([check(), check("b", "Pending"), check("c", "Retry")]).endswith(" b, c are Ready")
+    assert describe_awaited_checks([check()]) == ""
 
 
 def test_checks_that_brought_no_nodes_give_the_quota_back_when_no_place_is_found():
