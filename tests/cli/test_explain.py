@@ -101,7 +101,7 @@ def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedi
     assert "no workload holds it" not in shown
 
 
-def test_end_of_what_owners_use_is_no_remedy_where_it_is_not_enough(topogate: Commands):
+def test_end_of_owners_workloads_is_no_remedy_where_it_is_not_enough(topogate: Commands):
     documents = build_queues(gpus=32, cohortName="teams")
     vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
     vision["metadata"]["name"] = "vision"

@@ -156,7 +156,7 @@ def sync_checks(checks: Iterable[Json], needed: Sequence[str], now: str) -> tupl
 def describe_awaited_checks(checks: Iterable[Json]) -> str:
     """Returns for a message which checks are not Ready, after a semicolon; empty where all are."""
     names = [check["name"] for check in checks if check.get("state") != CHECK_READY]
-    return f"; it is admitted once AdmissionCheck(s) {', '.join(names)} are Ready" if names else ""
+    return f"; it is admitted once these AdmissionChecks are Ready: {', '.join(names)}" if names else ""
 
 
 def reset_checks(checks: Iterable[Json], now: str) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ def test_all_ready_is_admitted_unless_a_place_is_to_be_found():
 
 def test_checks_that_are_awaited_are_named():
     """A workload with quota that waits for its checks said no more than that it has quota."""
-    assert describe_awaited_checks([check(), check("b", "Pending"), check("c", "Retry")]).endswith(" b, c are Ready")
+    assert describe_awaited_checks([check(), check("b", "Pending"), check("c", "Retry")]).endswith(": b, c")
     assert describe_awaited_checks([check()]) == ""
 
 
