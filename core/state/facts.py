@@ -487,6 +487,11 @@ class WorkloadFacts:
         """Returns the key of the workload that its pods name: of an elastic job that of the first one, else its own."""
         return self.family or self.key
 
+    def may_take_over(self, elder: "WorkloadFacts") -> bool:
+        """Returns whether this one, which names `elder` as the one that it replaces, gets its pods and its place: both have one owner, and
+        their pods name one workload. Else what is given back of one of them would be counted by the other."""
+        return self.owner_uid is not None and (self.owner_uid, self.pods_key) == (elder.owner_uid, elder.pods_key)
+
     @classmethod
     def read(cls, workload: Json) -> "WorkloadFacts":
         """Returns the facts of a Workload (JSON). One with condition DeactivationTarget counts as inactive. While it has no admission, only

@@ -55,13 +55,13 @@ class Workloads:
         return self._heirs.get_elder(key)
 
     def is_replaced(self, key: str) -> bool:
-        """Returns whether another workload with the same owner replaces this one and holds quota, which then includes what this one held.
-        False for one that is not there or has no owner."""
+        """Returns whether another workload with the same owner and the same pods replaces this one and holds quota, which then includes
+        what this one held. False for one that is not there or has no owner."""
         mine = self.facts.get(key)
         if mine is None or mine.owner_uid is None:
             return False
         heirs = (self.facts.get(heir) for heir in self._heirs.list_heirs(key) if self.find_holding(heir) is not None)
-        return any(heir is not None and heir.owner_uid == mine.owner_uid for heir in heirs)
+        return any(heir is not None and heir.may_take_over(mine) for heir in heirs)
 
     def assume(self, key: str, admission: Admission) -> None:
         """Records a decision before its write is sent, in place of an earlier one: it counts as held from now on."""

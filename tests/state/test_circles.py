@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.model.admission import encode_admission
-from core.names import ADMITTED, FINISHED, QUOTA_RESERVED, SLICE_REPLACES
+from core.names import ADMITTED, FINISHED, QUOTA_RESERVED, SLICE_NAME, SLICE_REPLACES
 from core.queueing.flavors.outcome import Admissible
 from core.state.facts import WorkloadFacts
 from tests.builders import NAMESPACE, RACK, build_condition_json, build_pod_set_json, build_workload_json
@@ -20,7 +20,8 @@ NAMES = "abcde"
 
 def ask(name: str, replaces: str | None, pods: int = 1) -> dict[str, Any]:
     wire = build_workload_json(name, [build_pod_set_json(count=pods, topology={"required": RACK})], owner="job")
-    wire["metadata"]["annotations"] = {SLICE_REPLACES: f"{NAMESPACE}/{replaces}"} if replaces is not None else {}
+    notes = {SLICE_NAME: "a"}  # the first workload of the job, which the pods of all name
+    wire["metadata"]["annotations"] = {**notes, SLICE_REPLACES: f"{NAMESPACE}/{replaces}"} if replaces is not None else notes
     return wire
 
 
@@ -88,8 +89,23 @@ def test_circle_that_one_leaves_is_a_row_of_workloads_that_replace_each_other():
     crowd.admit(*"abc")
     crowd.put("a", None)
     assert crowd.holding() == {"a", "b"}  # b replaces c, which so replaces nothing that holds
-    assert sum(amounts["pods"] for amounts in crowd.state.ledger.usage.values()) == 2
+    assert sum(amounts["pods"] for amounts in crowd.state.ledger.usage.values()) == 1, "pods of one job are counted once"
     for name in "cab":
+        crowd.drop(name)
+    assert crowd.state.ledger.usage == {}
+
+
+def test_workload_of_other_pods_takes_nothing_over_and_leaves_nothing_counted():
+    """One of a user that named another as replaced, and other pods than that, left its place counted for ever."""
+    crowd = Crowd()
+    for name, replaced in (("a", None), ("b", "a")):
+        crowd.put(name, replaced)
+        crowd.wires[name]["metadata"]["annotations"][SLICE_NAME] = name
+        crowd.see(name)
+        crowd.admit(name)
+    assert crowd.holding() == {"a", "b"}
+    for name in "ab":
+        crowd.finish(name)
         crowd.drop(name)
     assert crowd.state.ledger.usage == {}
 

@@ -29,11 +29,11 @@ def _is_alike(elder: WorkloadFacts, workload: WorkloadFacts) -> bool:
 
 def find_growth(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, profiles: Profiles) -> Admissible | NotAdmissible:
     """Returns how a workload is admitted in place of the one that it replaces, or why not. It is decided on by itself where that one is
-    gone, or holds nothing in this queue or is of another owner. The refusal is REASON_MISCONFIGURED where their pods differ in more than
-    their number."""
+    gone, holds nothing in this queue, or is of another owner or other pods. The refusal is REASON_MISCONFIGURED where their pods differ in
+    more than their number."""
     replaced = state.workloads.find_replaced(workload.key)
     elder = state.workloads.facts.get(replaced) if replaced is not None else None
-    held = state.workloads.find_holding(elder.key) if elder is not None and elder.owner_uid == workload.owner_uid is not None else None
+    held = state.workloads.find_holding(elder.key) if elder is not None and workload.may_take_over(elder) else None
     if elder is None or held is None or held.cluster_queue != queue.name:
         return find_admission(state, workload, queue, profiles)
     if not _is_alike(elder, workload):

@@ -13,6 +13,7 @@ from core.names import ADMITTED, DEACTIVATION_TARGET, EVICTED, FINISHED, QUOTA_R
 from core.plan.steps.actions import RESOLUTION_S, Action, Amend, Deactivate, Evict, Wait
 from core.plan.workloads.activity import DEACTIVATED, plan_active_workload, plan_activity
 from core.plan.workloads.admission_status import build_admitted_status, build_amended_status, build_evicted_status, build_released_status
+from core.queueing.cycle.rules import REMEDY
 from core.state.facts import find_condition
 from tests.builders import build_condition_json, build_pod_set_json, build_workload_json
 from tests.plan.workloads.carried import carry_out
@@ -137,9 +138,11 @@ def test_waiting_workload_that_is_deactivated_by_hand_does_not_keep_its_former_r
     assert isinstance(amend, Amend)
     assert {condition.type: condition.reason for condition in amend.set} == {REQUEUED: "Deactivated", QUOTA_RESERVED: "Suspended"}
     assert {condition.message for condition in amend.set} == {DEACTIVATED}
-    refused = plan(build_workload(waits, build_condition(DEACTIVATION_TARGET), active=False), 0)
-    assert isinstance(refused, Amend)
-    assert [condition.type for condition in refused.set] == [REQUEUED], "topogate has deactivated it, for the reason that stands there"
+    broken = build_condition(QUOTA_RESERVED, False, reason="Misconfigured", message=f"no level x; {REMEDY}")
+    for by_topogate in ((waits, build_condition(DEACTIVATION_TARGET)), (broken,)):
+        refused = plan(build_workload(*by_topogate, active=False), 0)
+        assert isinstance(refused, Amend)
+        assert [condition.type for condition in refused.set] == [REQUEUED], "the reason that stands there is why it is deactivated"
 
 
 def test_manually_deactivated_workload_is_marked_after_its_stop_and_reset_by_reactivation():
