@@ -37,7 +37,7 @@ from core.plan.steps.conditions import Condition
 from core.plan.steps.steps import NOTHING, Event, Log, Plan, Step, make_plan, report
 from core.plan.workloads.requeue import build_reset
 from core.plan.workloads.workload_steps import plan_action
-from core.queueing.cycle.rules import names_broken_rule
+from core.queueing.cycle.rules import has_broken_rule
 from core.resource import Obj
 from core.state.facts import build_object_key, find_condition, is_condition_true
 
@@ -123,7 +123,7 @@ def _mark(workload: Json, state: Json) -> Amend:
     of_it = evicted.get("status") == "True" and str(evicted.get("reason") or "").startswith(REASON_DEACTIVATED)
     reason, message = (evicted["reason"], evicted.get("message") or DEACTIVATED) if of_it else (REASON_DEACTIVATED, DEACTIVATED)
     mark = () if _is_marked(workload) else (Condition(REQUEUED, False, reason, message),)
-    by_topogate = find_condition(workload, DEACTIVATION_TARGET) is not None or names_broken_rule(
+    by_topogate = find_condition(workload, DEACTIVATION_TARGET) is not None or has_broken_rule(
         find_condition(workload, QUOTA_RESERVED) or {}
     )
     if not by_topogate and not is_condition_true(workload, EVICTED):

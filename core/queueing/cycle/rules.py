@@ -43,13 +43,13 @@ def find_violation(state: ClusterState, workload: WorkloadFacts, queue: ClusterQ
 def can_be_activated(state: ClusterState, workload: WorkloadFacts, condition: Mapping[str, Any]) -> bool:
     """Whether an inactive workload was deactivated for a broken rule, as its `QuotaReserved` (`condition`) says, and breaks none any more.
     False while its ClusterQueue, or each topology of that, is missing."""
-    queue = state.find_cluster_queue(workload) if names_broken_rule(condition) and not workload.active else None
+    queue = state.find_cluster_queue(workload) if has_broken_rule(condition) and not workload.active else None
     if queue is None or not any(state.get_view(name) is not None for name in queue.flavors):
         return False
     return find_violation(state, workload, queue) is None
 
 
-def names_broken_rule(condition: Mapping[str, Any]) -> bool:
+def has_broken_rule(condition: Mapping[str, Any]) -> bool:
     """Whether a condition `QuotaReserved` is that of a workload which topogate has deactivated for a broken rule."""
     return condition.get("reason") == REASON_MISCONFIGURED and str(condition.get("message") or "").endswith(REMEDY)
 
