@@ -32,11 +32,12 @@ import numpy as np
 
 from core.model.configuration import FairSharing
 from core.model.pieces import Pieces
-from core.model.podset import Mode
+from core.model.podset import Mode, PodSetRequest
 from core.model.quota_tree import FlavorResource
 from core.model.step_budget import DECISION_STEPS, StepBudget
 from core.placement.algorithms.profile import Profiles
 from core.placement.algorithms.slices import Shape, find_shape
+from core.placement.topology.free_capacity import Matrix, with_pod
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, Preempting
 from core.queueing.flavors.what_if_view import World
@@ -49,6 +50,7 @@ from core.state.workload_state import compute_admission_usage
 
 _EXACT = 256  # sets that are all tried
 _DOMAINS = 16  # most promising ones looked into
+_ROUNDING = 1e-6  # of pods
 _TRIAL_STEPS = 30_000  # of the search for a place with one set gone
 _FEW = 8  # candidates of which all sets are tried
 _READ_AT_ONCE = 500  # candidates
@@ -255,9 +257,9 @@ class _Search:
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
         best: Set | None = None
-        for order in self._list_orders(allowed):
+        for order, least in self._list_orders(allowed):
             yield
-            if order is None:
+            if order is None or (best is not None and right.rule is None and least > len(best[0])):
                 continue
             if best is not None and not self._budget.spend(len(allowed)):
                 return best
@@ -363,16 +365,16 @@ class _Search:
 
     # --- promising orders ---------------------------------------------------------------------------
 
-    def _list_orders(self, allowed: list[Candidate]) -> Iterator[list[Candidate] | None]:
-        """Orders in which to add victims: by cost, by size, and domain by domain those that hold most there first. None at an
-        interruption."""
-        yield allowed
+    def _list_orders(self, allowed: list[Candidate]) -> Iterator[tuple[list[Candidate] | None, int]]:
+        """Orders in which to add victims: domain by domain those that hold most there first, by cost, and by size. With each goes how many
+        of it are needed at least, as far as that is known. None at an interruption."""
         sizes = {c.key: self._compute_size(c) for c in allowed}
-        yield sorted(allowed, key=lambda c: (-sizes[c.key], c.order))
         for name in self._queue.flavors:
             view = self.world.get_view(name)
             if view is not None:
                 yield from self._list_orders_by_domain(view, allowed, sizes)
+        yield allowed, 0
+        yield sorted(allowed, key=lambda c: (-sizes[c.key], c.order)), 0
 
     def _compute_size(self, candidate: Candidate) -> float:
         """Returns the largest share of the requested quota that a candidate holds."""
@@ -382,36 +384,37 @@ class _Search:
 
     def _list_orders_by_domain(
         self, view: FlavorView, allowed: list[Candidate], sizes: Mapping[str, float]
-    ) -> Iterator[list[Candidate] | None]:
+    ) -> Iterator[tuple[list[Candidate] | None, int]]:
         pod_set = max(self._workload.pod_sets, key=lambda p: p.count)
         request = self._state.request_for(pod_set, view.flavor)
         shape = find_shape(view.capacity.tree, request)
         if not isinstance(shape, Shape) or request.topology is None or request.topology.mode not in (Mode.REQUIRED, Mode.PREFERRED):
             return
         self.admit_without((), may_borrow=True)
-        tree, free = view.capacity.tree, self.world.compute_free(view)
-        room = view.capacity.count_pods_that_fit(request, view.capacity.free if free is None else free) * view.capacity.find_eligible(
-            request
-        )
-        starts = tree.levels[shape.start].starts
+        changed, eligible = self.world.compute_free(view), view.capacity.find_eligible(request)
+        free = view.capacity.free if changed is None else changed
+        room = view.capacity.count_pods_that_fit(request, free) * eligible
+        starts = view.capacity.tree.levels[shape.start].starts
         missing = pod_set.count - np.add.reduceat(room, starts)
         if (missing <= 0).any():
             return  # there is room without any preemption: a preempted workload releases quota only
         by_size = sorted(range(len(allowed)), key=lambda i: (-sizes[allowed[i].key], allowed[i].order))
         held: dict[int, dict[int, float]] = {}
         for at in range(0, len(allowed), _READ_AT_ONCE):
-            yield None
+            yield None, 0
             self._count_pods_by_domain(view, starts, allowed, range(at, min(at + _READ_AT_ONCE, len(allowed))), pod_set, held)
+        # What is free for a part of a pod counts, too: with that of a victim it may be enough for one.
+        least_missing = pod_set.count - np.add.reduceat(_compute_open_shares(view, request, free) * eligible, starts) - _ROUNDING
         needed: list[tuple[int, int, int]] = []
         for domain, holders in held.items():
             pods = np.cumsum(-np.sort(-np.array(list(holders.values()))))
-            enough = pods >= missing[domain]
+            enough = pods >= least_missing[domain]
             if enough.any():
                 needed.append((int(enough.argmax()) + 1, int(missing[domain]), domain))
-        for _, _, domain in sorted(needed)[:_DOMAINS]:
+        for least, _, domain in sorted(needed)[:_DOMAINS]:
             in_it = held[domain]
             first = sorted(in_it, key=lambda i: (-in_it[i], -sizes[allowed[i].key], allowed[i].order))
-            yield [allowed[i] for i in (*first, *(i for i in by_size if i not in in_it))]
+            yield [allowed[i] for i in (*first, *(i for i in by_size if i not in in_it))], least
 
     def _count_pods_by_domain(
         self,
@@ -436,6 +439,16 @@ class _Search:
                 for domain, count in zip(domains.tolist(), counts, strict=True):
                     of_domain = counted.setdefault(domain, {})
                     of_domain[i] = of_domain.get(i, 0.0) + count * ratio
+
+
+def _compute_open_shares(view: FlavorView, request: PodSetRequest, free: Matrix) -> np.ndarray:
+    """Pods of a request that each node has room for, and parts of one; 0 where the view does not know a resource of it."""
+    shares: np.ndarray = np.full(len(view.capacity.tree), np.inf)
+    for resource, amount in with_pod(request.requests).items():
+        row = view.capacity.axis.get(resource)
+        np.minimum(shares, 0 if row is None else free[row] / amount, out=shares)
+    np.maximum(shares, 0, out=shares)
+    return shares
 
 
 def _add(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from core.queueing.cycle import judge
 from core.queueing.flavors.flavor_search import find_admission
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.queueing.preemption import preemption_policy, victim_search
+from tests.bench.preemption import GPUS, RACK_NODES, build, submit
 from tests.builders import NAMESPACE, RACK
 from tests.queueing.scene import get_refusals, list_shortages
 from tests.queueing.shared import ALL_MAY, Shared, find_preemption, get_victims
@@ -584,3 +585,16 @@ def test_preemption_without_steps_left_says_that_it_stopped(monkeypatch: pytest.
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is None
     assert "limit of steps" in outcome.message
+
+
+def test_fewest_victims_are_found_where_part_of_a_pod_is_free_beside_them():
+    """Two racks are full of candidates of one GPU, the third has a few on each node: what is free there was not counted."""
+    scene = build(48, times=10)
+    for number in range(2 * RACK_NODES * GPUS + 36):
+        submit(scene, f"candidate-{number:03}", 1, 1, queue="mine", required=False)
+    scene.run()
+    submit(scene, "rack", RACK_NODES, GPUS, queue="mine", priority=5)
+    (verdict,) = scene.verdicts()
+    assert isinstance(verdict.outcome, NotAdmissible)
+    assert verdict.outcome.preempting is not None
+    assert len(verdict.outcome.preempting.victims) == 36
