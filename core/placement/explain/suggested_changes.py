@@ -5,11 +5,12 @@ higher level, fewer pods, and changes to nodes: ready, uncordoned, a taint less,
 pods or nodes; of equal ones level goes before pods and pods before nodes, since the first two are the owner's to change.
 Only where none of them is enough by itself, a higher level and nodes are named together.
 
-Nodes are chosen in the domain that needs the fewest of them, then one where nothing has to be freed, then the one that
-lacks fewest pods, then by level values. Of its nodes those that gain most go first, then those on which the least share of a
-node must be freed, then by level values; the last one is the one with the least share to free for what is still missing. Where slices are
-kept together, slice domains are completed one after the other, those that can do it with fewest nodes first; nodes that
-turn out not to be needed are removed again. So the nodes need not be the fewest there, but each of them is needed.
+Nodes are chosen in the domain that needs the fewest of them, then one where it is enough to free something or to make nodes
+usable, and not both, then the one that lacks fewest pods, then by level values. Of its nodes those that gain most go first,
+then those on which the least share of a node must be freed, then by level values; the last one is the one with the least
+share to free for what is still missing. Where slices are kept together, slice domains are completed one after the other,
+those that can do it with fewest nodes first; nodes that turn out not to be needed are removed again. So the nodes need not
+be the fewest there, but each of them is needed.
 The first domain is looked into in any case, the others as long as the decision has steps left.
 """
 
@@ -257,7 +258,7 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     missing = wanted - held[homes]
     # No home needs fewer nodes than this, so the search may end before all are tried.
     least = -(-((missing - 1) * shape.slice_size + 1) // np.maximum(_compute_most_gained(refused, level)[homes], 1))
-    behind = missing + (wanted + 1) * ~_is_enough_unlocked(refused, level)[homes]
+    behind = missing + (wanted + 1) * _needs_both(refused, level)[homes]
     ranks = least * 2 * (wanted + 1) + behind
     best: tuple[int, int, Gains] | None = None
     for number in range(min(len(homes), _MOST_HOMES)):
@@ -275,16 +276,22 @@ def find_nodes(refused: Refused, level: int) -> NodeFixes | None:
     return None if best is None else _name(refused, *best[2])
 
 
-def _is_enough_unlocked(refused: Refused, level: int) -> Flags:
-    """Per domain whether it holds pods enough once its nodes may be used, with nothing freed."""
-    shape, tree = refused.shape, refused.view.tree
+def _needs_both(refused: Refused, level: int) -> Flags:
+    """Per domain whether nodes of it must be made usable and something be freed, so that neither alone gives room for pods enough."""
     locked = (refused.allowed & ~refused.eligible).nonzero()[0]
-    room = refused.room.copy()
-    if len(locked):
-        room[locked] += refused.count_unlocked(locked)
-    pods = room.sum(keepdims=True) if level == WHOLE else tree.sum_nodes(level, room)
-    enough: Flags = pods >= refused.wanted * shape.slice_size
-    return enough
+    if not len(locked):
+        return np.zeros(1 if level == WHOLE else len(refused.view.tree.levels[level].starts), dtype=bool)
+    unlocked = refused.room.copy()
+    unlocked[locked] += refused.count_unlocked(locked)
+    freed = np.where(refused.eligible, refused.could, refused.room)
+    short = [_sum_by_domain(refused, level, room) < refused.wanted * refused.shape.slice_size for room in (unlocked, freed)]
+    both: Flags = short[0] & short[1]
+    return both
+
+
+def _sum_by_domain(refused: Refused, level: int, room: Indices) -> Indices:
+    """Pods per domain of a level, or of all domains together (`WHOLE`)."""
+    return np.array([room.sum()]) if level == WHOLE else refused.view.tree.sum_nodes(level, room)
 
 
 def _compute_most_gained(refused: Refused, level: int) -> Indices:
