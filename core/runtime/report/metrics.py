@@ -303,11 +303,18 @@ class _Exemplars:
         return sample._replace(exemplar=Exemplar(ids, found.value, found.time_unix_nano / 1e9))
 
 
+# The SDK limits the time of a scrape by the wall clock, which may jump; what is called only reads numbers.
+_LONGEST_JUMP_MS = 24 * 3_600_000.0
+
+
 def _make_prometheus_reader(exemplars: _Exemplars) -> Any:
     """A function, since its base class is the exporter's."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
 
     class Reader(PrometheusMetricReader):
+        def collect(self, timeout_millis: float = _LONGEST_JUMP_MS) -> None:  # type: ignore[misc]  # said to be final; nothing else sets it
+            super().collect(timeout_millis)
+
         def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
             if metrics_data is not None:
                 exemplars.note(metrics_data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Iterator
@@ -54,6 +55,14 @@ def made() -> Iterator[Metrics]:
 def scrape(made: Metrics) -> Scraped:
     made.refresh()
     return Scraped(made.expose()[0].decode())
+
+
+def test_metrics_are_exported_while_the_wall_clock_jumps(made: Metrics, monkeypatch: pytest.MonkeyPatch):
+    """A scrape failed when the clock of a virtual machine was set right meanwhile: the SDK took that for its time limit."""
+    jumping = itertools.count(0, 60_000_000_000)
+    monkeypatch.setattr("opentelemetry.sdk.metrics._internal.measurement_consumer.time_ns", lambda: next(jumping))
+    made.read_by(lambda: {NOW: {("a",): 3}})
+    assert scrape(made).rows("t_now", "queue") == {("a",): 3.0}
 
 
 def test_counter_is_exported_by_label(made: Metrics):
