@@ -68,14 +68,14 @@ def report_waiting(outlook: Outlook, facts: WorkloadFacts) -> Report:
                     for holder in lack.holders[:_SHOWN]
                 ],
                 "holders": len(lack.holders),
-                **_report_owners(lack, queue, facts.priority, ahead[lack.resource], len(before)),
+                **_report_remedies(lack, queue, facts.priority, ahead[lack.resource], len(before)),
             }
             for lack in missing
         ]
     return report | {"mayNotPreempt": explain_no_preemption(state, facts, queue, by_share=settings.fair_sharing is not None)}
 
 
-def _report_owners(lack: MissingQuota, queue: ClusterQueueFacts, priority: int, ahead: int, count: int) -> Report:
+def _report_remedies(lack: MissingQuota, queue: ClusterQueueFacts, priority: int, ahead: int, count: int) -> Report:
     """ClusterQueues that use their own quota, and what would unblock a workload of a priority. `count` workloads are before it, which ask
     for `ahead` of the same."""
     name, short = lack.resource, lack.wanted - lack.available

@@ -29,9 +29,11 @@ from e2e.nodes import NodePool
 from e2e.process import Process, find_free_ports
 from e2e.topogate import READY_MARK, Topogate
 from tests.bench.parts.meter import Meter
+from tests.bench.parts.one_queue import open_queue
 from tests.scraped import Scraped
 
 NAMESPACE = "failover"
+QUOTAS: dict[str, str | int] = {"cpu": 1_000_000}
 AIM_S, AIM_MB, AIM_LAG_S = 15.0, 1024, 0.1
 WATCHED_S = 20.0
 EVERY_S = 0.25
@@ -45,7 +47,7 @@ def measure(nodes: int, pods: int) -> dict[str, Any]:
     pool = build_pool(nodes)
     with Cluster() as cluster, Topogate(cluster) as topogate:
         names = cluster.add_nodes(pool, timeout_s=600)
-        open_queue(cluster, pool)
+        open_queue(cluster, pool, NAMESPACE, QUOTAS)
         for part in ("kube-scheduler", "kube-controller-manager", "kwok"):
             cluster.stop_part(part)
         fill(cluster.api, names, pods)
@@ -113,18 +115,6 @@ def _lags(port: int) -> dict[str, float]:
 def build_pool(nodes: int) -> NodePool:
     """Racks of up to 50 nodes, in blocks of ten racks."""
     return NodePool(max(1, nodes // 500), 10, min(50, max(1, nodes // 10)), labels={"pool": "failover"})
-
-
-def open_queue(cluster: Cluster, pool: NodePool) -> None:
-    """Namespace and a queue over all nodes of the pool."""
-    cluster.create_namespace(NAMESPACE)
-    for obj in (
-        manifests.build_topology(NAMESPACE, pool.levels),
-        manifests.build_flavor(NAMESPACE, pool.labels, NAMESPACE),
-        manifests.build_cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000}}),
-        manifests.build_local_queue("main", NAMESPACE, NAMESPACE),
-    ):
-        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def fill(api: Api, names: list[str], pods: int) -> None:

@@ -30,8 +30,10 @@ from e2e.nodes import NodePool
 from e2e.topogate import Topogate
 from tests.bench.admission import count_calls
 from tests.bench.parts.meter import Meter
+from tests.bench.parts.one_queue import open_queue
 
 NOBODY = ""
+QUOTAS: dict[str, str | int] = {"cpu": 1_000_000, "nvidia.com/gpu": 1_000_000}
 NAMESPACE, SEED, PODS_OF_A_JOB, PATIENCE_S = "failing", 7, 3, 900.0
 _AT_ONCE = 16
 _WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
@@ -43,7 +45,7 @@ def measure(nodes: int, jobs: int, share: float) -> dict[str, Any]:
     pool = build_pool(nodes)
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
         names = cluster.add_nodes(pool, timeout_s=600)
-        open_queue(cluster, pool)
+        open_queue(cluster, pool, NAMESPACE, QUOTAS)
         before = run_jobs(cluster.api, jobs)
         assert topogate.reconciler is not None
         meter, calls = Meter.of({"reconciler": topogate.reconciler.pid}), count_calls(cluster)
@@ -138,18 +140,6 @@ def submit(api: Api, name: str) -> None:
     job = manifests.build_job(name, NAMESPACE, pods=PODS_OF_A_JOB, gpus=4, required="cloud.provider.com/topology-rack", indexed=True)
     job["spec"]["backoffLimit"] = 1000
     api.create(manifests.get_path(job), job)
-
-
-def open_queue(cluster: Cluster, pool: NodePool) -> None:
-    """Namespace and queue over all nodes of the pool."""
-    cluster.create_namespace(NAMESPACE)
-    for obj in (
-        manifests.build_topology(NAMESPACE, pool.levels),
-        manifests.build_flavor(NAMESPACE, pool.labels, NAMESPACE),
-        manifests.build_cluster_queue(NAMESPACE, {NAMESPACE: {"cpu": 1_000_000, "nvidia.com/gpu": 1_000_000}}),
-        manifests.build_local_queue("main", NAMESPACE, NAMESPACE),
-    ):
-        cluster.api.create(manifests.get_path(obj), obj)
 
 
 def main() -> int:

@@ -28,7 +28,8 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool, is_schedulable
 from e2e.topogate import Topogate
-from tests.bench.node_failures import NAMESPACE, PODS_OF_A_JOB, SEED, open_queue, placed, submit
+from tests.bench.node_failures import NAMESPACE, PODS_OF_A_JOB, QUOTAS, SEED, placed, submit
+from tests.bench.parts.one_queue import open_queue
 
 _AT_ONCE, _PATIENCE_S, _LOOK_S = 16, 300.0, 1.0
 _WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
@@ -43,7 +44,7 @@ def measure(nodes: int, jobs: int, flap_s: float, away_s: float, share: float) -
     pool = NodePool(max(1, nodes // 50), 5, max(1, min(10, nodes // 5)), labels={"pool": NAMESPACE})
     with Cluster() as cluster, Topogate(cluster, leader_election=False):
         names = cluster.add_nodes(pool, timeout_s=600)
-        open_queue(cluster, pool)
+        open_queue(cluster, pool, NAMESPACE, QUOTAS)
         for number in range(jobs):
             submit(cluster.api, f"job-{number:04}")
         wait_for("all jobs to run", lambda: len(placed(cluster.api)) == jobs * PODS_OF_A_JOB, _PATIENCE_S, poll_s=1)

@@ -28,6 +28,7 @@ from e2e.binaries import ensure_binaries
 from e2e.cluster import Cluster
 from e2e.nodes import NodePool
 from e2e.topogate import Topogate
+from tests.bench.parts.one_queue import open_queue
 
 NAMESPACE = "bench"
 PODS_A_NODE = 100
@@ -43,7 +44,7 @@ def measure(pods: int, *, nominate: bool = False, scheduler: bool = False) -> di
     """Starts a control plane, fills it with gated pods and ungates them all."""
     pool = build_pool(pods)
     with Cluster() as cluster, Topogate(cluster, leader_election=False) as topogate:
-        open_queue(cluster, pool, pods)
+        open_gated_queue(cluster, pool, pods)
         api = cluster.api
         job = manifests.build_job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
         api.create(manifests.get_path(job), job)
@@ -88,17 +89,10 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def open_queue(cluster: Cluster, pool: NodePool, pods: int) -> None:
-    """Nodes, namespace and a queue for so many pods."""
+def open_gated_queue(cluster: Cluster, pool: NodePool, pods: int) -> None:
+    """Adds the nodes, and a queue with quota for many more than so many pods."""
     cluster.add_nodes(pool)
-    cluster.create_namespace(NAMESPACE)
-    for obj in (
-        manifests.build_topology("bench", pool.levels),
-        manifests.build_flavor("bench", pool.labels, "bench"),
-        manifests.build_cluster_queue("bench", {"bench": {"cpu": 10 * pods}}),
-        manifests.build_local_queue("main", NAMESPACE, "bench"),
-    ):
-        cluster.api.create(manifests.get_path(obj), obj)
+    open_queue(cluster, pool, NAMESPACE, {"cpu": 10 * pods})
 
 
 def count_gated(api: Api) -> int:

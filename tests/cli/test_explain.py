@@ -82,15 +82,20 @@ def test_explain_of_a_waiting_workload_shows_its_position_with_the_holders_and_t
     assert "held by default/job/mid 48 (priority 0, ClusterQueue research), default/job/low 16 (priority -10" in shown
 
 
-def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedies(topogate: Commands):
-    """It said that no workload holds it."""
+def build_cohort(*, uses: int, asks: int) -> list[Any]:
+    """Two queues of 32 GPUs each in one cohort: a job of `uses` pods holds quota of its own queue, and `large` waits in the other."""
     documents = build_queues(gpus=32, cohortName="teams")
     vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
     vision["metadata"]["name"] = "vision"
     local = deepcopy(next(d for d in documents if d["kind"] == "LocalQueue"))
     local["metadata"]["name"], local["spec"]["clusterQueue"] = "vision", "vision"
-    documents = decide_documents([*build_nodes(), *documents, vision, local, *build_queued_job(build_job("own", 4, queue="vision"))])
-    file = topogate.write("cluster.yaml", *decide_documents([*documents, *build_queued_job(build_job("large", 6))]))
+    documents = decide_documents([*build_nodes(), *documents, vision, local, *build_queued_job(build_job("own", uses, queue="vision"))])
+    return decide_documents([*documents, *build_queued_job(build_job("large", asks))])
+
+
+def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedies(topogate: Commands):
+    """It said that no workload holds it."""
+    file = topogate.write("cluster.yaml", *build_cohort(uses=4, asks=6))
     (lack,) = topogate.run("explain", "job", "large", "--nodes", file, "-o", "json").data["missing"]
     assert (lack["needs"], lack["available"], lack["holders"]) == ("48", "32", 0)
     assert (lack["usedByOwners"], lack["owners"]) == ([{"clusterQueue": "vision", "amount": "32"}], 1)
@@ -102,13 +107,7 @@ def test_quota_that_another_queue_of_the_cohort_uses_itself_is_shown_with_remedi
 
 
 def test_end_of_owners_workloads_is_no_remedy_where_it_is_not_enough(topogate: Commands):
-    documents = build_queues(gpus=32, cohortName="teams")
-    vision = deepcopy(next(d for d in documents if d["kind"] == "ClusterQueue"))
-    vision["metadata"]["name"] = "vision"
-    local = deepcopy(next(d for d in documents if d["kind"] == "LocalQueue"))
-    local["metadata"]["name"], local["spec"]["clusterQueue"] = "vision", "vision"
-    documents = decide_documents([*build_nodes(), *documents, vision, local, *build_queued_job(build_job("own", 1, queue="vision"))])
-    file = topogate.write("cluster.yaml", *decide_documents([*documents, *build_queued_job(build_job("large", 9))]))
+    file = topogate.write("cluster.yaml", *build_cohort(uses=1, asks=9))
     (lack,) = topogate.run("explain", "job", "large", "--nodes", file, "-o", "json").data["missing"]
     assert lack["usedByOwners"] == [{"clusterQueue": "vision", "amount": "8"}]
     assert lack["wouldHelp"] == ["16 nvidia.com/gpu more as nominalQuota of ClusterQueue research in flavor gpu"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from e2e.cluster import Cluster
 from tests.bench.compared.managers import Measured, Window, make_manager
 from tests.bench.compared.rig import wait_until_active
-from tests.bench.node_failures import build_pool, fail_nodes, open_queue, run_jobs
+from tests.bench.node_failures import NAMESPACE, QUOTAS, build_pool, fail_nodes, run_jobs
+from tests.bench.parts.one_queue import open_queue
 
 JOBS_OF_A_NODE, SHARE = 0.5, 0.05
 
@@ -16,7 +17,7 @@ def measure_failures(subject: str, nodes: int) -> Measured:
     with Cluster() as cluster:
         names = cluster.add_nodes(pool, timeout_s=600)
         with make_manager(subject, cluster) as manager:
-            open_queue(cluster, pool)
+            open_queue(cluster, pool, NAMESPACE, QUOTAS)
             wait_until_active(cluster)
             before = run_jobs(cluster.api, round(nodes * JOBS_OF_A_NODE))
             window = Window(cluster, manager)

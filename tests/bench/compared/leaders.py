@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from core.names import ADMITTED
 from e2e import manifests
@@ -15,7 +14,8 @@ from e2e.topogate import SYSTEM_NAMESPACE
 from tests.bench.compared.managers import Measured, Window, make_manager
 from tests.bench.compared.rig import OTHER_PARTS, wait_until_active
 from tests.bench.compared.victims import build_pods
-from tests.bench.failover import NAMESPACE, build_pool, fill, open_queue
+from tests.bench.failover import NAMESPACE, QUOTAS, build_pool, fill
+from tests.bench.parts.one_queue import open_queue
 
 POLL_S, TIMEOUT_S, FOLLOWED_S = 0.1, 300.0, 10.0
 
@@ -25,7 +25,7 @@ def measure_leaders(subject: str, nodes: int, pods: int) -> Measured:
     pool = build_pool(nodes)
     with Cluster() as cluster, make_manager(subject, cluster, elects=True) as manager:
         names = cluster.add_nodes(pool, timeout_s=600)
-        open_queue(cluster, pool)
+        open_queue(cluster, pool, NAMESPACE, QUOTAS)
         wait_until_active(cluster)
         for part in OTHER_PARTS:
             cluster.stop_part(part)
@@ -65,9 +65,7 @@ def _time_admission(api: Api, name: str, began: float) -> float:
 
 
 def _create(api: Api, name: str) -> None:
-    workload: Any = build_pods(name, 1, 0, 0, None)
-    workload["metadata"]["namespace"] = NAMESPACE
-    workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    workload = build_pods(name, NAMESPACE, 1, {"cpu": "1"})
     api.create(manifests.get_path(workload), workload)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,7 @@ from e2e.operators.kueue import KUEUE as KUEUE_MANAGER
 from e2e.operators.running import RunningOperator
 from e2e.topogate import Topogate
 from tests.bench.admission import count_calls
-from tests.bench.compared.runs import KUEUE, MANAGER_CPU, TOPOGATE
+from tests.bench.compared.runs import FLOOR, KUEUE, MANAGER_CPU, TOPOGATE
 from tests.bench.parts.meter import Meter, Used
 
 
@@ -161,8 +161,8 @@ class TopogateManager(Manager):
 
 def make_manager(subject: str, cluster: Cluster, *, elects: bool = False) -> Manager:
     """Returns the manager of a subject, which does not run yet. `elects`: with leader election."""
-    kind = {KUEUE: KueueManager, TOPOGATE: TopogateManager}.get(subject, NoManager)
-    return kind(cluster, elects=elects)
+    kinds: dict[str, Callable[..., Manager]] = {FLOOR: NoManager, KUEUE: KueueManager, TOPOGATE: TopogateManager}
+    return kinds[subject](cluster, elects=elects)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from e2e.api import wait_for
 from e2e.cluster import Cluster
 from tests.bench.compared.managers import Measured, Window, make_manager
 from tests.bench.compared.rig import wait_until_active
-from tests.bench.ungate import NAMESPACE, TIMEOUT_S, build_pool, count_active, count_gated, is_gated, open_queue
+from tests.bench.ungate import NAMESPACE, TIMEOUT_S, build_pool, count_active, count_gated, is_gated, open_gated_queue
 
 Obj = dict[str, Any]
 
@@ -40,7 +40,7 @@ def measure_pods(subject: str, pods: int) -> Measured:
     Raises TimeoutError."""
     pool = build_pool(pods)
     with Cluster() as cluster, make_manager(subject, cluster) as manager:
-        open_queue(cluster, pool, pods)
+        open_gated_queue(cluster, pool, pods)
         wait_until_active(cluster)
         job = manifests.build_job("large", NAMESPACE, pods=pods, gpus=0, unconstrained="true", indexed=True)
         path = manifests.get_path(job)

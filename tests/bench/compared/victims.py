@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from core.names import ADMITTED, EVICTED, QUOTA_RESERVED
 from core.resource import Obj
@@ -13,14 +13,15 @@ from core.runtime.http.client import Client
 from core.runtime.watch.informer import Informer
 from core.runtime.watch.store import Change, build_object_key
 from core.state.facts import is_condition_true
-from e2e import manifests
 from e2e.cluster import Cluster
 from e2e.nodes import RACK_LABEL, NodePool
 from e2e.perf_load import NAMESPACE, WORKLOADS, Load, Player
 from tests.bench.compared.managers import Manager, Measured, Window, make_manager
 from tests.bench.compared.rig import OTHER_PARTS, wait_until_active
+from tests.bench.parts.one_queue import open_queue
 
 GPUS, RACK_NODES, GPU = 8, 16, "nvidia.com/gpu"
+QUOTAS: dict[str, str | int] = {"cpu": 1_000_000, GPU: 1_000_000}
 TIMEOUT_S, RACK = 1800.0, f"{NAMESPACE}/rack"
 
 
@@ -30,23 +31,11 @@ def measure_victims(subject: str, candidates: int) -> Measured:
     pool = NodePool(1, racks, RACK_NODES, labels={"pool": "victims"})
     with Cluster() as cluster, make_manager(subject, cluster) as manager:
         cluster.add_nodes(pool, timeout_s=600)
-        cluster.create_namespace(NAMESPACE)
+        open_queue(cluster, pool, NAMESPACE, QUOTAS, preemption={"withinClusterQueue": "LowerPriority"})
         for part in OTHER_PARTS:
             cluster.stop_part(part)
-        for obj in _list_queues(pool):
-            cluster.api.create(manifests.get_path(obj), obj)
         wait_until_active(cluster)
         return asyncio.run(_measure(cluster, manager, candidates))
-
-
-def _list_queues(pool: NodePool) -> list[Obj]:
-    quotas = {"victims": {"cpu": 1_000_000, GPU: 1_000_000}}
-    return [
-        manifests.build_topology("victims", pool.levels),
-        manifests.build_flavor("victims", pool.labels, "victims"),
-        manifests.build_cluster_queue("victims", quotas, preemption={"withinClusterQueue": "LowerPriority"}),
-        manifests.build_local_queue("main", NAMESPACE, "victims"),
-    ]
 
 
 async def _measure(cluster: Cluster, manager: Manager, candidates: int) -> Measured:
@@ -86,7 +75,9 @@ class _Player(Player):
 
         async def create(number: int) -> None:
             async with self._gate:
-                await self._client.create(WORKLOADS, build_pods(f"candidate-{number:05}", 1, 1, 0, None), field_manager="perf-load")
+                await self._client.create(
+                    WORKLOADS, build_pods(f"candidate-{number:05}", NAMESPACE, 1, {"cpu": "1", GPU: "1"}), field_manager="perf-load"
+                )
 
         await asyncio.gather(*map(create, range(candidates)))
         await self._wait_for(lambda: len(self._admitted) == candidates)
@@ -95,7 +86,8 @@ class _Player(Player):
     async def preempt(self) -> dict[str, float]:
         """Returns how long it takes from the creation of the preemptor to the first eviction and to its admission."""
         began = time.monotonic()
-        await self._client.create(WORKLOADS, build_pods("rack", RACK_NODES, GPUS, 100, RACK_LABEL), field_manager="perf-load")
+        rack = build_pods("rack", NAMESPACE, RACK_NODES, {"cpu": "1", GPU: str(GPUS)}, priority=100, required=RACK_LABEL)
+        await self._client.create(WORKLOADS, rack, field_manager="perf-load")
         await self._wait_for(lambda: RACK in self._admitted)
         admitted = time.monotonic()
         return {
@@ -124,10 +116,11 @@ class _Player(Player):
         self._changed.set()
 
 
-def build_pods(name: str, count: int, gpus: int, priority: int, required: str | None) -> Obj:
-    """A Workload of pods with some GPUs each, in one domain of a level or anywhere (None)."""
-    requests = {"cpu": "1", GPU: str(gpus)}
-    container = {"name": "c", "image": "example/none", "resources": {"requests": requests, "limits": {GPU: str(gpus)}}}
+def build_pods(
+    name: str, namespace: str, count: int, requests: Mapping[str, str], *, priority: int = 0, required: str | None = None
+) -> Obj:
+    """A Workload of pods with these requests each, in one domain of a level or anywhere (None)."""
+    container = {"name": "c", "image": "example/none", "resources": {"requests": dict(requests)}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     request: Obj = {"unconstrained": True} if required is None else {"required": required}
     pod_set = {"name": "main", "count": count, "template": template, "topologyRequest": request}
@@ -135,6 +128,6 @@ def build_pods(name: str, count: int, gpus: int, priority: int, required: str | 
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
