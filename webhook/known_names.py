@@ -40,8 +40,8 @@ AGAIN_S = 600.0
 """After that a resource is listed again that had too many objects, or for which the watch has failed, and not by the API server."""
 SILENT_S = 60.0
 """Nothing is known by a watch that has been silent for so long, broken or not: no warning is better than a false one. Twice the time of a
-stream, as a stream that breaks just before its bookmark is no reason to fall silent."""
-_POLICY = WatchPolicy(timeout_s=30)  # API servers send a bookmark two seconds before the end of each stream
+stream, as a stream that breaks just before its end is no reason to fall silent."""
+_POLICY = WatchPolicy(timeout_s=30)  # its end is a sign of life, also of a stream without any bookmark
 MOST_WARNINGS = 4
 _MOST_COMPARED, _MOST_LOOKED_AT = 16, 2_000  # names; comparing two takes up to 0.3 ms, and nothing else is served meanwhile
 _LONGEST_COMPARED = 63

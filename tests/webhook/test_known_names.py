@@ -23,8 +23,10 @@ from core.names import (
     UNCONSTRAINED_TOPOLOGY,
     WORKLOAD_REQUIRED_TOPOLOGY,
 )
+from core.resource import Obj
 from core.runtime.http.errors import Forbidden
 from e2e import manifests
+from sim import transport
 from sim.harness import Harness
 from tests.builders import BLOCK, RACK
 from tests.runtime.fakes import LoopClock, ManualClock
@@ -245,16 +247,35 @@ async def test_names_stay_known_while_a_watch_that_broke_is_begun_again(harness:
         assert len(await ask(names, build_job("mian"))) == 1
 
 
-async def test_names_are_unknown_while_a_watch_is_silent(harness: Harness):
+async def test_names_stay_known_by_streams_without_bookmarks(harness: Harness, monkeypatch: pytest.MonkeyPatch):
+    """An API server left them out of two streams in a row, and no misspelt level drew a warning in between."""
+    monkeypatch.setattr(transport, "BOOKMARK_S", float("inf"))
+    monkeypatch.setattr(transport, "REFRESH_S", 0.0)
+    async with watching(harness) as names:
+        for _ in range(60):
+            await asyncio.sleep(10)
+            assert len(await ask(names, build_job("mian"))) == 1
+            assert len(await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"}))) == 1
+
+
+async def test_names_are_unknown_while_a_watch_hangs(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     """A queue that was made after the watch fell silent drew a warning for two minutes."""
+    real, answers = harness.client.watch, asyncio.Event()
+
+    async def watch(*args: Any, **options: Any) -> AsyncIterator[Obj]:
+        await answers.wait()
+        async for event in real(*args, **options):
+            yield event
+
     async with watching(harness) as names:
         await asyncio.sleep(300)
         assert len(await ask(names, build_job("mian"))) == 1
-        harness.faults.is_silent = True
+        monkeypatch.setattr(harness.client, "watch", watch)
+        await asyncio.sleep(30)  # the streams that are open end
         put_queue(harness, "made")
         await asyncio.sleep(known_names.SILENT_S + 1)
         assert await ask(names, build_job("made")) == []
-        harness.faults.is_silent = False
+        answers.set()
         await asyncio.sleep(120)
         assert await ask(names, build_job("made")) == []
         assert len(await ask(names, build_job("mian"))) == 1

@@ -79,8 +79,9 @@ class Watcher:
         self._silence_s = 0.0
 
     def compute_event_age(self, clock: Clock | None = None) -> float | None:
-        """Returns the seconds since the server last gave a sign of life (page, event, bookmark); None before the first. `clock`
-        None: the watcher's own. Used in liveness checks and a gauge.
+        """Returns the seconds since the server last gave a sign of life; None before the first. That is a page, an event, a bookmark, or
+        a stream that it has ended in good order after its whole time: bookmarks are no promise, and of an idle resource one may be missing
+        in several streams in a row. `clock` None: the watcher's own. Used in liveness checks and a gauge.
         """
         return None if self._received_at is None else (clock or self.clock).monotonic() - self._received_at
 
@@ -113,7 +114,7 @@ class Watcher:
                 given = await self._execute(action)
                 following = plan_step(state, given, now=self.clock.monotonic(), chance=self.chance(), policy=self.policy)
                 self._report(following, given)
-                if isinstance(given, Page | Raw):
+                if isinstance(given, Page | Raw) or (isinstance(given, Closed) and following.cause == "closed"):
                     self._received_at, self.trouble = self.clock.monotonic(), None
                 elif isinstance(given, Failed):
                     self.trouble = given.error

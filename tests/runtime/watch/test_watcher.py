@@ -79,6 +79,15 @@ async def test_a_quiet_watch_is_reopened_once_per_timeout_and_never_lists_again(
     assert sum(verb == "list" for _, verb in server.requests) == 1
 
 
+async def test_stream_that_ends_in_its_time_is_a_sign_of_life_without_a_bookmark(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "BOOKMARK_S", float("inf"))
+    monkeypatch.setattr(transport, "REFRESH_S", 0.0)
+    informer = make_informer(ConfigMaps())
+    async with running(informer):
+        await asyncio.sleep(950)
+        assert informer.watcher.compute_event_age() == pytest.approx(50)
+
+
 async def test_half_open_silence_is_given_up_five_seconds_after_the_timeout():
     server = ConfigMaps(faults=[None, "hang"])
     informer = make_informer(server)
