@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from aiohttp import web
-
 from certs import pki
 from certs.pki import KeyPair
 from certs.rotation import Rotation
@@ -27,6 +25,7 @@ from core.runtime.report.metrics import Metrics, Reading
 from core.runtime.report.probes import serve_probes
 from core.runtime.report.sampling import Sampling
 from core.runtime.serving.connections import Connections
+from core.runtime.serving.paced_site import PacedSite
 from core.runtime.serving.shared_limits import set_up_memory
 from core.runtime.serving.tls import HeldCertificate, ServingCertificate, UnusableCertificate, warn_of_end
 from core.runtime.tasks import LoopLag, run_until_stopped, start_eternal
@@ -91,7 +90,7 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
 
         async def listen() -> None:
             listening = connections.listen(settings.host, settings.port)
-            site = web.SockSite(runner, listening, ssl_context=certificate.context)
+            site = PacedSite(runner, listening, connections, ssl_context=certificate.context)
             await site.start()
             server.ready = True
             logger.info("serving", extra={"address": site.name})

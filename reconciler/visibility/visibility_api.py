@@ -10,14 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Never
 
-from aiohttp import web
-
 from core.model.pods_ready_rules import PodsReadyRules
 from core.plan.steps.api_resources import CONFIG_MAPS
 from core.runtime.clock import Clock
 from core.runtime.http.client import Client
 from core.runtime.serving.connections import Connections
 from core.runtime.serving.http_port import make_runner
+from core.runtime.serving.paced_site import PacedSite
 from core.runtime.serving.tls import POLL_S, HeldCa, ServingCertificate, UnusableCertificate, warn_of_end
 from core.runtime.tasks import start_eternal
 from core.runtime.watch.informer import Informer
@@ -100,7 +99,7 @@ class VisibilityApi:
         await runner.setup()
         try:
             listening = connections.listen(self._settings.host, self._settings.port)
-            site = web.SockSite(runner, listening, ssl_context=certificate.context)
+            site = PacedSite(runner, listening, connections, ssl_context=certificate.context)
             await site.start()
             logger.info("serving the visibility API", extra={"address": site.name})
             await connections.watch()

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from aiohttp import ClientSession, StreamReader, TCPConnector, web
+from aiohttp import ClientSession, StreamReader, TCPConnector
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,6 +29,7 @@ from hypothesis import given
 from certs import pki
 from certs.pki import KeyPair
 from core.runtime.serving.connections import IDLE_S, Connections
+from core.runtime.serving.paced_site import PacedSite
 from core.runtime.serving.shared_limits import SharedLimit, estimate_memory
 from core.runtime.serving.tls import HeldCertificate, ServingCertificate
 from e2e import manifests
@@ -59,7 +60,7 @@ async def listening(
     held = HeldCertificate(client_ca)
     held.use_pair(FIRST.certificate, FIRST.key)
     bound = connections.listen("127.0.0.1", 0)
-    site = web.SockSite(runner, bound, ssl_context=held.context if client_ca is not None else None)
+    site = PacedSite(runner, bound, connections, ssl_context=held.context if client_ca is not None else None)
     await site.start()
     try:
         yield server, connections, bound.getsockname()[1]

@@ -1,6 +1,6 @@
 """Connections of a port that API servers call: at most so many, and none that waits for its first request, or between two, for ever.
 
-They are counted where the socket accepts them, since a handshake that is never finished costs as much memory as a connection.
+They are counted from the beginning of the handshake, since one that is never finished costs as much memory as a connection.
 """
 
 import logging
@@ -56,8 +56,8 @@ class Connections:
         return len(self._open)
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Returns a bound socket of an address that does not listen yet; IPv6 addresses take no IPv4. Connections that it accepts are
-        counted; those that `add` does not keep are closed at once. Raises OSError: one that names the address where that cannot be bound,
+        """Returns a bound socket of an address that does not listen yet; IPv6 addresses take no IPv4. Connections that it accepts are to be
+        given to `add`, and no longer counted once they are closed. Raises OSError: one that names the address where that cannot be bound,
         and the resolver's own for an unknown host."""
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         found = _Listening(family, kind, proto)
@@ -146,18 +146,13 @@ class Connections:
 
 
 class _Listening(socket.socket):
-    """A listening socket; a connection that is not kept is closed at once."""
-
     connections: Connections
 
     def accept(self) -> tuple[socket.socket, Any]:
-        while True:
-            accepted, address = super().accept()
-            counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
-            counted.connections = self.connections
-            if self.connections.add(counted, str(address[0])):
-                return counted, address
-            counted.close()
+        accepted, address = super().accept()
+        counted = _Accepted(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        counted.connections = self.connections
+        return counted, address
 
 
 class _Accepted(socket.socket):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import resource
 from collections import deque
 from contextlib import suppress
 
@@ -89,6 +90,16 @@ def set_up_memory() -> None:
         set_option = ctypes.CDLL(None).mallopt
         for option, value in _OPTIONS:
             set_option(option, value)
+
+
+def allow_files(count: int) -> int:
+    """Lets this process have `count` open files where its hard limit does. Returns how many it may have now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
 def give_memory_back() -> None:

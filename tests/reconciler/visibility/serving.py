@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from certs.pki import KeyPair, issue_ca, issue_serving
 from core.resource import Obj, Resource
@@ -18,6 +17,7 @@ from core.runtime.clock import SystemClock
 from core.runtime.http.errors import KubeError
 from core.runtime.serving.connections import Connections
 from core.runtime.serving.http_port import make_runner
+from core.runtime.serving.paced_site import PacedSite
 from core.runtime.serving.tls import HeldCa, ServingCertificate
 from core.runtime.watch.store import Store
 from core.runtime.watch.watch_step import Applied
@@ -113,7 +113,7 @@ class Visibility:
         runner = make_runner(self.server.app, shutdown_timeout_s=1.0, most_headers=MOST_HEADERS)
         await runner.setup()
         listening = self.connections.listen("127.0.0.1", 0)
-        await web.SockSite(runner, listening, ssl_context=self.certificate.context).start()
+        await PacedSite(runner, listening, self.connections, ssl_context=self.certificate.context).start()
         self.address = f"https://127.0.0.1:{listening.getsockname()[1]}"
         try:
             yield self
