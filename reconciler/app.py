@@ -119,7 +119,8 @@ class Reconciler:
         TimeoutError where a watch does not catch up, among others."""
 
         async def wait_and_lead() -> None:
-            await self.observed.wait_for_watches(self._client, self._clock)
+            assert election is not None
+            await self.observed.wait_for_watches(self._client, self._clock, election.handed_over)
             await self.lead()
 
         async with asyncio.TaskGroup() as group:

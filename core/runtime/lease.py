@@ -31,6 +31,8 @@ RELEASE_TIMEOUT_S = 5.0
 COMPLAIN_EVERY_S = 60.0
 """An API server may be down for hours; one line a minute reports that, and fills no disk."""
 
+_GIVEN_BACK_S = 1  # the duration of a lease that was given back, and not emptied by hand while its holder works
+
 _RECORD = ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions", "leaseDurationSeconds")
 
 
@@ -57,6 +59,9 @@ class Election:
         self._record: tuple[Any, ...] = ()
         self._seen_at = 0.0
         self._renewed_at: float | None = None
+        self.handed_over: str | None = None
+        """The resourceVersion at which the last holder had given the lease back, its work ended, and we took it; None where that one fell
+        silent, or there was none."""
 
     @property
     def holder(self) -> str:
@@ -124,6 +129,10 @@ class Election:
         """
         if lease["metadata"].get("resourceVersion") == ((self._lease or {}).get("metadata") or {}).get("resourceVersion"):
             return
+        before = self._lease
+        if self.holder != self.identity:
+            was_given_back = not self.holder and self._spec.get("leaseDurationSeconds") == _GIVEN_BACK_S
+            self.handed_over = before["metadata"]["resourceVersion"] if before is not None and was_given_back else None
         self.observe(lease, sent_at)
         if self.holder == self.identity:
             self._renewed_at = sent_at
@@ -137,7 +146,7 @@ class Election:
         return self._with(
             {
                 "holderIdentity": "",
-                "leaseDurationSeconds": 1,
+                "leaseDurationSeconds": _GIVEN_BACK_S,
                 "acquireTime": wall,
                 "renewTime": wall,
                 "leaseTransitions": int(self._spec.get("leaseTransitions") or 0),
@@ -209,6 +218,12 @@ class LeaderElection:
     def holder(self) -> str:
         """Returns the identity that holds the lease as last observed; empty when there is none."""
         return self._election.holder
+
+    @property
+    def handed_over(self) -> str | None:
+        """Returns the resourceVersion at which the last leader had given the lease back: all that it wrote is older. None where that is not
+        known, since it fell silent, or the lease was removed or emptied by hand, or where we never led."""
+        return self._election.handed_over
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Waits for the lease without limit, does the work, gives the lease back, and returns once the work has. Raises what the work

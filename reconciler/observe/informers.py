@@ -161,22 +161,20 @@ class Informers:
         """
         return tuple(built_in for built_in in (self.devices, self.native) if built_in is not None)
 
-    async def wait_for_watches(self, client: Client, clock: Clock) -> None:
-        """Waits until everything that was written before this call has come by the watches of `awaited`: the previous leader may have
-        written it.
+    async def wait_for_watches(self, client: Client, clock: Clock, version: str | None = None) -> None:
+        """Waits until everything that the previous leader may have written has come by the watches of `awaited`: up to the resource
+        `version` at which its work had ended, or where that is not known (None), all that was written before this call.
 
-        A watch may hang for two minutes unnoticed. So each that is behind the API server is opened again and waited for. While that server
-        cannot be read this is tried once a second. Raises TimeoutError where a watch is still behind after `pacing.CATCH_UP_S` seconds (two
-        minutes)."""
-        while True:
+        A watch may hang for two minutes unnoticed. So each that is behind is opened again and waited for: some seconds where nothing of its
+        resource has changed. While the API server cannot be read this is tried once a second. Raises TimeoutError where a watch is
+        still behind after `pacing.CATCH_UP_S` seconds (two minutes)."""
+        while version is None:
             try:
-                page = await client.list_page(r.WORKLOADS, limit=1)
-                break
+                version = (await client.list_page(r.WORKLOADS, limit=1)).resource_version
             except KubeError as error:
                 logger.warning("what was written before cannot be read yet", extra={"error": str(error)})
                 await clock.sleep(1.0)
         watchers = [informer.watcher for informer in self.awaited]
-        version = page.resource_version
         behind = [(watcher, watcher.opened) for watcher in watchers if is_behind(watcher.version, version)]
         for watcher, _ in behind:
             watcher.refresh(version)

@@ -117,6 +117,35 @@ def test_a_new_holder_is_counted_and_a_renewal_is_not():
     assert body["spec"]["leaseTransitions"] == 1
 
 
+def take(candidate: Election, server: LeaseServer, now: float) -> None:
+    candidate.observe(server.lease, now)
+    body = candidate.write(now, str(now))
+    assert body is not None
+    candidate.record_write(server.put(body, create=server.lease is None), now)
+    assert candidate.is_leader(now)
+
+
+def test_version_is_handed_over_by_a_holder_that_gave_the_lease_back_and_by_no_other():
+    server = LeaseServer()
+    one, two, three, four = (Election("ns", "lease", name, lease_duration_s=15, renew_deadline_s=10) for name in (*NAMES, "four"))
+    take(one, server, 0.0)
+    assert one.handed_over is None, "there was no holder"
+    body = one.release("x")
+    assert body is not None
+    given_back = server.put(body, create=False)["metadata"]["resourceVersion"]
+    take(two, server, 1.0)
+    assert two.handed_over == given_back
+    take(two, server, 2.0)
+    assert two.handed_over == given_back, "a renewal changes nothing"
+    three.observe(server.lease, 3.0)
+    take(three, server, 20.0)
+    assert three.handed_over is None, "two fell silent"
+    assert server.lease is not None
+    server.put({**server.lease, "spec": {**server.lease["spec"], "holderIdentity": ""}}, create=False)
+    take(four, server, 21.0)
+    assert four.handed_over is None, "three may still work: the lease was emptied by hand"
+
+
 def test_renewal_that_changes_nothing_is_none():
     """The API server keeps the version: the other candidate sees no change, and takes the lease when its time is over."""
     server = LeaseServer()

@@ -9,15 +9,13 @@ from e2e import manifests
 from e2e.api import Api, wait_for
 from e2e.audit.truth import is_true
 from e2e.cluster import Cluster
-from e2e.operators.kueue import KUEUE as KUEUE_MANAGER
-from e2e.topogate import SYSTEM_NAMESPACE
 from tests.bench.compared.managers import Measured, Window, make_manager
 from tests.bench.compared.rig import OTHER_PARTS, wait_until_active
 from tests.bench.compared.victims import build_pods
 from tests.bench.failover import NAMESPACE, QUOTAS, build_pool, fill
 from tests.bench.parts.one_queue import open_queue
 
-POLL_S, TIMEOUT_S, FOLLOWED_S = 0.1, 300.0, 10.0
+POLL_S, TIMEOUT_S, FOLLOWED_S, GRACE_S = 0.1, 300.0, 10.0, 30.0
 
 
 def measure_leaders(subject: str, nodes: int, pods: int) -> Measured:
@@ -31,8 +29,7 @@ def measure_leaders(subject: str, nodes: int, pods: int) -> Measured:
             cluster.stop_part(part)
         fill(cluster.api, names, pods)
         _time_admission(cluster.api, "before", time.monotonic())
-        manager.stop()
-        _delete_leases(cluster.api)  # of one that was killed: who starts would wait until it has run out
+        manager.stop(GRACE_S)
         window = Window(cluster, manager)
         _create(cluster.api, "waits")
         began = time.monotonic()
@@ -49,13 +46,6 @@ def measure_leaders(subject: str, nodes: int, pods: int) -> Measured:
             "from the end of the leader to the next admission, s": round(led_s, 1),
         }
         return window.close(len(names), figures)
-
-
-def _delete_leases(api: Api) -> None:
-    for namespace in (KUEUE_MANAGER.namespace, SYSTEM_NAMESPACE):
-        leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        for lease in api.list(leases):
-            api.delete(f"{leases}/{lease['metadata']['name']}")
 
 
 def _time_admission(api: Api, name: str, began: float) -> float:

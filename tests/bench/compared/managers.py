@@ -31,8 +31,8 @@ class Manager(ABC):
         """Its processes that run, by name."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Ends at once all that decides; objects can be made meanwhile."""
+    def stop(self, grace_s: float = 0) -> None:
+        """Ends what decides, at once or within `grace_s`, so that it can give back its lease; objects can be made meanwhile."""
 
     @abstractmethod
     def start_again(self) -> None:
@@ -59,7 +59,7 @@ class NoManager(Manager):
     def pids(self) -> Mapping[str, int]:
         return {}
 
-    def stop(self) -> None: ...
+    def stop(self, grace_s: float = 0) -> None: ...
 
     def start_again(self) -> None: ...
 
@@ -85,10 +85,10 @@ class KueueManager(Manager):
     def pids(self) -> Mapping[str, int]:
         return {f"manager-{i}": each.process.pid for i, each in enumerate(self._running) if each.process is not None}
 
-    def stop(self) -> None:
+    def stop(self, grace_s: float = 0) -> None:
         first = self._running[0]
         assert first.process is not None
-        first.process.stop(0)
+        first.process.stop(grace_s)
         first.stop()
         if len(self._running) > 1:
             self._running = self._running[1:]
@@ -136,12 +136,13 @@ class TopogateManager(Manager):
         running = {"webhook": self._topogate.webhook, "first": self._first, "reconciler": self._topogate.reconciler}
         return {name: process.pid for name, process in running.items() if process is not None and process.is_running}
 
-    def stop(self) -> None:
-        if self._first is not None:
-            self._first.stop(0)
-            self._first = None
-        else:
-            self._topogate.kill_reconciler()
+    def stop(self, grace_s: float = 0) -> None:
+        ended = self._first or self._topogate.reconciler
+        assert ended is not None
+        ended.stop(grace_s)
+        if self._first is None:
+            self._topogate.reconciler = None
+        self._first = None
 
     def start_again(self) -> None:
         self._topogate.start_reconciler()

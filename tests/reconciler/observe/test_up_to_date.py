@@ -61,6 +61,24 @@ async def test_new_leader_with_all_watches_up_to_date_opens_none_anew():
     assert not any(informer.watcher._is_asked for informer in observed.awaited)
 
 
+async def test_new_leader_waits_for_nothing_that_is_newer_than_the_lease_that_was_given_back():
+    """At each restart of a process all was listed twice, with seconds in between: its own lease had made the watches old."""
+    observed, clock = follower("99"), Turning()
+    await observed.wait_for_watches(Client.make_offline(), clock, "99")
+    assert clock.turns == 0
+    assert not any(informer.watcher._is_asked for informer in observed.awaited)
+
+
+async def test_new_leader_waits_for_a_watch_that_is_older_than_the_lease_that_was_given_back():
+    def deliver(turn: int) -> None:
+        if turn == 5:
+            observed.workloads.watcher.version = "100"
+
+    observed, clock = follower("99"), Turning(deliver)
+    await observed.wait_for_watches(Client.make_offline(), clock, "100")
+    assert clock.turns == 5
+
+
 @pytest.mark.parametrize("how", ["event", "whole stream"])
 async def test_new_leader_waits_for_a_watch_that_is_behind(how: str):
     def deliver(turn: int) -> None:
