@@ -30,7 +30,7 @@ STANDS_STILL_S = 3.0
 CLIENT_WAITS_S = 10.0
 """No API server waits longer for a handshake: a connection that has waited for so long is closed."""
 MOST_WAITING = 2_048
-"""Connections of all clients whose handshake has not begun, fewer where the process may not have so many files. Each takes a kilobyte."""
+"""Connections of all clients with a handshake that has not begun, fewer where the process may not have so many files. Each takes a kilobyte."""
 _OTHER_FILES = 768  # connections that have begun, and all else
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _AGAIN_S = 1.0  # after an error of the system, as asyncio has it
@@ -110,9 +110,9 @@ class PacedSite(web.BaseSite):
             self._waiting -= 1
         client.waiting.append((accepted, asyncio.get_running_loop().time()))
         self._waiting += 1
-        self._go_on(name, client)
+        self._begin_waiting(name, client)
 
-    def _go_on(self, name: str, client: _Client) -> None:
+    def _begin_waiting(self, name: str, client: _Client) -> None:
         now = asyncio.get_running_loop().time()
         while client.waiting and client.begun < AT_ONCE:
             accepted, since = client.waiting.popleft()
@@ -121,11 +121,11 @@ class PacedSite(web.BaseSite):
                 accepted.close()
                 continue
             client.begun += 1
-            self._begin(self._take(name, client, accepted))
+            self._begin(self._serve(name, client, accepted))
         if not client.waiting and not client.begun:
             self._clients.pop(name, None)
 
-    async def _take(self, name: str, client: _Client, accepted: socket.socket) -> None:
+    async def _serve(self, name: str, client: _Client, accepted: socket.socket) -> None:
         """From the handshake to the first byte of a request."""
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None
@@ -143,4 +143,4 @@ class PacedSite(web.BaseSite):
 
     def _leave_place(self, name: str, client: _Client) -> None:
         client.begun -= 1
-        self._go_on(name, client)
+        self._begin_waiting(name, client)
