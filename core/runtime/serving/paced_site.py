@@ -30,7 +30,7 @@ STANDS_STILL_S = 3.0
 CLIENT_WAITS_S = 10.0
 """No API server waits longer for a handshake: a connection that has waited for so long is closed."""
 MOST_WAITING = 2_048
-"""Connections of all clients with a handshake that has not begun, fewer where the process may not have so many files. Each takes a kilobyte."""
+"""Connections of all clients that have not begun their handshake, each a file and a kilobyte; fewer where so many files are not allowed."""
 _OTHER_FILES = 768  # connections that have begun, and all else
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _AGAIN_S = 1.0  # after an error of the system, as asyncio has it
