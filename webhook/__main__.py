@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 from certs import pki
@@ -98,10 +99,21 @@ async def serve(settings: Settings, kinds: Sequence[JobKind], metrics: Metrics) 
         try:
             metrics.read_by(lambda: {TASKS: {(): len(asyncio.all_tasks())}})
             metrics.read_by(lambda: _make_expiry(certificate.not_after, clock.now()))
-            async with serve_probes(settings.metrics_host, metrics=metrics, metrics_port=settings.metrics_port):
+            async with _serve_probes(settings, metrics, server):
                 await run_until_stopped(main, grace_s=GRACE_S, before=listen, on_stop=drain)
         finally:
             await runner.cleanup()
+
+
+def _serve_probes(settings: Settings, metrics: Metrics, server: AdmissionServer) -> AbstractAsyncContextManager[None]:
+    return serve_probes(
+        settings.host,
+        metrics=metrics,
+        metrics_port=settings.metrics_port,
+        metrics_host=settings.metrics_host,
+        health_port=settings.health_port,
+        why_not_ready=server.find_unready_reason,
+    )
 
 
 def _make_reviews(client: Client, kinds: Sequence[JobKind], names: KnownNames, settings: Settings) -> Reviews:

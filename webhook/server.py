@@ -125,6 +125,10 @@ class AdmissionServer:
             if self._asked != asked:
                 asked, until, is_busy = self._asked, now + QUIET_WHERE_ASKED_S, True
 
+    def find_unready_reason(self) -> str:
+        """Returns the reason for which `/readyz` answers 503; empty where it is ready."""
+        return self._why_not_ready() if self.ready else "starting or stopping"
+
     @web.middleware
     async def _count_request(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -149,7 +153,7 @@ class AdmissionServer:
         return web.Response(text="ok")
 
     async def _answer_readyz(self, _request: web.Request) -> web.Response:
-        why_not = self._why_not_ready() if self.ready else "starting or stopping"
+        why_not = self.find_unready_reason()
         return web.Response(status=503, text=f"not ready: {why_not}") if why_not else web.Response(text="ok")
 
     async def _answer_review(self, http: web.Request) -> web.Response:

@@ -18,7 +18,16 @@ from core.model.duration import InvalidDuration, parse_duration, show_duration
 from core.model.gates import DEVICES, GATES, NO_GATES, OF_THE_WEBHOOK, BadGates, ChosenGates, read_gates
 from core.model.own_pods_ready import MOST_READY_S
 from core.names import VARIABLE_PREFIX
-from core.runtime.arguments import METRICS_PORT, Given, OneLineParser, add_common, add_config, add_metrics_port, parse_port
+from core.runtime.arguments import (
+    METRICS_PORT,
+    Given,
+    OneLineParser,
+    add_common,
+    add_config,
+    add_metrics_port,
+    parse_port,
+    parse_port_or_none,
+)
 from core.runtime.report.sampling import SLOW_S
 
 FILES = {"cert_file": "--cert-file", "key_file": "--key-file"}
@@ -52,13 +61,14 @@ class Settings:
     gates: ChosenGates = NO_GATES
     most_ready_s: float = MOST_READY_S
     client_ca_file: Path | None = None  # None: every client that reaches the port may ask
+    health_port: int = 0  # 0: none
 
 
 def make_parser() -> OneLineParser:
     """Returns the parser with all flags of the webhook."""
     parser = OneLineParser("python -m webhook", "Defaults and validates jobs and queues at admission.", VARIABLE_PREFIX)
     add_config(parser)
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics, too (default: %(default)s)")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on, for metrics and probes, too (default: %(default)s)")
     parser.add_argument("--port", type=parse_port, default=9443, help="port to listen on (default: %(default)s)")
     _add_rules_of_jobs(parser)
     parser.add_argument(
@@ -106,9 +116,19 @@ def make_parser() -> OneLineParser:
         metavar="SECONDS",
         help=f"how long a new CA is published before it is used (default: {policy.settle.total_seconds():.0f})",
     )
+    _add_health_port(parser)
     add_metrics_port(parser)
     add_common(parser)
     return parser
+
+
+def _add_health_port(parser: OneLineParser) -> None:
+    parser.add_argument(
+        "--health-port",
+        type=parse_port_or_none,
+        default=0,
+        help="plain HTTP with /healthz and /readyz, on which probes wait for no TLS handshake of others; 0: none (default: %(default)s)",
+    )
 
 
 def _add_rules_of_jobs(parser: OneLineParser) -> None:
@@ -208,6 +228,7 @@ def _build_settings(given: Given, file: ConfigurationFile) -> Settings:
         _read_gates(given, file),
         given.get("max_timeout_on_workload", file.most_ready_s or MOST_READY_S),
         given.get("client_ca_file"),
+        given.get("health_port"),
     )
 
 

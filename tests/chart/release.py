@@ -41,7 +41,7 @@ class Release:
         self.pods: dict[str, PodProcess] = {}
         if self.api.find(f"/api/v1/namespaces/{namespace}") is None:
             cluster.create_namespace(namespace)
-        self._port, *self._plain = find_free_ports(4)
+        self._port, *self._plain = find_free_ports(5)
         self.service: str = find_one(render(folder, release=name, namespace=namespace), "Service", "-webhook")["metadata"]["name"]
 
     def __enter__(self) -> Release:
@@ -87,8 +87,11 @@ class Release:
             },
         )
         certs = {"mode": "provided", "existingSecret": "provided", "caBundle": ca.certificate.decode()}
-        of_webhook, of_reconciler, health = self._plain
-        ports = {"webhook": {"metricsPort": of_webhook}, "reconciler": {"metricsPort": of_reconciler, "healthPort": health}}
+        scraped, probed, of_reconciler, health = self._plain
+        ports = {
+            "webhook": {"metricsPort": scraped, "healthPort": probed},
+            "reconciler": {"metricsPort": of_reconciler, "healthPort": health},
+        }
         both = {component: told | more.pop(component, {}) for component, told in ports.items()}
         return {"certs": certs, "webhookService": {"ports": [{"port": self._port, "targetPort": self._port}]}, **both, **more}
 

@@ -140,11 +140,11 @@ def test_chart_ports_and_probes_match_the_process_arguments(rendered: list[dict[
         assert ports["metrics"] == metrics_port
         probed = {probe: container[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")}
         assert {probe: http["path"] for probe, http in probed.items()} == {"readinessProbe": "/readyz", "livenessProbe": "/healthz"}
-        assert all(http["port"] in ports for http in probed.values())
+        assert all(http["port"] == "health" and http.get("scheme", "HTTP") == "HTTP" for http in probed.values())
         service = find_one(rendered, "Service", f"-{name}-metrics")
         assert [port["targetPort"] for port in service["spec"]["ports"]] == ["metrics"]
-    health = {port["name"]: port["containerPort"] for port in specs["reconciler"]["containers"][0]["ports"]}["health"]
-    assert health == reconciler.settings.parse(arguments).health_port
+        health_port = asked.health_port if name == "webhook" else reconciler.settings.parse(arguments).health_port
+        assert ports["health"] == health_port
     for policy in (obj for obj in rendered if obj["kind"] == "NetworkPolicy"):
         (container,) = specs[policy["metadata"]["labels"]["app.kubernetes.io/component"]]["containers"]
         let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
@@ -161,7 +161,11 @@ def test_telemetry_values_of_the_chart_reach_both_processes_including_zero(tmp_p
 
 
 def test_a_port_of_zero_is_served_nowhere(tmp_path: Path):
-    objects = render(tmp_path, {"webhook": {"metricsPort": 0}, "reconciler": {"metricsPort": 0}})
+    objects = render(tmp_path, {"webhook": {"metricsPort": 0, "healthPort": 0}, "reconciler": {"metricsPort": 0}})
+    (of_webhook,) = get_pods(objects)["webhook"]["containers"]
+    assert [port["name"] for port in of_webhook["ports"]] == ["https"]
+    probed = [of_webhook[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")]
+    assert [(http["port"], http["scheme"]) for http in probed] == [("https", "HTTPS")] * 2
     assert [obj["metadata"]["name"] for obj in objects if obj["kind"] == "Service"] == ["topogate-webhook"]
     for spec in get_pods(objects).values():
         assert "--metrics-port=0" in spec["containers"][0]["args"]
@@ -416,6 +420,7 @@ def test_odd_names_work(tmp_path: Path, namespace: str, release: str):
         ({"reconciler": {"metricsPort": 80}}, "metricsPort"),
         ({"reconciler": {"healthPort": 0}}, "healthPort"),
         ({"reconciler": {"healthPort": 8080}}, "must be two ports"),
+        ({"webhook": {"healthPort": 8080}}, "must be two ports"),
         ({"serviceMonitor": {"interval": "soon"}}, "interval"),
         ({"reconciler": {"leaderElection": False}}, "only with reconciler.replicas: 1"),
         ({"webhook": {"podDisruptionBudget": {"minAvailable": 2}}}, "webhook.podDisruptionBudget.minAvailable"),

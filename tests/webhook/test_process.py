@@ -25,6 +25,7 @@ from cryptography import x509
 
 from certs import pki
 from core.names import QUEUE_NAME_LABEL
+from core.runtime.serving.paced_site import AT_ONCE
 from e2e import manifests, warm
 from e2e.api import wait_for
 from e2e.process import find_free_ports
@@ -262,6 +263,26 @@ def test_metrics_are_served_beside_reviews(folder: Path):
     assert found.rows("topogate_reviews_total", "path", "result") == {(MUTATE_JOB, "allowed"): 1}
     left = (x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc - datetime.now(UTC)).total_seconds()
     assert abs(found.value("topogate_certificate_expiry_seconds") - left) < 60
+
+
+def test_probes_are_answered_by_plain_http_beside_reviews(folder: Path):
+    port, health_port = find_free_ports(2)
+    probes = [f"http://127.0.0.1:{health_port}{path}" for path in ("/readyz", "/healthz")]
+    started = [*command(folder, port), "--health-port", str(health_port)]
+    log = folder / "log"
+    with log.open("wb") as out, subprocess.Popen(started, cwd=ROOT, stderr=out) as webhook:
+        try:
+            wait_for("the webhook to serve", lambda: '"serving"' in log.read_text(), poll_s=0.01)
+            silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * AT_ONCE)]  # no handshake of theirs begins
+            answers = []
+            for url in probes:
+                with urllib.request.urlopen(url, timeout=120) as reply:
+                    answers.append(reply.read().decode())
+            for each in silent:
+                each.close()
+        finally:
+            webhook.kill()
+    assert answers == ["ok", "ok"]
 
 
 def test_missing_metrics_collector_is_logged_once_and_delays_no_review(folder: Path):
