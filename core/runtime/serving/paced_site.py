@@ -126,7 +126,7 @@ class PacedSite(web.BaseSite):
             self._clients.pop(name, None)
 
     async def _serve(self, name: str, client: _Client, accepted: socket.socket) -> None:
-        """From the handshake to the first byte of a request."""
+        """Returns at the end of the handshake."""
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None
         stands_still = loop.call_later(STANDS_STILL_S, self._leave_place, name, client)
