@@ -118,8 +118,7 @@ class Reconciler:
         caught up with what was written before. Never returns. Raises what ends a part, in an exception group: LeadershipLost, or
         TimeoutError where a watch does not catch up, among others."""
 
-        async def wait_and_lead() -> None:
-            assert election is not None
+        async def wait_and_lead(election: LeaderElection) -> None:
             await self.observed.wait_for_watches(self._client, self._clock, election.handed_over)
             await self.lead()
 
@@ -127,7 +126,7 @@ class Reconciler:
             # Watches are complete before it leads, so that a new leader decides at once, however much there is to list.
             await self.follow(group)
             if election is not None:
-                await election.run(wait_and_lead)
+                await election.run(partial(wait_and_lead, election))
             else:
                 await self.lead()
 

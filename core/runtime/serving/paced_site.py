@@ -28,7 +28,7 @@ AT_ONCE = 4
 STANDS_STILL_S = 3.0
 """A handshake that takes longer leaves its place to another one of the client, and goes on."""
 CLIENT_WAITS_S = 10.0
-"""No API server waits longer for a handshake: a connection that has waited for so long is closed."""
+"""No API server waits longer for a handshake: a connection that has waited for so long is closed when its turn comes."""
 MOST_WAITING = 2_048
 """Connections of all clients that have not begun their handshake, each a file and a kilobyte; fewer where so many files are not allowed."""
 _OTHER_FILES = 768  # connections that have begun, and all else
