@@ -162,6 +162,12 @@ class Workloads:
         latest changes of what they hold come last; one that is not observed is left out."""
         return [self.facts[key] for key in self._indexes.quota.list_holders(cluster_queue) if key in self.facts]
 
+    def list_unseen(self) -> list[tuple[WorkloadFacts, str]]:
+        """Returns, as a new list, the workloads with an admission that is decided and not observed yet, with the ClusterQueue of it; none
+        that held one before."""
+        assumed = [(self.facts.get(key), each.admission.cluster_queue) for key, each in self._assumed.items()]
+        return [(facts, queue) for facts, queue in assumed if facts is not None and facts.admission is None]
+
     def list_local_holders(self, local_queue: str) -> list[WorkloadFacts]:
         """Returns the facts of the workloads of a LocalQueue that hold quota, assumed decisions included, as a new list. Those that have
         held it longest come first."""

@@ -77,9 +77,10 @@ class StepTime:
         return now < self._ends
 
 
-def may_go_on(time: StepTime, judged: Sequence[object]) -> bool:
-    """Whether a cycle with the verdicts `judged` may go on: time is left, and there are fewer than `pacing.MOST_VERDICTS`."""
-    return time.is_left() and len(judged) < pacing.MOST_VERDICTS
+def may_go_on(time: StepTime, judged: Sequence[object], urgent: Sequence[object] = ()) -> bool:
+    """Whether a cycle with the verdicts `judged` may go on: time is left, there are fewer than `pacing.MOST_VERDICTS`, and fewer than
+    `pacing.MOST_URGENT` of them are `urgent`."""
+    return time.is_left() and len(judged) < pacing.MOST_VERDICTS and len(urgent) < pacing.MOST_URGENT
 
 
 class Scheduler:
@@ -121,6 +122,7 @@ class Scheduler:
         self._due = WorkQueue(clock)
         self._verdicts = Verdicts(observed, executor, clock, second_pass, self, recorder, requeue)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._urgent: set[asyncio.Task[None]] = set()  # of these
         self._ended = asyncio.Event()  # one of them
         self._reasons = Reasons(observed, clock, self._cycle, self._verdicts)
         self._seen_changes = -1
@@ -243,12 +245,13 @@ class Scheduler:
         if not was_cut:
             self._count_at_round = self._wake.count
         with tracing.trace_cycle() as span:
-            judged: list[Judged] = []
+            judged, urgent = list[Judged](), list[Judged]()
             began = self._clock.now()
             try:
-                for verdict in self._cycle.run(partial(may_go_on, time, judged), self._is_held_back, self._verdicts.is_busy):
+                for verdict in self._cycle.run(partial(may_go_on, time, judged, urgent), self._is_held_back, self._verdicts.is_busy):
                     ended = self._clock.now()
                     judged.append(Judged(verdict, began, ended))
+                    urgent += judged[-1:] if verdict.is_urgent else []
                     began = ended
             except Exception as error:  # what was decided before is assumed already, and has to be written
                 self._set_aside(error)
@@ -264,8 +267,8 @@ class Scheduler:
                 self._reasons.note_stale()
             for one in judged:
                 if not self._reasons.defer(one):
-                    self._start(self._verdicts.write(one), f"write verdict on {one.verdict.workload.key}", one.verdict.workload.uid)
-        while len(self._tasks) > pacing.MOST_VERDICT_WRITES:
+                    self._start(one)
+        while len(self._tasks) > pacing.MOST_VERDICT_WRITES or len(self._urgent) > pacing.MOST_URGENT:
             self._ended.clear()
             await self._ended.wait()
         return self._cycle.is_deciding
@@ -307,14 +310,17 @@ class Scheduler:
             await asyncio.wait(self._tasks)
         await self._executor.reporter.settle()
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str, uid: str) -> None:
-        self._verdicts.begin(uid)  # not when the task has its turn
-        task = asyncio.create_task(work, name=name)
+    def _start(self, judged: Judged) -> None:
+        workload = judged.verdict.workload
+        self._verdicts.begin(workload.uid)  # not when the task has its turn
+        task = asyncio.create_task(self._verdicts.write(judged), name=f"write verdict on {workload.key}")
         self._tasks.add(task)
+        self._urgent |= {task} if judged.verdict.is_urgent else set()
         task.add_done_callback(self._handle_done)
 
     def _handle_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._urgent.discard(task)
         self._ended.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a write ended in a fault of ours", extra={"task": task.get_name()}, exc_info=error)

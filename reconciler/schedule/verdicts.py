@@ -67,7 +67,8 @@ class Loop(Protocol):
 
 
 class Verdicts:
-    """Writes them, `pacing.VERDICTS_AT_ONCE` at most."""
+    """Writes them: `pacing.VERDICTS_AT_ONCE` at most at once of those that admit or preempt, and `pacing.REFUSALS_AT_ONCE` of all others,
+    so that admissions do not wait for these."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Verdicts:
         self._observed, self._executor, self._clock = observed, executor, clock
         self._second_pass, self._requeue = second_pass, requeue
         self._loop, self._recorder = loop, recorder
-        self._writes = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE)
+        self._writes, self._refusals = asyncio.Semaphore(pacing.VERDICTS_AT_ONCE), asyncio.Semaphore(pacing.REFUSALS_AT_ONCE)
         self._writing: dict[str, bool] = {}  # uid -> whether it had its turn meanwhile, and was not judged
         self._held_back: dict[str, tuple[int, float]] = {}  # uid -> failed writes in a row, and until when it is passed over
 
@@ -123,7 +124,7 @@ class Verdicts:
         # The present workload, not that of its turn: any change meanwhile makes the decision void.
         workload = self._observed.workloads.store.get(verdict.workload.key)
         try:
-            async with self._writes:
+            async with self._writes if verdict.is_urgent else self._refusals:
                 written = await self._write(workload, judged)
         except (Unreachable, ServerError) as error:
             if verdict.is_second_pass and isinstance(verdict.outcome, NotAdmissible):

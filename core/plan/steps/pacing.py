@@ -12,13 +12,15 @@ DECIDING_REST, LONGEST_WINDOW_S = 9, 0.15
 # A cycle that takes longer, or comes to more verdicts, is cut off: the loop writes and serves events.
 DECIDING_S, MOST_VERDICTS, CUT_REST_S = 0.04, 500, 0.03
 PIECE_S = 0.03  # of a decision that takes longer
-MOST_VERDICT_WRITES = 1024  # under way; then deciding waits for writing
+# Under way; then deciding waits for writing. So few that admit or preempt are decided at once, and may be under way:
+# decided long before they can be written, they would take room from workloads of higher priority that come meanwhile.
+MOST_VERDICT_WRITES, MOST_URGENT = 1024, 32
 # Without an event, earlier reasons are decided on again at this rate.
 REASONS_QUIET_S, REASONS_REFRESH_S, REASONS_REFRESHED = 5.0, 1.0, 20
 STUCK_LOOK_S = 10.0  # while pods are stuck: a decision that could not be written is made again
 
 # --- what is written of decisions -----------------------------------------------------------------------------------
-VERDICTS_AT_ONCE = 8  # writes of verdicts, and of those that are preempted
+VERDICTS_AT_ONCE, REFUSALS_AT_ONCE = 8, 2  # writes of admissions and of those that are preempted, and of other refusals
 VERDICT_RETRY_S = 1.0
 VERDICT_PAUSE_S, VERDICT_LONGEST_PAUSE_S = 0.05, 30.0  # of a workload after a verdict on it could not be written
 REASONS_FIRST_AT_ONCE, REASONS_FIRST_PER_S = 64, 10  # first refusals that are written at once

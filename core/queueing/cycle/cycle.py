@@ -36,6 +36,9 @@ from core.state.cluster import ClusterState
 from core.state.facts import WorkloadFacts
 from core.state.queue_facts import ClusterQueueFacts
 
+MOST_LOOKED_AT = 2_000  # groups that one cycle looks at again, in some 10 ms
+REPEATED_FOR_S = 2.0  # of a round, from its begin
+
 
 class Cycle:
     """Decides on pending workloads; remembers at which state each was refused last."""
@@ -63,10 +66,12 @@ class Cycle:
         self._walk: Iterator[tuple[EquivalenceClass, WorkloadFacts]] = iter(())  # over workloads that may need another reason
         self._is_stale = self._is_walking = self._is_reporting = False  # there are such; the walk goes on; the cycle left some out
         self._round, self._is_cut = 0, False  # a round goes on over cycles until one is not cut off
+        self._timer, self._began_at = timer, 0.0  # of the round
         self._portions, self._is_short = Portions(timer), False  # whether the last round left workloads to the next
         self._turns: Turns | None = None  # of the round
         self._turns_by, self._unsorted = 0, list[EquivalenceClass]()  # `config_changes` when they began; classes not among them yet
         self._round_began = (0, 0, 0)
+        self._to_look_at, self._looked_by = list[EquivalenceClass](), 0  # see `_reset_turns`; `all_changes` of quota when that began
         self.wants_more = False  # whether another cycle may come to something else, though nothing happens
         self._was_refreshed = False  # whether the last cycle came to no decision, since the nodes took all its time
         self._is_for_passes = True  # whether the next cycle begins with second passes
@@ -189,6 +194,7 @@ class Cycle:
         if not self._is_cut:
             self._round_began = self._read_moment()
             self._portions.begin_round(self._pending.last_number)
+            self._to_look_at, self._looked_by, self._began_at = [], self._state.quota.all_changes, self._timer()
         yield from self._judge_promised(run)
         self._reserve_again()
         turns, is_first, self._is_reporting = self._begin_turns(), True, False
@@ -233,7 +239,7 @@ class Cycle:
             run.current = workload
             refusal = self._own.get(uid)
             hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
-            stands = refusal is not None and refusal.is_valid(self._state, workload, queue, self._round)
+            stands = refusal is not None and refusal.is_valid(self._state, workload, queue)  # its victims may have left in this round
             if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:
@@ -275,10 +281,38 @@ class Cycle:
             most = len(changed) if self._unsorted else MOST_SORTED  # queues that change all the time let the round begin all the same
             self._turns_by, self._unsorted = config, []
             self._turns = PriorityTurns(self._round) if self._sharing is None else FairTurns(self._state, self._round)
+        else:
+            changed = list(dict.fromkeys(changed + self._reset_turns()))
         promised = map(self._find_promise, self._claims.list_uids() if self._sharing is not None else ())
         portion, self._unsorted = (self._unsorted + changed)[:most], (self._unsorted + changed)[most:]
         self._turns.begin(portion, ((queue.name, order) for queue, order in promised if queue is not None))
         return self._turns if not self._unsorted else None
+
+    def _reset_turns(self) -> list[EquivalenceClass]:
+        """Returns groups that had their turn in this round, and have another one: what was released since is enough for them. Otherwise it
+        would go to workloads behind them, with turns that are still to come, and the next round would preempt these.
+
+        It looks at `MOST_LOOKED_AT` groups, and continues there in the next cycle. After `REPEATED_FOR_S` there are none: the round might
+        never end, and those that were put off would never have their turn.
+        """
+        if self._timer() - self._began_at > REPEATED_FOR_S:
+            return []
+        if self._looked_by != self._state.quota.all_changes and not self._to_look_at:
+            self._looked_by, self._to_look_at = self._state.quota.all_changes, self._pending.list_classes()
+        portion, self._to_look_at = self._to_look_at[:MOST_LOOKED_AT], self._to_look_at[MOST_LOOKED_AT:]
+        repeated = [group for group in portion if group.members and self._has_quota_now(group)]
+        for group in repeated:
+            group.refusal = None
+            group.reset(self._round)
+        return repeated
+
+    def _has_quota_now(self, group: EquivalenceClass) -> bool:
+        """Whether a group had its turn in this round, was refused for want of quota then or before, and has enough now."""
+        workload, refusal = group.members[0][1], group.refusal
+        if refusal is None or refusal.outcome.preempting is not None or not group.find_next(self._round):
+            return False
+        queue, problem = self._find_queue(workload.queue)
+        return queue is not None and problem is None and refusal.has_quota(self._state, queue)
 
     def _find_promise(self, uid: str) -> tuple[ClusterQueueFacts | None, Order]:
         workload = self._pending.find(uid)

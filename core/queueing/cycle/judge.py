@@ -25,7 +25,7 @@ from core.queueing.flavors.spare_lending import Offer, list_offers, note_loans
 from core.queueing.flavors.what_if_view import World
 from core.queueing.ordering.partial_admission import can_shrink, find_largest, show_minimum
 from core.queueing.ordering.standing_refusals import can_be_given, compute_asked
-from core.queueing.preemption.preemption_policy import Memory
+from core.queueing.preemption.preemption_policy import Memory, list_unseen
 from core.queueing.preemption.reservations import Claims, show
 from core.queueing.preemption.victim_search import search_preemption
 from core.state.cluster import ClusterState
@@ -273,12 +273,17 @@ class Judge:
         spares: bool = True,
     ) -> Pieces[Preempting | None]:
         """The workloads to preempt, if that helps. One that leaves a queue of another root cohort gives no quota: it is waited for only if
-        those of this cohort do not help. `spares`: those with which evictions would go in a circle do not go."""
+        those of this cohort do not help, and then for one that it may preempt as soon as its admission is observed: if it had no room
+        reserved until then, others of lower priority could be admitted again and again. `spares`: those with which evictions would go in a
+        circle do not go."""
         leaving, workloads = self._claims.list_leaving(), self._state.workloads
         spared = self._claims.circles.find_spared(workload.party) if spares else ()
         near = {queue.name, *self._state.quota.list_relatives(queue.name)}
         of_near = {key for key in leaving if (held := workloads.find_holding(key)) is not None and held.cluster_queue in near}
-        for gone in (of_near, leaving) if of_near != leaving else (leaving,):
+        may_evict = self._state.pause.evictions is None
+        unseen = list_unseen(self._state, workload, queue, spared) if may_evict else set[str]()
+        ways = [of_near] + ([leaving] if of_near != leaving else []) + ([leaving | unseen] if unseen else [])
+        for gone in ways:
             budget = (
                 self._budget.split_off(PREEMPTION_STEPS) if spares else StepBudget(CONFIRM_STEPS)
             )  # that search is for a sentence alone
@@ -297,7 +302,7 @@ class Judge:
             )
             self._is_cut |= spares and budget.ran_out
             if found is not None:
-                return found
+                return replace(found, leaving=tuple(sorted(gone & leaving)), unseen=tuple(sorted(gone - leaving)))
         return None
 
 

@@ -29,3 +29,10 @@ class Verdict:
     workload: WorkloadFacts
     outcome: Admissible | NotAdmissible
     is_second_pass: bool = False  # it has its quota: its place waited for checks, or it has lost nodes, or pods of it are stuck
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it gives or takes quota or nodes; any other one only reports why a workload waits."""
+        if self.is_second_pass or isinstance(self.outcome, Admissible):
+            return True
+        return self.outcome.preempting is not None and bool(self.outcome.preempting.victims)

@@ -109,7 +109,8 @@ class Preempting:
     """The admission of a workload once its victims, and the workloads that are leaving already, are gone.
 
     `beside`: what a workload that has a place gets in addition. `is_cut`: the search stopped at its limit of steps, so
-    that more workloads may be preempted than necessary.
+    that more workloads may be preempted than necessary. `unseen`: workloads that have to go, too, and are preempted
+    once their admission is observed.
     """
 
     found: Admissible
@@ -117,6 +118,7 @@ class Preempting:
     leaving: tuple[str, ...]  # keys
     beside: Beside = Beside()
     is_cut: bool = False
+    unseen: tuple[str, ...] = ()  # keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,11 @@ class EquivalenceClass:
         if self.round != in_round:
             self.round, self.passed, self.put_off = in_round, None, 0
 
+    def reset(self, in_round: int) -> None:
+        """Gives all members another turn in this round, put off as often as before."""
+        self.begin(in_round)
+        self.passed = None
+
     def find_next(self, in_round: int) -> int:
         """Returns the index of the first member that has had no turn in a round; the number of members where all have had theirs."""
         if self.round != in_round or self.passed is None:

@@ -1,6 +1,6 @@
 """How long a refusal stands: until something has changed that could help."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,9 +68,16 @@ class StandingRefusal:
         order = queue_order(workload) if queue.preemption.within_queue == LOWER_OR_NEWER else None
         return cls(outcome, in_round, *(at or read_marks(state, workload, queue)), of_quota, asked, by_share, order)
 
-    def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int) -> bool:
-        """Whether a refusal still stands: it is of this round, or nothing has changed since that could help. Where only quota that is still
-        not enough has changed, the refusal is changed in place: it counts as made at the present state of quota."""
+    def has_quota(self, state: ClusterState, queue: ClusterQueueFacts) -> bool:
+        """Whether it was made for want of quota, in a cohort that has released some since, and what is free now is enough, without
+        preemption."""
+        if not self.is_of_quota or self.quota_changes == state.quota.count_changes(queue.name):
+            return False
+        return _is_enough(queue, self.asked, partial(state.quota.compute_available, queue.name))
+
+    def is_valid(self, state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, in_round: int | None = None) -> bool:
+        """Whether a refusal still stands: it is of the round `in_round`, or nothing has changed since that could help. Where only quota has
+        changed, and is still not enough, the refusal is changed in place: it counts as made at the present state of quota."""
         if self.order is not None and queue_order(workload) < self.order:
             return False
         if self.round == in_round:
@@ -139,7 +146,11 @@ def can_be_given(
     `asked` are canonical amounts by resource, for each unit. `by_share`: fair sharing is on. `unseen` are keys of workloads with evictions
     that are not observed yet.
     """
-    most = partial(_compute_most, state, workload, queue, by_share, unseen)
+    return _is_enough(queue, asked, partial(_compute_most, state, workload, queue, by_share, unseen))
+
+
+def _is_enough(queue: ClusterQueueFacts, asked: Iterable[Mapping[str, int]], most: Callable[[FlavorResource], int]) -> bool:
+    """Whether flavors have as much as each unit asks for. They may have too little for all units together."""
     flavors = {resource: group.flavors for group in queue.groups for resource in group.resources}
     asked = list(asked)
     for resource in {resource for each in asked for resource in each}:

@@ -54,6 +54,24 @@ def may_reclaim(policy: str, workload: WorkloadFacts, other: WorkloadFacts) -> b
     return policy == ANY or (policy != NEVER and other.priority < workload.priority)
 
 
+def list_unseen(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueueFacts, spared: Collection[str] = ()) -> set[str]:
+    """Returns the keys of workloads that one may preempt as soon as their admission is observed: it is decided, and perhaps not written.
+
+    They are of its queue, or of others of its cohort that use the quota of others. Not among them are those of the parties `spared`, and
+    those that it may preempt only if it borrows, or by its share. Raises KeyError where the quota tree does not have the queue.
+    """
+    policy, tree, found = queue.preemption, state.quota, set[str]()
+    relatives = set(tree.list_relatives(queue.name)) if policy.reclaim != NEVER else set()
+    for other, holder in state.workloads.list_unseen():
+        if holder == queue.name:
+            may_go = may_preempt_within(policy.within_queue, workload, other)
+        else:
+            is_named = holder in relatives and may_reclaim(policy.reclaim, workload, other) and other.party not in spared
+            may_go = is_named and any(tree.is_using_others(queue.name, holder, name) for name in tree.get_usage(holder))
+        found |= {other.key} if may_go else set()
+    return found
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A workload that may have to go, and what that would give and cost."""

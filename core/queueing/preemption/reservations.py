@@ -198,8 +198,10 @@ def show(preempting: Preempting, preemptor: WorkloadFacts) -> str:
     """Returns a text about the workloads that one preempts, and how many evicted ones it waits for; empty if there are neither. It has the
     number of the former, and those of its namespace by name (`name_workloads`)."""
     names = [victim.workload.key for victim in preempting.victims]
-    leaving = len(preempting.leaving)
+    leaving, unseen = len(preempting.leaving), len(preempting.unseen)
     waits = f"waits until {show_count(leaving, 'evicted workload')} {'is' if leaving == 1 else 'are'} gone" if leaving else ""
+    if unseen:  # it is decided on again in a moment
+        waits += (" and " if waits else "waits ") + f"to preempt {show_count(unseen, 'workload')} admitted a moment ago"
     if not names:
         return waits
     by = ", ".join(dict.fromkeys(victim.why for victim in preempting.victims))

@@ -383,3 +383,56 @@ def test_reasons_behind_many_that_need_none_are_updated_after_the_walk_was_inter
             found.append(scene.cycle.update_next_reason(steps=3))
     assert [name_of(verdict) for verdict in found if verdict is not None] == [names[-1]]
     assert not scene.cycle.is_stale
+
+
+@pytest.mark.parametrize("sharing", [None, FairSharing()])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_room_released_in_a_round_is_for_those_that_had_their_turn_before_those_behind_them(is_new: bool, sharing: FairSharing | None):
+    """Former defect: a long round gave it to workloads of lower priority, and the next one preempted them."""
+    scene = Shared(sharing=sharing)
+    scene.rack("r", 2)
+    scene.pool("q", "4")
+    scene.submit("holder", 4, cpu="1", queue="q", priority=9)
+    scene.run()
+    scene.submit("large", 4, cpu="1", queue="q", priority=5)
+    scene.submit("small", 1, cpu="1", queue="q", priority=0)
+    if not is_new:
+        scene.run()
+        scene.submit("another", 2, cpu="1", queue="q", priority=1)  # another round is needed
+    list(scene.cycle.run(lambda: False))  # the turn of the large one
+    assert scene.cycle.is_cut
+    scene.finish("holder")
+    admitted = [name_of(verdict) for verdicts in run_cut(scene) for verdict in verdicts if isinstance(verdict.outcome, Admissible)]
+    assert admitted == ["large"]
+
+
+def test_workload_gets_the_room_of_its_victims_before_the_round_is_over():
+    """Former defect: it waited for the end of the round, and so did what was reserved for it."""
+    scene = Shared()
+    scene.rack("r", 2)
+    scene.pool("q", "4", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.submit("low", 4, cpu="1", queue="q", priority=0)
+    scene.run()
+    scene.submit("high", 4, cpu="1", queue="q", priority=9)
+    crowd(scene, alike=False)
+    while not scene.evicted():
+        scene.write({name_of(verdict): verdict.outcome for verdict in scene.cycle.run(lambda: False)})
+        while scene.cycle.run_piece(lambda: True):
+            pass
+    scene.leave("low")
+    assert scene.cycle.is_cut
+    assert [name_of(verdict) for verdict in scene.cycle.run(lambda: False) if isinstance(verdict.outcome, Admissible)] == ["high"]
+
+
+def test_round_that_takes_long_goes_on_with_those_behind(monkeypatch: pytest.MonkeyPatch):
+    """Else it might never end, and those that were put off would never have their turn."""
+    scene, now = small(), [0.0]
+    monkeypatch.setattr(scene.cycle, "_timer", lambda: now[0])
+    scene.submit("holder", 4, cpu="1", queue="q", priority=9)
+    scene.run()
+    scene.submit("large", 4, cpu="1", queue="q", priority=5)
+    scene.submit("small", 1, cpu="1", queue="q", priority=0)
+    list(scene.cycle.run(lambda: False))
+    now[0] += cycle.REPEATED_FOR_S + 0.001
+    scene.finish("holder")
+    assert [name_of(verdict) for verdict in scene.cycle.run(lambda: False) if isinstance(verdict.outcome, Admissible)] == ["small"]

@@ -317,19 +317,6 @@ def test_a_borrower_may_preempt_only_below_a_threshold(threshold: int | None, go
         assert get_victims(outcome) == {"low": REASON_RECLAIMED_BY_BORROWER}
 
 
-def test_an_admission_still_on_its_way_is_judged_again_once_it_is_seen():
-    """The borrower's admission is not seen yet when the owner is refused: nothing else will wake the owner."""
-    scene = build_two_queues()
-    scene.submit("borrower", 8, queue="theirs")
-    on_its_way = {verdict.workload.key.partition("/")[2]: verdict.outcome for verdict in scene.verdicts()}
-    scene.submit("owner", 4, queue="mine")
-    first = scene.run()["owner"]
-    assert isinstance(first, NotAdmissible)
-    assert first.preempting is None
-    scene.write(on_its_way)
-    assert get_victims(scene.run()["owner"]) == {"borrower": REASON_RECLAIMED}
-
-
 def test_reclaimed_quota_is_not_borrowed_again_by_a_higher_priority():
     """The borrower is before the owner in the queue: if it had its turn first, the two would go round for ever."""
     scene = build_two_queues()
