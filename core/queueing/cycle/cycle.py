@@ -239,7 +239,9 @@ class Cycle:
             run.current = workload
             refusal = self._own.get(uid)
             hindered = find_obstacle(self._state, queue, self._pods_ready) is not None or run.is_busy(uid)
-            stands = refusal is not None and refusal.is_valid(self._state, workload, queue)  # its victims may have left in this round
+            # Quota may have been released in this round; to look at nodes again in each cycle would take too long.
+            in_round = None if refusal is not None and refusal.is_of_quota else self._round
+            stands = refusal is not None and refusal.is_valid(self._state, workload, queue, in_round)
             if not hindered and not stands and self._may_decide(workload, queue, is_promised=True):
                 outcome = self._decide(workload, queue, run)
                 if outcome is None:

@@ -63,11 +63,14 @@ def list_unseen(state: ClusterState, workload: WorkloadFacts, queue: ClusterQueu
     policy, tree, found = queue.preemption, state.quota, set[str]()
     relatives = set(tree.list_relatives(queue.name)) if policy.reclaim != NEVER else set()
     for other, holder in state.workloads.list_unseen():
-        if holder == queue.name:
+        is_own = holder == queue.name
+        if other.party in spared and not (is_own and other.priority < workload.priority):
+            continue
+        if is_own:
             may_go = may_preempt_within(policy.within_queue, workload, other)
         else:
-            is_named = holder in relatives and may_reclaim(policy.reclaim, workload, other) and other.party not in spared
-            may_go = is_named and any(tree.is_using_others(queue.name, holder, name) for name in tree.get_usage(holder))
+            may_go = holder in relatives and may_reclaim(policy.reclaim, workload, other)
+            may_go = may_go and any(tree.is_using_others(queue.name, holder, name) for name in tree.get_usage(holder))
         found |= {other.key} if may_go else set()
     return found
 

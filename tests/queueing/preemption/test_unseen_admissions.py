@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
+from core.queueing.preemption.preemption_policy import list_unseen
 from tests.queueing.shared import ALL_MAY, Shared, get_victims
 
 
@@ -75,3 +76,21 @@ def test_admission_that_may_not_be_preempted_is_not_waited_for(preemption: dict[
     outcome = decide(scene)["high"]
     assert isinstance(outcome, NotAdmissible)
     assert outcome.preempting is None
+
+
+@pytest.mark.parametrize(
+    ("priority", "is_spared", "expected"), [(0, False, True), (0, True, True), (5, False, True), (5, True, False), (9, False, False)]
+)
+def test_spared_party_of_equal_priority_is_not_waited_for(priority: int, is_spared: bool, expected: bool) -> None:
+    """A circle of evictions has one that priorities alone do not explain."""
+    scene = Shared()
+    scene.rack("r", 4)
+    scene.pool("q", "4", preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"})
+    scene.submit("high", 4, cpu="1", queue="q", priority=5)
+    high = scene.state.workloads.facts["ns/high"]
+    scene.submit("low", 4, cpu="1", queue="q", priority=priority)
+    low = scene.state.workloads.facts["ns/low"]
+    found = scene.cycle.run(is_held_back=lambda uid: uid == high.uid)
+    assert [verdict.workload.key for verdict in found] == ["ns/low"]
+    queue = scene.state.cluster_queues["q"]
+    assert list_unseen(scene.state, high, queue, {low.party} if is_spared else ()) == ({"ns/low"} if expected else set())
