@@ -77,7 +77,7 @@ class StepTime:
         return now < self._ends
 
 
-def may_go_on(time: StepTime, judged: Sequence[object], urgent: Sequence[object] = ()) -> bool:
+def may_go_on(time: StepTime, judged: Sequence[object], urgent: Sequence[object]) -> bool:
     """Whether a cycle with the verdicts `judged` may go on: time is left, there are fewer than `pacing.MOST_VERDICTS`, and fewer than
     `pacing.MOST_URGENT` of them are `urgent`."""
     return time.is_left() and len(judged) < pacing.MOST_VERDICTS and len(urgent) < pacing.MOST_URGENT
