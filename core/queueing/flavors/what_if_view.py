@@ -160,8 +160,9 @@ class World:
                 pods_key = self.state.get_pods_key(key)
                 version, (read_at, found) = ledger.read_version(pods_key), read.get(key, (-1, _NO_CELLS))
                 if key in self._held or version != read_at:
-                    found = self._count_cells(view, self._held[key] if key in self._held else ledger.list_held(pods_key))
-                    read[key] = version if key not in self._held else -1, found
+                    read_at = version if key not in self._held else -1
+                    found = self._count_cells(view, self.find_held(key))
+                    read[key] = read_at, found
                 known[key] = found
             yield found
 

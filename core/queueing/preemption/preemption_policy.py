@@ -86,28 +86,28 @@ class Candidate:
     lost: int  # pods x seconds, as of a second after the youngest candidate began
     excess: Excess = ()
 
-    @cached_property
+    @property
     def is_own(self) -> bool:
         """Whether it is in the preemptor's own queue, by the reason of its preemption."""
         return self.victim.reason == REASON_IN_QUEUE
 
-    @cached_property
+    @property
     def key(self) -> str:
         """Returns the namespace/name of its workload."""
         return self.victim.workload.key
 
-    @cached_property
+    @property
     def priority(self) -> int:
         """Its priority: higher is spared longer."""
         return self.victim.workload.priority
 
-    @cached_property
+    @property
     def rank(self) -> Rank:
         """Sort key: with fair sharing queues further beyond their own come first, then lower priority. A candidate with a lower rank is
         tried first."""
         return self.excess, self.priority
 
-    @cached_property
+    @property
     def order(self) -> tuple[Rank, int, bool, str]:
         """Sort key: lower rank, then less work lost, then other queues than the preemptor's, then key."""
         return self.rank, self.lost, self.is_own, self.key
@@ -386,7 +386,9 @@ class Rights:
                 yield
             if len(chosen) == most or (shares is not None and not self._budget.spend(SHARE_STEPS)):
                 break
-            left = unused.setdefault(candidate.queue, dict(self._compute_unused(candidate.queue)))
+            left = unused.get(candidate.queue)
+            if left is None:
+                left = unused[candidate.queue] = dict(self._compute_unused(candidate.queue))
             if not candidate.is_own and not any(left[name] > 0 for name, amount in candidate.holds.items() if amount):
                 continue
             if _is_for_borrower(candidate):

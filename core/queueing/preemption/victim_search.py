@@ -252,7 +252,9 @@ class _Search:
             middle = (low + high) // 2
             yield
             pool = yield from self.rights.order_victims([c for c in candidates if c.rank <= ranks[middle]], right.rule, wanted)
-            low, high = (low, middle) if self._find_by(right, pool) is not None else (middle + 1, high)
+            is_known = right.rule is None and len(pool) == len(candidates)
+            found = with_all if is_known else self._find_by(right, pool)
+            low, high = (low, middle) if found is not None else (middle + 1, high)
         if low == len(ranks):
             return None
         allowed = [c for c in candidates if c.rank <= ranks[low]]
@@ -265,7 +267,7 @@ class _Search:
                 return best
             most = 4 * len(best[0] if best is not None else allowed)
             legal = yield from self.rights.order_victims(order, right.rule, wanted, most)
-            helping = yield from self._find_shortest(right, legal)
+            helping = yield from self._find_shortest(right, legal, least)
             if helping is not None and (best is None or compute_cost(helping[0]) < compute_cost(best[0])):
                 best = helping
         return best if best is None else (yield from self._find_smaller(right, allowed, best))
@@ -287,13 +289,20 @@ class _Search:
                 return chosen, found
         return None
 
-    def _find_shortest(self, right: Right, order: list[Candidate]) -> Pieces[Set | None]:
-        """As few of the first of an order as will do, and of these none that is not needed; None if all of them are not enough."""
-        found = self._find_by(right, order) if order else None
+    def _find_shortest(self, right: Right, order: list[Candidate], least: int) -> Pieces[Set | None]:
+        """As few of the first of an order as will do, and of these none that is not needed; None if all of them are not enough. It tries
+        `least` first, then twice as many, and so on."""
+        low, high, found = 1, min(max(1, least), len(order)), None
+        holds, own_holds = self._sum_up_to(order), self._sum_up_to(order, own=True)
+        while order:
+            high = high if self._budget.spend(0) else len(order)
+            found = self._find_if_enough(right, order[:high], holds[high], own_holds[high])
+            if found is not None or high == len(order):
+                break
+            yield
+            low, high = high + 1, min(2 * high, len(order))
         if found is None:
             return None
-        low, high = 1, len(order)
-        holds, own_holds = self._sum_up_to(order), self._sum_up_to(order, own=True)
         while low < high and self._budget.spend(0):
             middle = (low + high) // 2
             yield
@@ -427,18 +436,20 @@ class _Search:
     ) -> None:
         """Adds how many pods of the pod set would about fit in what some candidates, by their place in the list, hold in each domain."""
         index = view.capacity.tree.index
+        wanted = [(resource, amount) for resource, amount in pod_set.requests.items() if amount]
+        at, fitting = list[int](), list[tuple[int, float]]()
         for i in some:
             for requests, nodes in self.world.find_held(allowed[i].key):
-                ratio = max((requests.get(r, 0) / n for r, n in pod_set.requests.items() if n), default=0.0)
-                if not ratio:
-                    continue
-                at = [index[name] for name, _ in nodes if name in index]
-                counts = [count for name, count in nodes if name in index]
-                self._budget.charge(len(at))
-                domains = starts.searchsorted(np.array(at, dtype=np.int64), side="right") - 1
-                for domain, count in zip(domains.tolist(), counts, strict=True):
-                    of_domain = counted.setdefault(domain, {})
-                    of_domain[i] = of_domain.get(i, 0.0) + count * ratio
+                ratio = max([requests.get(resource, 0) / amount for resource, amount in wanted], default=0.0)
+                for name, count in nodes if ratio else ():
+                    if (place := index.get(name)) is not None:
+                        at.append(place)
+                        fitting.append((i, count * ratio))
+        self._budget.charge(len(at))
+        domains = starts.searchsorted(np.array(at, dtype=np.int64), side="right") - 1
+        for domain, (i, pods) in zip(domains.tolist(), fitting, strict=True):
+            of_domain = counted.setdefault(domain, {})
+            of_domain[i] = of_domain.get(i, 0.0) + pods
 
 
 def _compute_open_shares(view: FlavorView, request: PodSetRequest, free: Matrix) -> np.ndarray:
