@@ -120,7 +120,7 @@ class RunningOperator:
         """Writes the certificate of its webhooks; returns the bundle by which the API server knows it."""
         now = datetime.now(UTC)
         ca = issue_ca(f"{self.operator.name} e2e", now)
-        serving = issue_serving(ca, [HOST, "localhost"], now)
+        serving = issue_serving(ca, [HOST, "localhost", f"*.{self.operator.namespace}.svc"], now)
         folder = self._place.certificates
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tls.crt").write_bytes(serving.certificate)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+from e2e.api import APPLY_PATCH
 from e2e.cluster import Cluster
 from e2e.crds import install_crds, register_conversion
 from e2e.manifests import get_path as path_of
@@ -74,7 +76,11 @@ class NoManager(Manager):
 
 
 class KueueManager(Manager):
-    """Kueue's manager with its webhooks, as published. While none runs its webhooks are not registered."""
+    """Kueue's manager with its webhooks, as published. While none runs its webhooks are not registered.
+
+    They are registered behind a Service, as in a cluster, since API servers speak HTTP/1.1 with those, and HTTP/2 with webhooks at an
+    address of loopback (k8s.io/apiserver, pkg/util/webhook/client.go).
+    """
 
     def __init__(self, cluster: Cluster, *, elects: bool = False) -> None:
         built = ensure_operator(KUEUE_MANAGER)
@@ -98,18 +104,34 @@ class KueueManager(Manager):
                 self._cluster.api.delete(f"{path_of(obj)}/{obj['metadata']['name']}")
 
     def start_again(self) -> None:
-        self._running = [RunningOperator(self._cluster, self._built).start()]
+        self._running = [self._start(RunningOperator(self._cluster, self._built))]
 
     def start_another(self) -> None:
-        self._running.append(RunningOperator(self._cluster, self._built).start())
+        self._running.append(self._start(RunningOperator(self._cluster, self._built)))
+
+    def _start(self, running: RunningOperator) -> RunningOperator:
+        running.start()
+        place = {"name": "webhooks", "namespace": self._built.operator.namespace}
+        local = {"apiVersion": "v1", "kind": "Service", "metadata": place, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+        hooks = [obj for obj in running.installed if obj["kind"].endswith("WebhookConfiguration")]
+        for obj in (local, *({**obj, "webhooks": [_lead_by_service(hook, place) for hook in obj["webhooks"]]} for obj in hooks)):
+            path = f"{path_of(obj)}/{obj['metadata']['name']}?fieldManager=e2e-operators&force=true"
+            self._cluster.api.patch(path, obj, APPLY_PATCH)
+        return running
 
     def __enter__(self) -> Self:
-        self._running[0].start()
+        self._start(self._running[0])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for each in self._running:
             each.stop()
+
+
+def _lead_by_service(hook: Mapping[str, Any], service: Mapping[str, str]) -> dict[str, Any]:
+    client = hook["clientConfig"]
+    url = urlsplit(client["url"])
+    return {**hook, "clientConfig": {"caBundle": client["caBundle"], "service": {**service, "port": url.port, "path": url.path}}}
 
 
 def _let_elect(built: Built) -> Built:
