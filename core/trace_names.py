@@ -63,6 +63,7 @@ PLACED = "pod_set.placed"
 CHOSEN = "domain.chosen"
 VICTIM_CHOSEN = "victim.chosen"
 VICTIM_LEAVING = "victim.leaving"
+VICTIM_UNSEEN = "victim.unseen"
 CHECK_STATE = "check.state"
 DOMAIN_UNGATED = "domain.ungated"
 POD_FAILED = "pod.failed"
@@ -81,6 +82,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {  # the span that it is on, and what it
     CHOSEN: (SOLVE, "Why there: the domain that was taken, and the next best"),
     VICTIM_CHOSEN: (SOLVE, "A workload that has to go for it, and by what right"),
     VICTIM_LEAVING: (SOLVE, "A workload that it waits for, which was evicted before"),
+    VICTIM_UNSEEN: (SOLVE, "A workload that has to go for it as soon as its admission, decided a moment ago, is observed"),
     CHECK_STATE: (CHECKED, "An admission check, at the time at which it got its state"),
     DOMAIN_UNGATED: (UNGATE, "Pods that were given one domain"),
     POD_FAILED: (UNGATE, "A pod that could not be ungated, and why; the same on the span by which pods are started"),

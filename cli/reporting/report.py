@@ -99,7 +99,8 @@ def report_choices(choices: Iterable[Choice], together: str = "") -> list[str]:
 
 def report_refusal(refusal: NotAdmissible) -> Report:
     """Returns why there is no way now, as plain data: `reason`, `message`, and in `attempts` what was tried, by pod set and flavor. Where
-    they apply it has `breaksRule`, and in `preempting` the workloads that would be preempted and those that leave already."""
+    they apply it has `breaksRule`, and in `preempting` the workloads that would be preempted (`victims`), those that leave already
+    (`leaving`), and those that are preempted once their admission is observed (`admittedJustNow`)."""
     report: Report = {"reason": refusal.reason, "message": refusal.message, "attempts": [_report_attempt(one) for one in refusal.attempts]}
     if refusal.breaks_rule:
         report["breaksRule"] = True
@@ -107,6 +108,7 @@ def report_refusal(refusal: NotAdmissible) -> Report:
         report["preempting"] = {
             "victims": [{"workload": victim.workload.key, "why": victim.why} for victim in refusal.preempting.victims],
             "leaving": list(refusal.preempting.leaving),
+            "admittedJustNow": list(refusal.preempting.unseen),
         }
     return report
 

@@ -221,6 +221,8 @@ def _explain_preempting(span: Span, preempting: Preempting) -> None:
         span.add_event(t.VICTIM_CHOSEN, {t.VICTIM: victim.workload.key, t.REASON: victim.reason, t.MESSAGE: victim.why})
     for key in preempting.leaving[:MOST_SPAN_EVENTS]:
         span.add_event(t.VICTIM_LEAVING, {t.VICTIM: key})
+    for key in preempting.unseen[:MOST_SPAN_EVENTS]:
+        span.add_event(t.VICTIM_UNSEEN, {t.VICTIM: key})
 
 
 def add_failure(span: Span, obj: Mapping[str, Any], error: Exception) -> None:

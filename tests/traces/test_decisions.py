@@ -131,13 +131,14 @@ def test_victims_are_events_of_the_decision_and_their_evictions_are_linked_to_it
 
 def test_solve_span_of_a_waiting_preemptor_names_its_leaving_victims(collect_all: CollectAll):
     workload = Told().submit("large", count=4)
-    waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",))
+    waits = Preempting(Admissible(Admission("cq", ()), (), ()), (), ("ns/small",), unseen=("ns/new",))
     with tracing.trace_step(SOLVE, workload) as span:
         tracing.explain(
             span, workload, NotAdmissible("WaitingForPreempted", "waits until 1 evicted workload are gone", (), preempting=waits)
         )
     (solve,) = collect_all()
     assert list_events(solve, "victim.leaving") == [{"topogate.victim.name": "ns/small"}]
+    assert list_events(solve, "victim.unseen") == [{"topogate.victim.name": "ns/new"}]
     assert solve.attributes["topogate.victim.count"] == 0
 
 
