@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.reporting.report import report_refusal
+from core.model.admission import Admission
 from core.model.pod_resources import parse_resources
 from core.model.podset import Mode, PodSetRequest, TopologyRequest
 from core.names import MIN_PARALLELISM, PODSET_GROUP_NAME, REQUIRED_TOPOLOGY, SLICE_REQUIRED_TOPOLOGY, SLICE_SIZE
@@ -16,6 +18,7 @@ from core.placement.algorithms.profile import STANDARD
 from core.placement.engine import place
 from core.placement.topology.free_capacity import FreeCapacity, NodeState
 from core.placement.topology.tree import NodeLabels, TopologyTree
+from core.queueing.flavors.outcome import Admissible, NotAdmissible, Preempting
 from tests.cli.commands import BLOCK, EXAMPLES, HOST, RACK, Commands, build_job, build_node, build_nodes, build_queues
 from tests.cli.lives import NOW, build_queued_job, decide_documents
 from tests.podgroups.devices import build_device_class, build_resource_slice, build_template
@@ -274,6 +277,12 @@ def test_a_pod_group_that_is_not_whole_waits_and_one_that_contradicts_itself_is_
     ran = topogate.run("plan", "-f", topogate.write("pods.yaml", first, second), "--nodes", OFFLINE[0], "--nodes", OFFLINE[1])
     assert ran.code == 2
     assert "pods of group pair differ in their total count" in ran.err
+
+
+def test_report_of_a_refusal_names_those_that_are_preempted_once_observed():
+    waits = Preempting(Admissible(Admission("q", ()), (), ()), (), ("ns/gone",), unseen=("ns/new",))
+    told = report_refusal(NotAdmissible("WaitingForPreemptedWorkloads", "waits", (), preempting=waits))
+    assert told["preempting"] == {"victims": [], "leaving": ["ns/gone"], "admittedJustNow": ["ns/new"]}
 
 
 def test_plan_of_a_preempting_job_names_its_victims(topogate: Commands):
