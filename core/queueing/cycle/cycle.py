@@ -354,14 +354,14 @@ class Cycle:
 
     def _drop_refusals(self, turn: Turn, head: str) -> None:
         """Drops the refusals of workloads that were at the head of a StrictFIFO queue and are behind another workload now: they wait for
-        that one. A workload that waits for preempted ones to go keeps its reservation. `head` is the uid of the workload at the head."""
+        that one, also where others were evicted for them. `head` is the uid of the workload at the head."""
         group = turn.group
         if len(self._own) < len(group.members) - turn.at:  # tens of thousands may wait behind the head
             uids = [uid for uid in self._own if self._pending.group_of(uid) is group and self._pending.order_of(uid) >= turn.order]
         else:
             uids = [workload.uid for _, workload in group.members[turn.at :] if workload.uid in self._own]
         for uid in uids:
-            if uid != head and uid not in self.unwritable and self._claims.find_preempting(uid) is None:
+            if uid != head and uid not in self.unwritable:
                 del self._own[uid]
                 group.unreported[uid] = None
 

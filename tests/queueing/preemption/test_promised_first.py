@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from core.model.configuration import FairSharing
+from core.names import REASON_PENDING_EVALUATION
 from core.queueing.flavors.outcome import Admissible, NotAdmissible
 from core.state.queue_facts import LocalQueueFacts
 from tests.builders import NAMESPACE, build_condition_json, build_local_queue_json
+from tests.queueing.scene import get_refusals, list_admitted
 from tests.queueing.shared import Shared
 
 
@@ -82,3 +84,22 @@ def test_room_promised_to_a_workload_of_a_stopped_queue_is_for_others(stopped: s
     scene.run()
     scene.run()
     assert scene.state.workloads.find_holding(f"{NAMESPACE}/other") is not None
+
+
+def test_preemptor_behind_a_new_head_of_its_strict_queue_is_told_so_and_preempts_again_at_the_head():
+    """Found by the simulation (seed 18): it went on saying that it waited for an evicted workload, also when that was gone."""
+    scene = Shared()
+    scene.rack("r", 1)
+    scene.pool("q", "99", queueingStrategy="StrictFIFO", preemption={"withinClusterQueue": "LowerPriority"})
+    scene.submit("low", 4, cpu="1", queue="q", priority=0)
+    scene.run()
+    scene.submit("next", 4, cpu="1", queue="q", priority=5)
+    scene.run()
+    assert scene.evicted() == {"low"}
+    scene.submit("large", 9, cpu="1", queue="q", priority=9)
+    refusals = get_refusals(scene.run())
+    assert (refusals["next"].reason, "before this one" in refusals["next"].message) == (REASON_PENDING_EVALUATION, True)
+    scene.leave("low")
+    assert set(scene.run()) <= {"large", "low"}, "nothing has changed for the one that is behind"
+    scene.delete("large")
+    assert list_admitted(scene.run()) == {"next"}
