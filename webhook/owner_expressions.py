@@ -12,6 +12,7 @@ IS_LWS = (  # its controller may label pods after they are made
 )
 MADE_BY = "metadata.ownerReferences: only the controller of {kind} may make objects that a {kind} controls"
 SAME_OWNER = "o.kind == p.kind && o.apiVersion == p.apiVersion && o.uid == p.uid"
+_IS_NEW = f"!{build_controlling('oldObject')}.exists(p, {SAME_OWNER})"  # of `o`, which controls the object
 # Whether all labels that the object had are as they were.
 KEEPS_LABELS = (
     "(!has(oldObject.metadata.labels) || oldObject.metadata.labels.all(k, has(object.metadata.labels)"
@@ -71,8 +72,14 @@ def require_controller(kinds: Sequence[JobKind], owners: str, message: str) -> d
 
 def list_new_owner_variables() -> list[dict[str, str]]:
     """Returns the variable `owners`, in a list: `OWNER_KIND` of what controls the object now and did not before."""
-    added = f"{build_controlling('object')}.filter(o, !{build_controlling('oldObject')}.exists(p, {SAME_OWNER}))"
+    added = f"{build_controlling('object')}.filter(o, {_IS_NEW})"
     return [{"name": "owners", "expression": f"{added}.map(o, {OWNER_KIND})"}]
+
+
+def has_new_owner() -> str:
+    """Returns CEL for whether anything controls the object now and did not before. API servers copy an object, as it was and as it is, once
+    for the conditions of a policy, and three times more where these hold."""
+    return f"{build_controlling('object')}.exists(o, {_IS_NEW})"
 
 
 def list_old_owners() -> dict[str, str]:

@@ -8,7 +8,7 @@ is the controller that creates Jobs for it. So no user names are configured, the
 down, and topogate's own writes cost no call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from core.jobs.contract import JobKind, ResizedByPart
@@ -34,6 +34,7 @@ from webhook.owner_expressions import (
     IS_MADE_TO_ORPHAN,
     KEEPS_LABELS,
     MADE_BY,
+    has_new_owner,
     is_controller,
     is_known,
     is_orphaning,
@@ -79,7 +80,7 @@ _REPLICA_SET = _ReplicaSet()
 
 def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> list[dict[str, Any]]:
     """Returns the policies, each before its binding; the last two pairs warn, all others deny. `reconciler`: the name of its account."""
-    made = [*list_pod_policies(kinds, reconciler), _build_owner_policy(kinds), _build_owned_pod_policy(kinds)]
+    made = [*list_pod_policies(kinds, reconciler), *_build_owner_policies(kinds), _build_owned_pod_policy(kinds)]
     made += [_build_queue_policy(kinds), _refuse_daemon_sets(), _build_place_policy()]
     made += [_build_part_policy(kinds, *part) for part in _list_possible_parts(kinds)]
     made += [_build_gate_policy(kind, kind.always_gated) for kind in kinds if kind.always_gated]
@@ -88,11 +89,13 @@ def list_policies(kinds: Sequence[JobKind], reconciler: str = RECONCILER) -> lis
     return [obj for policy, action in bound for obj in (policy, _build_binding(policy, action))]
 
 
-def _build_owner_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
+def _build_owner_policies(kinds: Sequence[JobKind]) -> Iterator[dict[str, Any]]:
     """What belongs to a queued object, or to a DaemonSet, is not queued itself, so only that object's controller may
-    set such an owner."""
-    rules = [build_pod_rule("CREATE"), *list_rules((*kinds, *list_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])]
-    return build_policy("owners", rules, [require_controller(kinds, "variables.owners", MADE_BY)], [], list_new_owner_variables())
+    set such an owner. Nearly all new pods have one, and other objects rarely get one, so only these are looked at first by a condition."""
+    validations, variables = [require_controller(kinds, "variables.owners", MADE_BY)], list_new_owner_variables()
+    yield build_policy("owners-of-pods", [build_pod_rule("CREATE")], validations, [], variables)
+    rules = list_rules((*kinds, *list_parents(kinds), _REPLICA_SET), ["CREATE", "UPDATE"])
+    yield build_policy("owners", rules, validations, [{"name": "has-a-new-owner", "expression": has_new_owner()}], variables)
 
 
 def _refuse_daemon_sets() -> dict[str, Any]:
@@ -127,7 +130,7 @@ def _build_owned_pod_policy(kinds: Sequence[JobKind]) -> dict[str, Any]:
                 "this namespace is managed by topogate: a Pod may be an owner of this object, but not its controller",
             )
         ],
-        [],
+        [{"name": "has-a-new-owner", "expression": has_new_owner()}],
         list_new_owner_variables(),
         namespaces=IN_MANAGED,
     )

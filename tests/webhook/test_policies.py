@@ -86,7 +86,7 @@ def test_owner_kind_in_policies_and_webhook_is_one_expression():
     """Former defect: where the two differ, a pod is neither queued nor refused."""
     conditions = [c for c in MUTATING["webhooks"] if c["rules"][0]["resources"] == ["pods"] for c in c["matchConditions"]]
     assert any(OWNER_KIND in condition["expression"] for condition in conditions)
-    for name in ("owners", "owned-by-pods", "pods", "parts-jobs"):
+    for name in ("owners", "owners-of-pods", "owned-by-pods", "pods", "parts-jobs"):
         owners = next(v for v in get_policy(f"topogate-{name}")["spec"]["variables"] if v["name"] == "owners")
         assert OWNER_KIND in owners["expression"]
 
