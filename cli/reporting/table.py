@@ -6,7 +6,8 @@ from textwrap import wrap
 
 _GAP = "  "
 TITLE = "JOB"  # the header of cells that need no explanation
-_LEAST_LAST = 20  # columns for the last cell; with fewer each row is written below the other
+_LEAST_LAST = 30  # columns for the last cell; with fewer each row is written below the other
+_MOST_LINES = 8  # of the last cell of a paragraph
 _LEAST_WIDTH = 16
 
 
@@ -39,7 +40,7 @@ def cut(text: str, width: int) -> str:
 
 def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, is_cut: bool = True) -> list[str]:
     """Returns the lines of a table. Where `is_cut` no line is longer than `width` columns: the last cell of a row is cut, and on a terminal
-    that is too narrow for the others each row is a paragraph, with the last cell in a line of its own."""
+    that is too narrow for the others each row is a paragraph, with the last cell in lines of its own, `_MOST_LINES` at most."""
     width = max(width, _LEAST_WIDTH)
     cells = [[remove_controls(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
@@ -51,4 +52,5 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: i
 
 def _format_paragraph(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     named = [cell if header == TITLE else f"{header.lower()} {cell}" for header, cell in zip(headers[:-1], row[:-1], strict=True) if cell]
-    return [*wrap(", ".join(named), width, subsequent_indent=_GAP), *([cut(f"{_GAP}{row[-1]}", width)] if row[-1] else [])]
+    last = wrap(row[-1], width, initial_indent=_GAP, subsequent_indent=_GAP, break_on_hyphens=False, max_lines=_MOST_LINES, placeholder="…")
+    return [*wrap(", ".join(named), width, subsequent_indent=_GAP, break_on_hyphens=False), *last]

@@ -204,6 +204,13 @@ def test_wide_form_cuts_nothing(topogate: Commands, monkeypatch: pytest.MonkeyPa
     assert "…" not in shown
 
 
+def test_reason_on_a_narrow_terminal_is_whole(topogate: Commands, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = topogate.run("queue", "--nodes", topogate.write("cluster.yaml", *build_cluster())).out
+    assert " ".join(shown.split()).count("best cloud.provider.com/topology-block") == 3
+    assert "…" not in shown
+
+
 @pytest.mark.parametrize(
     ("since", "age"),
     [("2026-02-03T04:05:06Z", "0s"), ("2026-02-03T04:04:21Z", "45s"), ("2026-02-01T04:05:06Z", "2d"), ("", "?"), ("x", "?")],
