@@ -179,16 +179,23 @@ class KnownNames:
                 group.create_task(known.run(), name=f"names of {known.resource}")
 
     async def list_warnings(self, namespace: str, queue: str, levels: Sequence[NamedLevel], *, is_new: bool) -> list[str]:
-        """Returns the warnings of a job, `MOST_WARNINGS` at most: that there is no LocalQueue `queue`, where the queue `is_new`, or else
-        which of `levels` no topology of the queue has. Empty where the names are not known. It waits for nothing; a large review, in a
-        thread of its own, asks in the loop that watches."""
+        """Returns the warnings of a job, `MOST_WARNINGS` at most: that there is no LocalQueue `queue`, or no ClusterQueue that it names,
+        where the queue `is_new`, or else which of `levels` no topology of the queue has. Empty where the names are not known. It waits for
+        nothing; a large review, in a thread of its own, asks in the loop that watches."""
         if is_new and not self._has_queue(namespace, queue):
             return [warn_of_queue(namespace, queue, self._queues.get_all(namespace))]
+        if is_new and (cluster_queue := self._find_missing_cluster_queue(namespace, queue)):
+            return [warn_of_cluster_queue(queue, cluster_queue)]
         known = self._find_levels(namespace, queue) if levels else None
         return list(islice(warn_of_levels(queue, levels, known), MOST_WARNINGS)) if known is not None else []
 
     def _has_queue(self, namespace: str, queue: str) -> bool:
         return not self._queues.is_known or queue in self._queues.get_all(namespace)
+
+    def _find_missing_cluster_queue(self, namespace: str, queue: str) -> str | None:
+        """The ClusterQueue that a LocalQueue names and that is not there."""
+        name = self._queues.get_all(namespace).get(queue)
+        return name if name and self._cluster_queues.is_known and name not in self._cluster_queues.get_all() else None
 
     def _find_levels(self, namespace: str, queue: str) -> list[str] | None:
         """The levels of all topologies that the flavors of a LocalQueue have; None where one of these objects is not known."""
@@ -205,6 +212,13 @@ def warn_of_queue(namespace: str, queue: str, known: Iterable[str]) -> str:
     near = _find_nearest(queue, known)
     more = f"; did you mean {near}?" if near is not None else ""
     return f"{_QUEUE_FIELD}: namespace {namespace} has no LocalQueue {queue}, and this object waits until it has{more}"
+
+
+def warn_of_cluster_queue(queue: str, cluster_queue: str) -> str:
+    """Returns the warning that a LocalQueue names a ClusterQueue that is not there."""
+    return (
+        f"{_QUEUE_FIELD}: LocalQueue {queue} names ClusterQueue {cluster_queue}, which does not exist, and this object waits until it does"
+    )
 
 
 def warn_of_levels(queue: str, named: Sequence[NamedLevel], known: Sequence[str]) -> Iterator[str]:

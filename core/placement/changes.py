@@ -30,8 +30,8 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class NodeFix:
-    """All changes to one node that are needed: it becomes ready, is uncordoned, loses taints, and has amounts freed on
-    it.
+    """All changes to one node that are needed: it becomes ready, is uncordoned, loses taints that the pods do not
+    tolerate, and has amounts freed on it.
 
     Taints that Kubernetes itself removes with the cordon or once the node is ready are not named.
     """
@@ -48,7 +48,7 @@ class NodeFix:
         for the names of the nodes. Empty where nothing has to change."""
         steps = ["{} were ready"] if self.ready else []
         steps += ["{} were uncordoned"] if self.uncordon else []
-        steps += [f"taint {show_taint(taint)} were removed from {{}}" for taint in self.taints]
+        steps += [f"taint {show_taint(taint)} were tolerated or removed from {{}}" for taint in self.taints]
         steps += [f"{' and '.join(map(str, self.free))} were freed on {{}}"] if self.free else []
         return tuple(steps)
 

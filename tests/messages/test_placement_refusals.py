@@ -135,8 +135,8 @@ REFUSALS: dict[str, tuple[Callable[[], NotFit], str]] = {
             request(16), nodes=change_nodes({"b0-r0-n0": {"ready": False}, "b0-r0-n1": {"unschedulable": True}, "b0-r0-n2": TAINTED}, 4)
         ),
         'topology "default" allows to fit only 4 out of 16 pod(s). Total nodes: 4; excluded: NotReady: 1 (b0-r0-n0), taint '
-        '"team=a:NoSchedule": 1 (b0-r0-n2), unschedulable: 1 (b0-r0-n1). It would fit if taint team=a:NoSchedule were removed '
-        "from b0-r0-n2 and b0-r0-n0 were ready and b0-r0-n1 were uncordoned, or with 4 pods. Best kubernetes.io/hostname "
+        '"team=a:NoSchedule": 1 (b0-r0-n2), unschedulable: 1 (b0-r0-n1). It would fit if taint team=a:NoSchedule were tolerated '
+        "or removed from b0-r0-n2 and b0-r0-n0 were ready and b0-r0-n1 were uncordoned, or with 4 pods. Best kubernetes.io/hostname "
         "b0/b0-r0/b0-r0-n3: 4 of 16 pods, short of 12 cpu.",
     ),
     "no node has a label": (

@@ -102,6 +102,15 @@ async def test_misspelt_queue_draws_a_warning_with_the_nearest_name(harness: Har
         assert await ask(names, build_job("main")) == []
 
 
+async def test_queue_without_its_cluster_queue_draws_a_warning(harness: Harness):
+    orphan = {"name": "orphan", "namespace": NAMESPACE}
+    harness.put({"kind": "LocalQueue", "metadata": orphan, "spec": {"clusterQueue": "gone"}})
+    async with watching(harness) as names:
+        (warning,) = await ask(names, build_job("orphan"))
+        assert warning.startswith(f"{QUEUE_FIELD}: LocalQueue orphan names ClusterQueue gone, which does not exist")
+        assert await ask(names, build_job("orphan"), build_job("orphan")) == []
+
+
 async def test_queue_of_another_namespace_draws_a_warning(harness: Harness):
     put_queue(harness, "other", namespace="elsewhere")
     async with watching(harness) as names:
@@ -163,7 +172,8 @@ async def test_levels_draw_no_warning_while_a_part_of_the_queue_is_missing(harne
     kind, _, name = missing.partition("/")
     harness.drop(kind, name, namespace="")
     async with watching(harness) as names:
-        assert await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"})) == []
+        warnings = await ask(names, build_job(**{REQUIRED_TOPOLOGY: f"{RACK}s"}))
+        assert not any(ON_TEMPLATE in warning for warning in warnings)
 
 
 async def test_unreadable_queue_is_a_known_name_with_unknown_levels(harness: Harness):
