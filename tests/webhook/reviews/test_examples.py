@@ -95,22 +95,25 @@ def test_documents_name_the_python_that_has_the_packages():
 
 @pytest.mark.cluster
 def test_the_api_server_takes_them_too(cluster: Cluster, topogate: Topogate):
-    """But for kinds whose CRDs are not there. They name a queue, which draws a warning where it is not there."""
-    cluster.kubectl("apply", "-f", "-", input=json.dumps(manifests.build_local_queue("main", "default", "research")))
+    """But for kinds whose CRDs are not there. They name a queue, which draws a warning where it or its ClusterQueue is not there."""
+    whole = manifests.build_cluster_queue("research", {"of-examples": {"cpu": 1}})
+    for queue in (whole, manifests.build_local_queue("main", "default", "research")):
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(queue))
     try:
         for path in sorted((ROOT / "examples").glob("*.yaml")):
             if path.name not in (REFUSED, "jobset.yaml"):
                 wait_for(f"{path.name} to draw no warning", partial(is_taken, cluster, path))
     finally:
         cluster.kubectl("delete", "localqueue", "main", "--namespace=default")
+        cluster.kubectl("delete", "clusterqueue", "research")
 
 
 def is_taken(cluster: Cluster, path: Path) -> bool:
     try:
         cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "-f", str(path))
     except RuntimeError as error:
-        if "has no LocalQueue main" in str(error):
-            return False  # the webhook knows the queue a moment later
+        if "has no LocalQueue main" in str(error) or "names ClusterQueue research" in str(error):
+            return False  # the webhook knows the queues a moment later
         raise
     return True
 
